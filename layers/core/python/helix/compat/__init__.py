@@ -1,1 +1,3 @@
-"""The names of the systems that Helix joins, thin over what really runs: `helix.compat.core` and `helix.compat.teleon`."""
+"""The names of the systems that Helix joins, as a thin layer over its own code: `helix.compat.core` and
+`helix.compat.teleon`.
+"""

@@ -1,7 +1,7 @@
-"""Requests to models, sent in batches: those of one model together, the urgent first.
+"""Requests to models, sent in batches: those of one model together, urgent ones first.
 
-Law: every request gets its own answer or its own failure, once. A batch that fails fails the requests it held and no
-others; a caller that stops waiting takes only its own request away.
+Law: every request gets its own answer or its own failure, once. A batch that fails fails only its own requests. A
+caller that stops waiting removes only its own request.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 class BatchConfig(BaseModel):
-    """max_batch_size: requests that one call takes. max_wait_time_ms: how long the oldest waits for company.
-    min_batch_size: smaller batches are sent one by one. enable_priority: the higher priority goes first, and requests of
-    `priority_boost_threshold` or more do not wait at all. timeout_s: how long one call may take."""
+    """The settings of a `BatchProcessor`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_batch_size: int = Field(default=10, ge=1, le=100)
+    """The limit of requests in one call."""
     max_wait_time_ms: float = Field(default=1000, ge=0, allow_inf_nan=False)
+    """The milliseconds that the oldest request waits at most for others to join its batch."""
     min_batch_size: int = Field(default=2, ge=1, le=100)
+    """Requests of smaller batches are sent one by one."""
     enable_priority: bool = True
+    """Whether requests of a higher priority are sent first."""
     priority_boost_threshold: int = 5
+    """Requests of this priority or more do not wait at all, if `enable_priority` is set."""
     timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, allow_inf_nan=False)
+    """The time limit of one call, in seconds."""
 
     @model_validator(mode="after")
     def _in_order(self) -> BatchConfig:
@@ -43,27 +47,36 @@ class BatchConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """What the caller is given. `messages` is whatever was asked: a conversation, or texts to embed."""
+    """A request, as the `llm_caller` receives it."""
 
     messages: Any
+    """The content to send: a conversation, or texts to embed."""
     model: str
+    """The model to call. One call has requests of one model only."""
     priority: int = 0
+    """The urgency; a higher one is sent first."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """The other arguments of `process_request`."""
 
 
 LLMCaller = Callable[[Sequence[BatchRequest]], Awaitable[Sequence[Any]]]
-"""Takes the requests of one model; gives an answer for each, in order. An answer that is an exception fails its request."""
+"""A function that takes the requests of one model and returns an answer for each, in order. An exception in place of an
+answer fails that request."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     request: BatchRequest
+    """The request to send."""
     since: float
+    """The time of its arrival, on the event loop's clock."""
     answer: asyncio.Future[Any]
+    """The future that its caller awaits."""
 
 
 class BatchProcessor:
-    """Give it to as many tasks as you like; between `start` and `stop` (or in `async with`) it takes requests."""
+    """A processor that any number of tasks may share. It accepts requests between `start` and `stop`, or in `async
+    with`."""
 
     def __init__(self, config: BatchConfig | None = None, llm_caller: LLMCaller | None = None) -> None:
         self.config = config or BatchConfig()
@@ -75,18 +88,18 @@ class BatchProcessor:
         self._running = False
 
     def use(self, llm_caller: LLMCaller) -> BatchProcessor:
-        """Whom to call; before `start`."""
+        """Set the function that calls the model. Call it before `start`."""
         self._caller = llm_caller
         return self
 
     async def start(self) -> None:
-        """Raises `InvalidInputError` where there is nobody to call."""
+        """Accept requests from now on. Raises `InvalidInputError` without an `llm_caller`."""
         if self._caller is None:
             raise InvalidInputError("a BatchProcessor needs an llm_caller: give one, or call use(...)")
         self._running = True
 
     async def stop(self) -> None:
-        """Take no more, send what waits at once, and return when all of it is answered."""
+        """Accept no more requests, send the waiting ones at once, and return when all are answered."""
         self._running = False
         for model in list(self._waiting):
             self._flush(model)
@@ -101,8 +114,9 @@ class BatchProcessor:
         await self.stop()
 
     async def process_request(self, messages: Any, model: str, priority: int = 0, **parameters: Any) -> Any:
-        """The caller's answer to this request. Raises what the caller gave or raised for it, `BatchFailedError` where it
-        gave nothing or took too long, and `InvalidInputError` before `start` and after `stop`."""
+        """Return the caller's answer to this request. Raises the error that the caller returned or raised for it.
+        Raises `BatchFailedError` if the caller gave no answer or took too long, and `InvalidInputError` before `start`
+        and after `stop`."""
         if not self._running:
             raise InvalidInputError("the BatchProcessor is not running: call start() first")
         loop = asyncio.get_running_loop()
@@ -121,8 +135,8 @@ class BatchProcessor:
             raise
 
     def get_statistics(self) -> dict[str, Any]:
-        """Counts since it was made: requests, calls (`batches` of several, `singles`), failed and cancelled requests, the
-        mean size of a call, and what waits now."""
+        """Return counts since the processor was made: requests, calls (`batches` of several, `singles`), failed and
+        cancelled requests. Also the mean size of a call, and the number of waiting requests."""
         counts = self._counts
         calls = counts["total_batches"] + counts["total_singles"]
         names = ("total_requests", "total_batches", "total_singles", "failed_requests", "cancelled_requests")
@@ -133,10 +147,10 @@ class BatchProcessor:
             "running": self._running,
         }
 
-    # --- when a batch goes --------------------------------------------------------------------------------------------
+    # --- when to send a batch -----------------------------------------------------------------------------------------
 
     def _wake(self, model: str) -> None:
-        """Send at once what fills a batch; let the rest wait until the oldest has waited long enough."""
+        """Send a full batch at once. Otherwise wait until the oldest request has waited long enough."""
         waiting = self._waiting.get(model, [])
         if len(waiting) >= self.config.max_batch_size:
             self._flush(model)
@@ -148,7 +162,7 @@ class BatchProcessor:
         self._stop_timer(model)
         waiting = self._waiting.pop(model, [])
         if self.config.enable_priority:
-            waiting.sort(key=lambda item: -item.request.priority)  # equals keep their order
+            waiting.sort(key=lambda item: -item.request.priority)  # a stable sort: equals keep their order
         size = self.config.max_batch_size
         for start in range(0, len(waiting), size):
             batch = waiting[start : start + size]
@@ -161,7 +175,7 @@ class BatchProcessor:
             timer.cancel()
 
     def _forget(self, item: _Waiting) -> None:
-        """The caller was cancelled: the request goes, where it was not sent yet."""
+        """Remove the request of a cancelled caller, if it was not sent yet."""
         self._counts["cancelled_requests"] += 1
         model = item.request.model
         waiting = self._waiting.get(model, [])
@@ -196,7 +210,7 @@ class BatchProcessor:
             problem = f"no answer within {self.config.timeout_s:g} s"
             answers = [BatchFailedError(problem, retryable=True) if late else error] * len(batch)
         if len(answers) != len(batch):
-            # Nobody can tell which answer belongs to whom: one that is wrong is worse than none.
+            # The answers cannot be assigned to requests, and a wrong answer is worse than a failure.
             problem = f"the caller gave {len(answers)} answers to {len(batch)} requests"
             answers = [BatchFailedError(problem)] * len(batch)
         for item, answer in zip(batch, answers, strict=True):
@@ -211,5 +225,5 @@ RequestBatcher = BatchProcessor
 
 @cache
 def get_batch_processor() -> BatchProcessor:
-    """This process's processor; say whom to call with `use` before its first `start`."""
+    """Return this process's processor. Set its caller with `use` before its first `start`."""
     return BatchProcessor()

@@ -1,7 +1,7 @@
-"""A cache of answers for code that calls models itself; agents have theirs in `LLMConfig.response_cache`.
+"""A cache of answers for code that calls models itself. Agents have theirs in `LLMConfig.response_cache`.
 
-Law: the key is made of everything the caller gives: messages, model and every parameter. What is sampled or calls tools is
-kept only where the cache is made to.
+Law: the key includes everything that the caller gives: messages, model and every parameter. Answers that were sampled
+or call tools are stored only if the cache was made for that.
 """
 
 from __future__ import annotations
@@ -35,13 +35,18 @@ KindT = TypeVar("KindT", bound=StrEnum)
 
 
 class AnswerCache:
-    """A cache of at most `max_size` answers, as `create_cache` makes it.
+    """A cache of at most `max_size` answers. `create_cache` makes it.
 
-    default_ttl: seconds; None keeps answers until they are evicted. store: where the answers are; default this process's
-    memory. tenant: caches of two tenants in one store share nothing. embedding, threshold: for `SEMANTIC`. sampled,
-    tool_calls: also keep such answers. catalog: prices, for what a hit saves. Counts of hits, misses and dollars are this
-    object's own; entries are the store's. Raises `InvalidInputError` for a strategy that answers wrongly, for `SEMANTIC`
-    without an embedding function, and for numbers out of range.
+    default_ttl: seconds; None keeps answers until they are evicted.
+    store: the store of the answers. Default: this process's memory.
+    tenant: caches of two tenants in one store share nothing.
+    embedding, threshold: for `SEMANTIC`.
+    sampled, tool_calls: also keep answers of these kinds.
+    catalog: prices, for the savings of a hit.
+
+    Counts of hits, misses and dollars belong to this object; entries belong to the store. Raises `InvalidInputError`
+    for a strategy that gives wrong answers, for `SEMANTIC` without an embedding function, and for numbers out of
+    range.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class AnswerCache:
         self._cleanup: asyncio.Task[None] | None = None
 
     async def get(self, messages: Chat, model: str, parameters: Parameters | None = None) -> JsonValue:
-        """The answer as it was given to `set`; None where there is none, or it has expired."""
+        """Return the answer as it was given to `set`; None if it is not stored or has expired."""
         found = await self._rows.get(self._tenant, self._question(messages, model, parameters))
         if found is None:
             self._counts["misses"] += 1
@@ -98,9 +103,9 @@ class AnswerCache:
         output_tokens: int = 0,
         ttl: float | None = None,
     ) -> bool:
-        """Keep an answer for `ttl` seconds (default: the cache's own). The tokens it took say what a hit saves. False, and
-        nothing kept, where it was sampled or calls tools and the cache does not keep such answers. Raises
-        `InvalidInputError` for a ttl that is not above 0."""
+        """Store an answer for `ttl` seconds (default: the cache's own). Its tokens determine the savings of a hit.
+        Return False, and store nothing, if the answer was sampled or calls tools and the cache does not keep such
+        answers. Raises `InvalidInputError` for a ttl that is not above 0."""
         lasting = self._ttl if ttl is None else _above_zero("ttl", ttl)
         if not self._wanted(response, parameters or {}):
             return False
@@ -110,12 +115,12 @@ class AnswerCache:
         return True
 
     def get_hit_rate(self) -> float:
-        """0 to 1 of this object's look-ups; 0 before the first."""
+        """Return the share of hits (0 to 1) among this object's look-ups, or 0 before the first."""
         asked = self._counts["hits"] + self._counts["misses"]
         return self._counts["hits"] / asked if asked else 0.0
 
     async def get_statistics(self) -> dict[str, Any]:
-        """`saved_usd` is what the answers that were given again had cost, by list price."""
+        """Return the figures of the cache. `saved_usd` is the list price of the answers that were reused."""
         return {
             "size": len(await self._rows.entries(self._tenant)),
             "max_size": self._max_size,
@@ -127,22 +132,22 @@ class AnswerCache:
         }
 
     async def get_top_entries(self, limit: int = 10) -> list[CacheEntry]:
-        """Those that were given again most often first."""
+        """Return the entries that were reused most often, in that order."""
         entries = await self._rows.entries(self._tenant)
         return sorted(entries, key=lambda entry: (-entry.hits, entry.created_at))[:limit]
 
     async def clear(self) -> int:
-        """Remove all; how many they were. The counts of hits and misses start anew."""
+        """Remove all entries and return their number. The counts of hits and misses restart."""
         self._counts.clear()
         return await self._rows.clear(self._tenant)
 
     async def clear_expired(self) -> int:
-        """Remove what has expired; how many they were. Nothing expired is ever given, with or without it."""
+        """Remove expired entries and return their number. An expired entry is never returned, with or without this."""
         return await self._rows.clear(self._tenant, expired_only=True)
 
     def start_cleanup_task(self, interval: float = 300) -> asyncio.Task[None]:
-        """Remove what has expired every `interval` seconds, until `stop_cleanup_task`. One at a time: a second call answers
-        the task that is there."""
+        """Remove expired entries every `interval` seconds, until `stop_cleanup_task`. One task at a time: a second call
+        returns the existing task."""
         _above_zero("interval", interval)
         if self._cleanup is None or self._cleanup.done():
             self._cleanup = asyncio.get_running_loop().create_task(self._clean(interval), name="helix:cache-cleanup")
@@ -177,13 +182,16 @@ class AnswerCache:
 
 @dataclass(frozen=True, slots=True)
 class CacheWarmer:
-    """Fills a cache before it is asked: `call(messages, model)` gives an answer and its tokens."""
+    """A helper that fills a cache before it is used."""
 
     cache: AnswerCache
+    """The cache to fill."""
     call: Callable[[Chat, str], Awaitable[tuple[JsonValue, int, int]]]
+    """A function `call(messages, model)` that returns an answer, its input tokens and its output tokens."""
 
     async def warm(self, questions: Iterable[Chat], model: str, parameters: Parameters | None = None) -> int:
-        """Ask for what is not there yet, one after the other; how many were asked for. What `call` raises ends it."""
+        """Ask the questions that are not cached yet, one after the other, and return how many were asked. An error of
+        `call` ends it."""
         asked = 0
         for messages in questions:
             if await self.cache.get(messages, model, parameters) is None:
@@ -198,7 +206,7 @@ create_cache = AnswerCache
 
 @cache
 def get_response_cache() -> AnswerCache:
-    """This process's cache, in its memory."""
+    """Return this process's cache, in its memory."""
     return create_cache()
 
 
@@ -210,7 +218,7 @@ def _named(kind: type[KindT], value: KindT | str) -> KindT:
 
 
 def _calls_tools(response: JsonValue) -> bool:
-    """Whether an answer as providers give it, or its message, asks for tools."""
+    """Whether an answer in a provider's form, or its message, asks for tools."""
     if not isinstance(response, dict):
         return False
     choices: Any = response.get("choices") or []

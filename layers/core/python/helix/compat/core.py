@@ -1,8 +1,8 @@
-"""The names of the Helix Agents framework, in Python's spelling, each the thing that runs under it here.
+"""The names of the Helix Agents framework in Python's spelling. Each refers to its counterpart in Helix.
 
     from helix.compat.core import define_agent, define_tool, create_sub_agent_tool
 
-The table of names (docs/appendix/names.md) says of each where it is, and how it differs.
+The table of names (docs/appendix/names.md) says where each one is, and how it differs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Health endpoints for any Starlette or FastAPI app: `/health`, `/ready`, `/live` and `/metrics`.
 
-Law: an app starts not ready, and says itself when it is. Checks are asked when the page is; a failed check that is not
-critical leaves the app degraded, which still serves.
+Law: an app starts as not ready, and reports itself when it is. Checks run when the page is requested. A failed check
+that is not critical makes the app degraded, but it still serves.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ Queues = Callable[[], Awaitable[Sequence[Queue]]]
 
 
 class HealthEndpointManager:
-    """token: what `/metrics` and the messages of `/health` ask for, as `Authorization: Bearer <token>`; None leaves them
-    open. totals, queues: where stored figures for `/metrics` come from, see `helix.fleet.prometheus`."""
+    """The health state of an app, and its pages.
+
+    token: the bearer token that `/metrics` and the messages of `/health` require; None leaves them open.
+    totals, queues: the sources of stored figures for `/metrics`, see `helix.fleet.prometheus`."""
 
     def __init__(
         self,
@@ -64,17 +66,17 @@ class HealthEndpointManager:
         self._requests = self._errors = 0
 
     def add_check(self, name: str, fn: CheckFunction, critical: bool = False) -> None:
-        """`fn` answers a bool or (bool, message), now or awaited. One of the same name is replaced."""
+        """Add a check, or replace the one of that name. `fn` returns a bool or (bool, message), directly or awaited."""
         if not name:
             raise InvalidInputError("a check needs a name")
         self._checks[name] = (fn, critical)
 
     def remove_check(self, name: str) -> bool:
-        """False if there is none of that name."""
+        """Remove the check. Return False if that name is not known."""
         return self._checks.pop(name, None) is not None
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
-        """Whether this process takes work; `reason` is shown on `/ready`."""
+        """Set whether this process accepts work. `reason` is shown on `/ready`."""
         self._ready, self._reason = ready, reason
 
     @property
@@ -82,14 +84,14 @@ class HealthEndpointManager:
         return self._ready
 
     def record_request(self, success: bool = True) -> None:
-        """Count a request that the app has answered. Any thread may."""
+        """Count a request that the app has answered. Safe from any thread."""
         with self._lock:
             self._requests += 1
             self._errors += not success
 
     def mount(self, app: Any, prefix: str = "") -> None:
-        """Serve the four pages of this manager from `app`, below `prefix`, before its other routes. Mounting in several
-        places is fine; the same place twice is one place."""
+        """Serve the four pages of this manager from `app`, below `prefix`, before its other routes. It may be mounted
+        in several places. A second mount in the same place replaces the first."""
         if prefix and not prefix.startswith("/"):
             raise InvalidInputError(f"prefix {prefix!r} must begin with '/'")
         base = prefix.rstrip("/")
@@ -126,7 +128,7 @@ class HealthEndpointManager:
             figures.requests, figures.errors = self._requests, self._errors
         if self._process is not None:
             with self._process.oneshot():
-                figures.cpu_percent = self._process.cpu_percent(None)  # since the last page; two busy cores are 200
+                figures.cpu_percent = self._process.cpu_percent(None)  # since the last request; two busy cores are 200
                 figures.memory_percent = self._process.memory_percent()
                 figures.memory_bytes = self._process.memory_info().rss
         figures.totals = await self._totals() if self._totals is not None else ()
@@ -138,7 +140,7 @@ class HealthEndpointManager:
 
 
 class _Endpoint:
-    """Starlette calls an object that is no function as an ASGI app; by its class it is known as ours."""
+    """An endpoint as an object, which Starlette calls as an ASGI app. Its class identifies our routes."""
 
     def __init__(self, page: Callable[[Request], Awaitable[Page]]) -> None:
         self._page = page
@@ -154,24 +156,24 @@ def _ours(route: Any) -> bool:
 
 
 def _process() -> Any:
-    """This process, where psutil is installed."""
+    """Return this process, if psutil is installed."""
     try:
         import psutil
     except ImportError:
         return None
     process = psutil.Process()
-    process.cpu_percent(None)  # the first look has nothing to compare with
+    process.cpu_percent(None)  # the first call only sets the reference
     return process
 
 
 _managers: list[HealthEndpointManager] = []
-"""The last one is this process's."""
+"""The manager of this process, as its only element."""
 
 
 def setup_health_endpoints(
     app: Any, service_name: str = "helix", version: str = __version__, prefix: str = "", **options: Any
 ) -> HealthEndpointManager:
-    """A new manager, mounted in `app`; from now on it is `get_health_manager()`. `options` are the manager's."""
+    """Make a manager and mount it in `app`. From now on it is `get_health_manager()`. `options` are the manager's."""
     manager = HealthEndpointManager(service_name, version, **options)
     manager.mount(app, prefix)
     _managers[:] = [manager]
@@ -179,7 +181,7 @@ def setup_health_endpoints(
 
 
 def get_health_manager() -> HealthEndpointManager:
-    """The one that was set up last; before, one that is mounted nowhere yet."""
+    """Return the manager that was set up last. Before that, one that is not mounted."""
     if not _managers:
         _managers.append(HealthEndpointManager())
     return _managers[0]

@@ -1,8 +1,8 @@
 """Reports of an agent's requests and health to an HTTP endpoint of the user's choice.
 
-Law: nothing is sent unless a deployment, a key and an address were given: there is no default address. Measuring waits
-for no network: reports are buffered, the oldest dropped when the buffer is full. A function must `flush` before it
-returns: nothing in the background survives a freeze.
+Law: nothing is sent unless a deployment, a key and an address were given; there is no default address. Measuring never
+waits for the network. Reports are buffered, and the oldest are dropped when the buffer is full. A function must `flush`
+before it returns, because background work does not survive a freeze.
 
     POST {url}/api/v1/agents/{deployment}/metrics
     {"deployment_id", "agent_id", "timestamp", "requests": [...], "health": {...} | null, "aggregated": {...}}
@@ -32,7 +32,8 @@ logger = get_logger("helix.reporter")
 
 
 class AgentReporter:
-    """`start` sends in the background until `stop`. Without an address the reporter counts locally and sends nothing."""
+    """A reporter that sends in the background from `start` to `stop`. Without an address it counts locally and sends
+    nothing."""
 
     def __init__(self, settings: ReporterSettings, *, clock: Clock | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.settings, self._clock = settings, clock or SystemClock()
@@ -57,14 +58,14 @@ class AgentReporter:
         return self._task is not None
 
     async def start(self) -> None:
-        """Send from now on. Does nothing, and logs why, where a setting is missing or the reporter is switched off."""
+        """Send from now on. Without a required setting, or switched off, it only logs the reason."""
         if self._task is None and not self.settings.configured:
             logger.warning("the reporter sends nothing: it needs %s, %s and %s", *list(VARIABLES.values())[:3])
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="helix:reporter")
 
     async def stop(self) -> None:
-        """Send what is left, and end. What the platform does not accept now is lost."""
+        """Send the remaining reports, and end. Reports that the platform does not accept now are lost."""
         task, self._task = self._task, None
         if task is not None:
             await end_tasks(task)
@@ -81,7 +82,7 @@ class AgentReporter:
         cost: float | None = None,
         error_type: str | None = None,
     ) -> None:
-        """One model call, as it ended. `cost` in US dollars."""
+        """Report one model call that has ended. `cost` is in US dollars."""
         request: JsonObject = {
             "timestamp": self._clock.now(),
             "input_tokens": input_tokens,
@@ -103,7 +104,7 @@ class AgentReporter:
             self._full.set()
 
     async def report_health(self, status: str = "healthy", active_requests: int = 0, queue_depth: int = 0) -> None:
-        """The agent's health: `healthy`, `degraded` or `unhealthy`. The last report of a period is sent."""
+        """Report the agent's health: `healthy`, `degraded` or `unhealthy`. Only the last report of a period is sent."""
         if status not in ("healthy", "degraded", "unhealthy"):
             raise InvalidInputError(f"status is {status!r}: use healthy, degraded or unhealthy")
         _check_numbers(active_requests, queue_depth)
@@ -111,7 +112,7 @@ class AgentReporter:
         self._health = {"timestamp": self._clock.now(), "status": status, **load}
 
     async def flush(self) -> None:
-        """Send all that is buffered now, `batch_size` requests at a time."""
+        """Send everything that is buffered, `batch_size` requests at a time."""
         if not self.settings.configured:
             return
         poster = self._poster
@@ -123,11 +124,11 @@ class AgentReporter:
                 unsent = len(poster.unsent)
                 await poster.deliver(self._payload(requests, health, sums))
                 if len(poster.unsent) > unsent or (poster.unsent and not self._buffer):
-                    return  # the platform does not answer: the next flush sends what is left
+                    return  # the platform does not answer; the next flush sends the rest
             self._full.clear()
 
     def get_local_stats(self) -> dict[str, Any]:
-        """What was reported since the reporter was made, and what became of it."""
+        """Return the sums since the reporter was made, and the outcomes of its reports."""
         poster = self._poster
         return {
             **self._ever.summary(),
@@ -163,7 +164,7 @@ class AgentReporter:
 
 
 class _Sums:
-    """Requests added up."""
+    """Sums over requests."""
 
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter(
@@ -201,7 +202,7 @@ def _check_numbers(*numbers: float) -> None:
 
 
 def _load() -> JsonObject:
-    """Of the machine, where psutil is installed; percent."""
+    """Return the load of the machine in percent, if psutil is installed."""
     try:
         import psutil
     except ImportError:
@@ -223,7 +224,7 @@ async def init_agent_reporter(
     environment: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> AgentReporter:
-    """Make and start this process's reporter, after stopping the one before. An argument wins over its variable
+    """Make and start this process's reporter, after stopping an earlier one. An argument overrides its variable
     (`HELIX_DEPLOYMENT_ID`, `HELIX_API_KEY`, `HELIX_PLATFORM_URL`, `HELIX_METRICS_INTERVAL`, ...). settings: `url`,
     `enabled`, `agent_id` and the other fields of `ReporterSettings`."""
     given = {"deployment_id": deployment_id, "api_key": api_key, "flush_interval": flush_interval, **settings}
@@ -235,13 +236,13 @@ async def init_agent_reporter(
 
 
 def get_agent_reporter() -> AgentReporter:
-    """This process's reporter. Raises `InvalidInputError` before `init_agent_reporter`."""
+    """Return this process's reporter. Raises `InvalidInputError` before `init_agent_reporter`."""
     if not _reporters:
         raise InvalidInputError("there is no reporter: call init_agent_reporter first")
     return _reporters[-1]
 
 
 async def shutdown_agent_reporter() -> None:
-    """Stop this process's reporter, sending what is left. Nothing where there is none."""
+    """Stop this process's reporter, if it has one, and send the remaining reports."""
     while _reporters:
         await _reporters.pop().stop()

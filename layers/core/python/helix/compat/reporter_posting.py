@@ -1,7 +1,7 @@
-"""Posting reports: tries again, gives a platform that is down time to come back, and keeps what it could not deliver.
+"""Posting reports: it retries, gives a platform that is down time to recover, and keeps undelivered reports.
 
-Law: nothing here raises to the code that is measured, and nothing grows without bound. Only 5xx, 429 and a broken
-connection are tried again; what the platform refuses for good is dropped, and counted.
+Law: nothing here raises to the measured code, and nothing grows without bound. Only 5xx, 429 and a broken connection
+are retried. A report that the platform refuses for good is dropped and counted.
 """
 
 from __future__ import annotations
@@ -30,20 +30,27 @@ logger = get_logger("helix.reporter")
 
 @dataclass(slots=True)
 class Poster:
-    """Delivers payloads to one address. `client`: made at the first delivery, unless one is given. `max_bytes` bounds a
-    request's body. `counts`: batches `sent`, `refused` and `dropped` (lost), and `retries`. A circuit breaker opens after
-    `BREAKER_FAILURES` failures in a row. After `BREAKER_S` seconds it lets one try through, which closes it, or opens it
-    for as long again."""
+    """Delivers payloads to one address. A circuit breaker opens after `BREAKER_FAILURES` failures in a row. After
+    `BREAKER_S` seconds it lets one try through. That closes it, or opens it for as long again."""
 
     url: str
+    """The address to which reports are posted."""
     headers: Mapping[str, str]
+    """The headers of each report."""
     client: httpx.AsyncClient | None
+    """The HTTP client. None: it is made at the first delivery."""
     clock: Clock
+    """The clock for waits and for the circuit breaker."""
     max_bytes: int = MAX_BYTES
+    """The limit of a request's body, in bytes."""
     counts: Counter[str] = field(default_factory=Counter)
+    """The numbers of batches that were `sent`, `refused` or `dropped` (lost), and of `retries`."""
     unsent: deque[JsonObject] = field(default_factory=deque)
+    """Payloads that wait for a delivery, the oldest first: at most `MAX_BATCHES`."""
     failures: int = 0
+    """The number of failed deliveries in a row."""
     opened_at: float | None = None
+    """The time when the circuit breaker opened, in Unix seconds. None: it is closed."""
 
     @property
     def circuit(self) -> Literal["closed", "open", "half-open"]:
@@ -52,7 +59,7 @@ class Poster:
         return "half-open" if self.clock.now() - self.opened_at >= BREAKER_S else "open"
 
     async def deliver(self, payload: JsonObject) -> None:
-        """Deliver what was kept, oldest first, then this; one call at a time. What cannot be delivered is kept."""
+        """Deliver the kept payloads, oldest first, then this one. One call at a time. Undelivered payloads are kept."""
         waiting = deque([*self.unsent, *split(payload, self.max_bytes)])
         self.unsent.clear()
         try:
@@ -66,14 +73,14 @@ class Poster:
                 self.failures, self.opened_at = 0, None
                 self.counts[outcome] += 1
                 waiting.popleft()
-        finally:  # also when cancelled: perhaps it was not sent
+        finally:  # also when cancelled, because it may not have been sent
             self.unsent.extend(waiting)
-            while len(self.unsent) > MAX_BATCHES:  # the newest stay
+            while len(self.unsent) > MAX_BATCHES:  # keep the newest
                 self.unsent.popleft()
                 self.counts["dropped"] += 1
 
     async def close(self) -> None:
-        """A later delivery opens it again."""
+        """Close the client. A later delivery opens it again."""
         client, self.client = self.client, None
         if client is not None:
             await client.aclose()
@@ -92,7 +99,7 @@ class Poster:
                     return "sent"
                 problem = f"status {response.status_code}"
                 if response.status_code == 429:
-                    asked = response.headers.get("retry-after", "")  # dates are not understood
+                    asked = response.headers.get("retry-after", "")  # dates are not supported
                     wait = min(float(asked) if asked.isdecimal() else wait * 2, MAX_WAIT_S)
                 elif response.status_code < 500:
                     logger.warning("a report was refused and dropped: %s", problem)
@@ -109,8 +116,8 @@ def encode(payload: JsonObject) -> bytes:
 
 
 def split(payload: JsonObject, max_bytes: int) -> list[JsonObject]:
-    """The payload in parts that are not larger; sums and health stay with the first. A single request that is larger is
-    sent as it is: the platform decides about it."""
+    """Split the payload into parts of at most that size. Sums and health stay with the first. A single larger request
+    is sent as it is, and the platform decides about it."""
     requests: Any = payload["requests"]
     if len(encode(payload)) <= max_bytes or len(requests) < 2:
         return [payload]

@@ -1,6 +1,6 @@
-"""Settings of the reporter: what its environment says, and what the caller says over it.
+"""Settings of the reporter, from its environment and from arguments.
 
-Law: an argument wins over its variable; there is no default address, so nothing is sent by default.
+Law: an argument overrides its variable. There is no default address, so nothing is sent by default.
 """
 
 from __future__ import annotations
@@ -29,17 +29,26 @@ MAX_BUFFER = 10_000
 
 @dataclass(frozen=True)
 class ReporterSettings:
-    """`flush_interval` in seconds; `batch_size`: the number of requests that are sent without waiting for it."""
+    """The settings of a reporter. It sends nothing unless `deployment_id`, `api_key` and `url` are set."""
 
     deployment_id: str = ""
+    """The deployment under which the platform files the reports."""
     api_key: str = Field(default="", repr=False)
+    """The bearer token of each report."""
     url: str = ""
+    """The address of the platform, without the path of reports."""
     flush_interval: float = Field(default=10, gt=0, lt=86_400)
+    """The seconds between reports."""
     batch_size: int = Field(default=100, ge=1, le=MAX_BUFFER)
+    """The number of buffered requests that are sent without waiting for the interval. A report has at most so many."""
     enabled: bool = True
+    """Whether the reporter sends anything."""
     agent_id: str = "default"
+    """The agent whose requests are reported."""
     service_name: str = ""
+    """The name of the service, which each report has. Empty: reports leave name and version out."""
     service_version: str = ""
+    """The version of the service."""
 
     def __post_init__(self) -> None:
         if self.url:
@@ -51,8 +60,8 @@ class ReporterSettings:
 
 
 def read_reporter_settings(environment: Mapping[str, str], **given: Any) -> ReporterSettings:
-    """Settings of the environment, over which what is given (and not None) wins. Raises `InvalidInputError` naming what is
-    wrong."""
+    """Read the settings of the environment; given arguments that are not None override them. Raises
+    `InvalidInputError`, which names the wrong setting."""
     found = {field: environment[name] for field, name in VARIABLES.items() if environment.get(name)}
     own = {field: value for field, value in given.items() if value is not None}
     try:

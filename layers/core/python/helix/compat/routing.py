@@ -1,7 +1,7 @@
-"""Deployments of models, and which of them takes a request.
+"""Deployments of models, and the choice of one for a request.
 
-Law: `core.routing` decides; here is who is there, how loaded it is, and what it costs. Nothing that does not fit is ever
-chosen: `get_best_instance` answers None, the routers raise `ContextTooLargeError`.
+Law: `core.routing` decides. This module knows the deployments, their load and their prices. A deployment that does not
+fit is never chosen: `get_best_instance` returns None, and the routers raise `ContextTooLargeError`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Count = Callable[[Chat, str], int]
 
 
 class ContextWindowManager:
-    """The instances that requests may be routed to: deployments of models, by region, key or account.
+    """The instances that requests may be routed to. They are deployments of models, by region, key or account.
 
-    context_windows: `{model: tokens}`, where it is known better than by the catalog. catalog: windows and prices; default
-    litellm's own table.
+    context_windows: tokens by model, for windows that the catalog does not know correctly. catalog: windows and prices.
+    By default it is litellm's own table.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class ContextWindowManager:
     async def register_instance(
         self, instance_id: str, agent_id: str, model: str, max_context_tokens: int | None = None
     ) -> InstanceInfo:
-        """Add an instance, or replace the one with that id; its load and latency start anew. Without
-        `max_context_tokens` its window is the model's. Raises `InvalidInputError` for a window below 1."""
+        """Add an instance, or replace the one with that id; its load and latency restart. Without `max_context_tokens`
+        its window is the model's. Raises `InvalidInputError` for a window below 1."""
         if max_context_tokens is not None:
             _positive("max_context_tokens", max_context_tokens)
         made = self.of_model(model, max_context_tokens)
@@ -63,7 +63,7 @@ class ContextWindowManager:
         return made
 
     async def unregister_instance(self, instance_id: str) -> bool:
-        """False if there is none with that id."""
+        """Remove the instance. Return False if that id is not registered."""
         return self._instances.pop(instance_id, None) is not None
 
     async def update_instance_load(
@@ -76,8 +76,8 @@ class ContextWindowManager:
         healthy: bool = True,
         available: bool = True,
     ) -> InstanceInfo:
-        """Its load from 0 to 1, waiting requests, and milliseconds per request (None: unchanged). Raises
-        `InvalidInputError` for an unknown instance, and for numbers out of range."""
+        """Set the load from 0 to 1, the number of waiting requests, and the milliseconds per request (None: unchanged).
+        Raises `InvalidInputError` for an unknown instance, and for numbers out of range."""
         before = self._instances.get(instance_id)
         if before is None:
             raise InvalidInputError(f"no instance {instance_id!r} is registered")
@@ -93,8 +93,8 @@ class ContextWindowManager:
     async def get_best_instance(
         self, required_context_tokens: int, prefer_model: str | None = None, prefer_cost: bool = True
     ) -> InstanceInfo | None:
-        """The best of those with room for that many tokens, prompt and answer together; None where there is none.
-        `prefer_model` is a wish: a part of a model's name."""
+        """Return the best instance with room for that many tokens, prompt and answer together; None if there is not
+        one. `prefer_model` is a preference: a part of a model's name."""
         if required_context_tokens < 0:
             raise InvalidInputError(f"required_context_tokens is {required_context_tokens}: it must be 0 or more")
         need = Need(required_context_tokens)
@@ -109,7 +109,7 @@ class ContextWindowManager:
         return list(self._instances.values())
 
     def of_model(self, model: str, max_context_tokens: int | None = None) -> InstanceInfo:
-        """The model itself as an instance: its window and prices as far as they are known."""
+        """Return the model itself as an instance, with its window and prices as far as they are known."""
         info = self._catalog.info(model)
         return InstanceInfo(
             instance_id=model,
@@ -121,7 +121,8 @@ class ContextWindowManager:
         )
 
     async def get_statistics(self) -> dict[str, Any]:
-        """How many instances there are and can be used, by class; their mean load (0 to 1) and what waits at them."""
+        """Return the numbers of instances and of usable ones, by class, their mean load (0 to 1) and their waiting
+        requests."""
         instances = self.instances
         usable = [i for i in instances if i.available and i.healthy]
         return {
@@ -134,7 +135,7 @@ class ContextWindowManager:
 
 
 class ModelVariantRouter:
-    """Routes by size alone."""
+    """A router that decides by size alone."""
 
     def __init__(self, manager: ContextWindowManager | None = None) -> None:
         self.manager = manager or ContextWindowManager()
@@ -142,8 +143,8 @@ class ModelVariantRouter:
     async def route(
         self, need: Need, model: str | None = None, *, prefer_cost: bool = True, prefer_speed: bool = False
     ) -> RoutingDecision:
-        """The best instance for the need; where none is registered, `model` itself. Speed before cost: latency counts three
-        times and price not at all. Raises `ContextTooLargeError` where nothing fits."""
+        """Return the best instance for the need. If none is registered, that is `model` itself. With `prefer_speed`,
+        latency counts three times and price not at all. Raises `ContextTooLargeError` if nothing fits."""
         offered = self.manager.instances or ([self.manager.of_model(model)] if model else [])
         if not offered:
             raise InvalidInputError("no instance is registered, and no model is named: there is nothing to route to")
@@ -158,7 +159,8 @@ class ModelVariantRouter:
 
 
 class RequestRouter:
-    """Routes requests as providers take them. `count(messages, model)` counts their tokens; default a `TokenCounter`."""
+    """A router of requests in the form of providers. `count(messages, model)` counts their tokens; default: a
+    `TokenCounter`."""
 
     def __init__(self, manager: ContextWindowManager | None = None, *, count: Count | None = None) -> None:
         self.router = ModelVariantRouter(manager)
@@ -176,8 +178,8 @@ class RequestRouter:
         prefer_cost: bool = True,
         prefer_speed: bool = False,
     ) -> RoutingDecision:
-        """Where the request goes: the counted prompt and `max_tokens` (None: 500) must fit. Raises `ContextTooLargeError`
-        where they fit nothing, and `InvalidInputError` for a `max_tokens` below 1."""
+        """Return the instance for the request. The counted prompt and `max_tokens` (None: 500) must fit. Raises
+        `ContextTooLargeError` if they fit nowhere, and `InvalidInputError` for a `max_tokens` below 1."""
         if max_tokens is not None:
             _positive("max_tokens", max_tokens)
         need = Need(self._count(messages, model), max_tokens or DEFAULT_OUTPUT_TOKENS)
@@ -186,7 +188,7 @@ class RequestRouter:
 
 @cache
 def get_request_router() -> RequestRouter:
-    """This process's router."""
+    """Return this process's router."""
     return RequestRouter()
 
 

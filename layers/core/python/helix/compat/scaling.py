@@ -1,7 +1,8 @@
-"""Scalers: policies by target, decided in this process or any other on the same store.
+"""Scalers with policies by target, for this process or any other on the same store.
 
-Law: evaluating changes nothing but the history of what was blocked; a change counts from `record_scaling_action`, which its
-caller calls when it is in force. The state is rows (`helix.fleet.decisions`), so scalers may come, go and share a store.
+Law: evaluating changes nothing but the history of blocked decisions. A change counts from `record_scaling_action`,
+which the caller calls when the change is in force. The state is rows (`helix.fleet.decisions`), so scalers may come, go
+and share a store.
 """
 
 from __future__ import annotations
@@ -33,27 +34,31 @@ AnyPolicy = ScalingPolicy | TokenAwareScalingPolicy | CostAwareScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a target is doing now. `metrics` of the kind that its policy judges."""
+    """The present load of a target."""
 
     metrics: ScalingMetrics | LLMMetrics
+    """The measures, of the kind that the target's policy uses."""
     instances: int
+    """The number of instances that run now."""
     spent: Spending = NO_SPENDING
+    """The target's spending, for a cost policy."""
 
 
 class Scaled(Protocol):
-    """What a monitoring scaler looks at, and acts on."""
+    """The targets that a monitoring scaler reads and changes."""
 
     async def read(self, target_id: str) -> Reading | None:
-        """None: nothing of that name runs now."""
+        """Return the load of the target. None if nothing of that name runs now."""
         ...
 
     async def apply(self, target_id: str, decision: ScalingDecision) -> None:
-        """Make `decision.after` the number of instances. Harmless when it is that already."""
+        """Make `decision.after` the number of instances. Harmless if it is that already."""
         ...
 
 
 class _Recorded:
-    """What both scalers share: the log, in `store` or this process's memory, and each target's last decision here."""
+    """The common part of both scalers: the log, in `store` or this process's memory, and the last decision for each
+    target here."""
 
     def __init__(self, *, store: StateStore | None = None, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -63,8 +68,9 @@ class _Recorded:
     async def record_scaling_action(
         self, target_id: str, decision: ScalingDecision | None = None
     ) -> DecisionRow | None:
-        """That change is in force: cooldowns count from now. Without `decision`, the last one that this scaler gave for the
-        target. A hold is no action: None. Raises `InvalidInputError` when there is none to record."""
+        """Record that the change is in force. Cooldowns count from now. Without `decision`, it is the last one that
+        this scaler made for the target. A hold is not an action: None is returned. Raises `InvalidInputError` if there
+        is no decision to record."""
         decision = decision or self._decided.get(target_id)
         if decision is None:
             raise InvalidInputError(f"nothing was decided for {target_id!r} here: evaluate first, or give the decision")
@@ -72,17 +78,17 @@ class _Recorded:
         return None if decision.action == "hold" else await self.log.record(target_id, decision)
 
     async def scaling_history(self, target_id: str, limit: int = 10) -> list[DecisionRow]:
-        """The last decisions, the oldest first; those that something blocked among them."""
+        """Return the last decisions, blocked ones included, the oldest first."""
         return await self.log.history(target_id, limit)
 
     async def reset_cooldown(self, target_id: str) -> None:
-        """The next decision waits for nothing that was applied before."""
+        """End the cooldown, so that the next decision does not wait for earlier ones."""
         await self.log.forget(target_id)
 
     async def _decide(
         self, target_id: str, policy: AnyPolicy, metrics: Any, instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
-        """Only a policy by cost looks at what is spent."""
+        """Evaluate the policy. Only a cost policy uses `spent`."""
         standing, more = await self.log.standing(target_id), {}
         if isinstance(policy, CostAwareScalingPolicy):
             more = {"spent": spent}
@@ -94,7 +100,8 @@ class _Recorded:
 
 
 class LLMScaler(_Recorded):
-    """One pair of policies for many agents: by cost where there is a cost policy, which asks its base for the rest."""
+    """One pair of policies for many agents. If there is a cost policy, it decides, and asks its base policy for
+    everything but cost."""
 
     def __init__(
         self,
@@ -110,7 +117,8 @@ class LLMScaler(_Recorded):
     async def evaluate_scaling(
         self, agent_id: str, llm_metrics: LLMMetrics, current_instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
-        """What should be done now. Nothing is, and no cooldown begins, until the caller has done and recorded it."""
+        """Return the change to make now. It is not made, and no cooldown begins, until the caller has made and recorded
+        it."""
         self._agents.add(agent_id)
         policy = self.cost_policy or self.token_policy
         return await self._decide(agent_id, policy, llm_metrics, current_instances, spent)
@@ -119,7 +127,8 @@ class LLMScaler(_Recorded):
         return await self.scaling_history(agent_id, limit)
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Of the agents that were evaluated here; events are the changes that their histories still hold."""
+        """Return figures of the agents that were evaluated here. Events are the changes that their histories still
+        have."""
         histories = [await self.log.history(agent, 1000) for agent in sorted(self._agents)]
         return {
             "tracked_agents": len(self._agents),
@@ -130,7 +139,7 @@ class LLMScaler(_Recorded):
 
 
 class Scaler(_Recorded):
-    """A policy for each target. `llm` decides by tokens and cost for targets that have none of those of their own."""
+    """A policy for each target. `llm` has the token and cost policies for targets without such policies of their own."""
 
     def __init__(self, *, llm: LLMScaler | None = None, **where: Any) -> None:
         super().__init__(**where)
@@ -139,11 +148,11 @@ class Scaler(_Recorded):
         self._monitor: asyncio.Task[None] | None = None
 
     async def register_policy(self, target_id: str, policy: ScalingPolicy) -> None:
-        """From now on; in place of the one before."""
+        """Use the policy for the target from now on, in place of an earlier one."""
         self._policies[target_id] = policy
 
     async def unregister_policy(self, target_id: str) -> None:
-        """The target keeps its instances, and loses its cooldowns. Harmless when it has no policy."""
+        """Remove the policy. The target keeps its instances and loses its cooldowns. Harmless without a policy."""
         if self._policies.pop(target_id, None) is not None:
             await self.log.forget(target_id)
 
@@ -154,7 +163,8 @@ class Scaler(_Recorded):
     async def evaluate_scaling(
         self, target_id: str, metrics: ScalingMetrics, current_instances: int
     ) -> ScalingDecision:
-        """What should be done now. Nothing is, and no cooldown begins, until the caller has done and recorded it."""
+        """Return the change to make now. It is not made, and no cooldown begins, until the caller has made and recorded
+        it."""
         policy = self._policies.get(target_id)
         if policy is None:
             return hold(current_instances, "no policy is registered", {})
@@ -163,7 +173,8 @@ class Scaler(_Recorded):
     async def evaluate_llm_scaling(
         self, target_id: str, llm_metrics: LLMMetrics, current_instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
-        """By tokens, queue, latency and cost, with the bounds, steps and cooldowns of the target's policy if it has one."""
+        """Decide by tokens, queue, latency and cost. The bounds, steps and cooldowns are those of the target's policy,
+        if it has one."""
         policy, llm = self._policies.get(target_id), self._llm or get_llm_scaler()
         tokens, cost = llm.token_policy, llm.cost_policy
         if policy is not None:
@@ -174,13 +185,13 @@ class Scaler(_Recorded):
         return await self._decide(target_id, cost or tokens, llm_metrics, current_instances, spent)
 
     async def start_monitoring(self, scaled: Scaled, *, interval: float = MONITOR_S) -> None:
-        """Look at every target with a policy each `interval` seconds, and act. Started twice, it runs once. What goes wrong
-        with one target is logged and does not keep the others waiting."""
+        """Evaluate every target with a policy each `interval` seconds, and apply the decisions. A second start has no
+        effect. An error with one target is logged and does not delay the others."""
         if self._monitor is None:
             self._monitor = asyncio.create_task(self._watch(scaled, interval))
 
     async def stop_monitoring(self) -> None:
-        """Returns once nothing is being looked at any more; harmless when nothing was."""
+        """Stop, and return once no evaluation is in progress. Harmless if nothing was started."""
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             await end_tasks(monitor)
@@ -218,9 +229,9 @@ def create_llm_scaler(
     max_instances: int = 10,
     **options: Any,
 ) -> LLMScaler:
-    """A scaler by tokens; with any `max_cost_per_...`, by cost too. `options` are fields of the two policies, and
-    `store`, `clock`, `ids`. Raises `InvalidInputError` for an option that nothing has, `ValueError` for one that is out of
-    range."""
+    """Return a scaler by tokens; with any `max_cost_per_...`, also by cost. `options` are fields of the two policies,
+    and `store`, `clock`, `ids`. Raises `InvalidInputError` for an unknown option, and `ValueError` for one that is out
+    of range."""
     where = {name: options.pop(name) for name in ("store", "clock", "ids") if name in options}
     tokens = {name: value for name, value in options.items() if name in TokenAwareScalingPolicy.model_fields}
     costs = {name: value for name, value in options.items() if name in CostAwareScalingPolicy.model_fields}
@@ -237,5 +248,5 @@ def create_llm_scaler(
 
 @lru_cache(maxsize=1)
 def get_llm_scaler() -> LLMScaler:
-    """This process's own, with the default policies and a history in memory."""
+    """Return this process's scaler, with the default policies and a history in memory."""
     return LLMScaler()

@@ -1,4 +1,6 @@
-"""When a run ends, and how, as the sources ask it of one step result. Here `core.folding.decide_next` decides."""
+"""The end of a run, and its status, as functions of one step result. The sources have them; here
+`core.folding.decide_next` decides.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def should_stop_execution(
     max_steps: int | None = None,
     stop_when: Callable[[AnyStepResult], bool] | None = None,
 ) -> bool:
-    """Error or terminal result first, then `stop_when`, then `max_steps`. `step_count` is the run's, this step included."""
+    """Whether the run ends. An error or terminal result counts first, then `stop_when`, then `max_steps`. `step_count`
+    is the run's, this step included."""
     if isinstance(step_result, (ErrorStepResult, TextStepResult)) and step_result.should_stop:
         return True
     if isinstance(step_result, StructuredOutputStepResult) or is_error_stop_reason(step_result.stop_reason):
@@ -32,6 +35,6 @@ def should_stop_execution(
 
 
 def determine_final_status(step_result: AnyStepResult) -> AgentStatus:
-    """`failed` for errors and error stop reasons, else `completed`."""
+    """Return `failed` for errors and error stop reasons, else `completed`."""
     failed = isinstance(step_result, ErrorStepResult) or is_error_stop_reason(step_result.stop_reason)
     return "failed" if failed else "completed"

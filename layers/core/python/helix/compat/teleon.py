@@ -1,8 +1,8 @@
-"""The names of Teleon Helix, each the thing that runs under it here.
+"""The names of Teleon Helix. Each refers to its counterpart in Helix.
 
     from helix.compat.teleon import AgentRuntime, TokenTracker, create_cache
 
-The table of names (docs/appendix/names.md) says of each where it is, and how it differs.
+The table of names (docs/appendix/names.md) says where each one is, and how it differs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Tokens by agent, model, operation, tenant and time: counted by every run, and by code that records more.
+"""Tokens by agent, model, operation, tenant and time, counted by every run and by code that records more.
 
-Law: the counters are rows that runs, processes and functions share (`services.usage_counters`), so what is read here is
-what the fleet used; a record with a key is counted once, however often it is made. All filters combine. Times are UTC.
+Law: the counters are rows that runs, processes and functions share (`services.usage_counters`). The figures here are
+therefore those of the fleet. A record with a key is counted once, however often it is made. All filters combine. Times
+are UTC.
 """
 
 from __future__ import annotations
@@ -52,25 +53,38 @@ PAGE = 50
 
 
 class TokenBreakdown(Record):
-    """Tokens from `period_start` to `period_end`, Unix seconds, in whole hours. `cost`: US dollars."""
+    """The usage of a span of whole hours, with sums by agent, model, operation and hour."""
 
     total_tokens: int = 0
+    """The input and output tokens together."""
     input_tokens: int = 0
+    """The tokens of prompts, cached ones included."""
     output_tokens: int = 0
+    """The tokens of answers."""
     cached_tokens: int = 0
+    """The part of the input tokens that the provider read from its cache."""
     calls: int = 0
+    """The number of model calls."""
     runs: int = 0
+    """The number of runs that ended."""
     cost: float = 0
+    """The cost in US dollars."""
     by_agent: dict[str, int] = Field(default_factory=dict)
+    """The total tokens by agent."""
     by_model: dict[str, int] = Field(default_factory=dict)
+    """The total tokens by model."""
     by_operation: dict[str, int] = Field(default_factory=dict)
+    """The total tokens by operation, such as `completion`."""
     by_hour: dict[str, int] = Field(default_factory=dict)
+    """The total tokens by hour, with keys as `2026-11-21T14`."""
     period_start: float = 0
+    """The start of the span, in Unix seconds. The hour that contains it counts as a whole."""
     period_end: float = 0
+    """The end of the span, in Unix seconds. The hour that contains it counts as a whole."""
 
 
 class TokenTracker:
-    """on_alert: called with each budget alert that recorded tokens raise."""
+    """A tracker on the counters of a store. on_alert: called with each budget alert that recorded tokens raise."""
 
     def __init__(
         self, store: StateStore, clock: Clock | None = None, *, on_alert: Sequence[AlertListener] = ()
@@ -92,10 +106,11 @@ class TokenTracker:
         tenant: str | None = None,
         cost: float = 0,
     ) -> int:
-        """Count tokens that no run counts, and charge them to the budgets of everybody, the agent and the tenant, in one
-        transaction; a budget that is used up holds back the next call of each run it binds. Returns the tokens recorded
-        now: 0 where `key` was counted in the last 31 days. `cost` in US dollars. `metadata` is kept beside the key; its
-        `user_id` is the tenant unless one is given. Without a key a `StoreError` leaves open whether it was counted."""
+        """Count tokens that no run counts, and charge them to the budgets of the fleet, the agent and the tenant, in
+        one transaction. A budget that is used up holds back the next call of each run it binds. Return the tokens
+        recorded now: 0 if `key` was counted in the last 31 days. `cost` is in US dollars. `metadata` is stored with the
+        key; its `user_id` is the tenant unless one is given. Without a key, a `StoreError` leaves open whether the
+        tokens were counted."""
         details = dict(metadata or {})
         tenant = tenant or (str(details["user_id"]) if details.get("user_id") else None)
         _check(agent_id, model, operation, tenant or "-", input_tokens, output_tokens, cost)
@@ -134,9 +149,9 @@ class TokenTracker:
         tenant: str | None = None,
         operation: str | None = None,
     ) -> int:
-        """Tokens that fit all that is given. `period` without a key is the window that is open now; neither is all time.
-        Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`, month `2026-11`. Hours are
-        kept for 400 days, totals for ever."""
+        """Return the tokens that match all filters. `period` without a key is the current window; without either, all
+        time. Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`, month `2026-11`.
+        Hours are kept for 400 days, totals for ever."""
         if period is None and period_key is not None:
             raise InvalidInputError(f"period_key {period_key!r} needs its period")
         window = _window(period_of(period or TokenPeriod.TOTAL), period_key, self.clock.now())
@@ -153,8 +168,8 @@ class TokenTracker:
         tenant: str | None = None,
         operation: str | None = None,
     ) -> TokenBreakdown:
-        """What was used from `start` (default: an hour ago) to `end` (default: now). The hours that these are in count as
-        a whole. Moments are Unix seconds, or datetimes; a naive one is UTC."""
+        """Return the usage from `start` (by default an hour ago) to `end` (by default now). The hours that contain
+        these moments count as a whole. Moments are Unix seconds, or datetimes; a naive one is UTC."""
         now = self.clock.now()
         until = now if end is None else _seconds(end)
         since = until - 3600 if start is None else _seconds(start)
@@ -164,11 +179,11 @@ class TokenTracker:
         return _breakdown(await self._used(since, until, tenant, filters), since, until)
 
     async def get_tokens_per_hour(self, agent_id: str | None = None) -> int:
-        """Tokens of the hour that is open now."""
+        """Return the tokens of the current hour."""
         return await self.get_tokens(agent_id, period=TokenPeriod.HOURLY)
 
     async def get_statistics(self) -> dict[str, Any]:
-        """All time, over all agents, and the open windows."""
+        """Return the usage of all time over all agents, and that of the current windows."""
         whole = _breakdown(await read_totals(self._store), 0, self.clock.now())
         statistics = whole.model_dump(exclude={"by_hour", "period_start", "period_end"})
         for period in (TokenPeriod.HOURLY, TokenPeriod.DAILY, TokenPeriod.WEEKLY, TokenPeriod.MONTHLY):
@@ -176,8 +191,8 @@ class TokenTracker:
         return statistics
 
     async def reset(self, agent_id: str | None = None, *, admin: bool = False) -> None:
-        """Forget what was counted, of the agent or of all and their tenants. Budgets and sessions keep what they know.
-        Raises `InvalidInputError` unless `admin`: it is for the fleet's operator."""
+        """Delete the counters of the agent, or those of all agents and their tenants. Budgets and sessions keep their
+        figures. Raises `InvalidInputError` unless `admin` is set, because it is for the fleet's operator."""
         if not admin:
             raise InvalidInputError("reset forgets the usage of the fleet: say admin=True")
         scopes = [agent_scope(agent_id)] if agent_id is not None else await read_scopes(self._store)
@@ -188,7 +203,8 @@ class TokenTracker:
     async def _used(
         self, since: float, until: float | None, tenant: str | None, filters: Mapping[str, str | None]
     ) -> list[UsageCount]:
-        """Counters from `since` to `until` (None: all time) that fit the filters. A tenant's rows name the agents too."""
+        """Return the counters from `since` to `until` (None: all time) that match the filters. A tenant's rows name the
+        agents too."""
         agent_id = filters["agent"]
         scope = agent_scope(agent_id) if agent_id is not None else None
         scope = tenant_scope(tenant) if tenant is not None else scope
@@ -196,7 +212,7 @@ class TokenTracker:
             pages = [await read_totals(self._store, scope)]
         else:
             scopes = [scope] if scope is not None else await read_scopes(self._store, "agent:")
-            # The hour that `until` is in the middle of belongs to the range.
+            # The hour that contains `until` belongs to the range.
             start, end = hour_key(since), hour_key(until - 1e-3) + "$"
             pages = await asyncio.gather(*(read_counts(self._store, one, start, end) for one in scopes))
         wanted = [(name, value) for name, value in filters.items() if value is not None]
@@ -223,7 +239,7 @@ def _breakdown(counts: Sequence[UsageCount], since: float, until: float) -> Toke
 
 
 def _window(period: TokenPeriod, key: str | None, now: float) -> Window:
-    """The window with that key. Raises `InvalidInputError` for a key that is not the period's."""
+    """Return the window with that key. Raises `InvalidInputError` if the key does not belong to the period."""
     if key is None or period is TokenPeriod.TOTAL:
         return window_at(period, now)
     if period is TokenPeriod.HOURLY and len(key) == 13:
@@ -261,8 +277,8 @@ def _check(
 
 
 def get_token_tracker(store: str | None = None) -> TokenTracker:
-    """This process's tracker: on the store of the running runtime or of this worker process, else on `helix.db`. With
-    `store`, on the one that `LocalExecutor` opens by that path or address."""
+    """Return this process's tracker, on the store of the running runtime or worker process, or else on `helix.db`. With
+    `store`, it is on the one that `LocalExecutor` opens by that path or address."""
     return _tracker(bound_token_budget_manager() if store is None else None, store or "helix.db")
 
 

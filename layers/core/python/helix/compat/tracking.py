@@ -1,7 +1,7 @@
-"""Model calls of this process as they come: a window of them per agent, and all agents together.
+"""Model calls of this process as they happen, in a window for each agent, and for all agents together.
 
-Law: what is counted is a call that was made, once: a key that was seen is not counted again while it is in the window.
-Several processes count together by rows (`fleet.metric_rows`), never by these objects.
+Law: a call counts once. A key that was seen is not counted again while it is in the window. Several processes count
+together through rows (`fleet.metric_rows`), never through these objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.runtime.system import SystemClock
 
 WINDOW_S = 300.0
 MAX_SAMPLES = 100_000
-"""What a window holds at most; the oldest go first."""
+"""The limit of samples in a window. The oldest are dropped first."""
 
 
 class LLMResourceTracker:
@@ -60,8 +60,8 @@ class LLMResourceTracker:
         throttled: bool = False,
         error: bool = False,
     ) -> bool:
-        """Count one call; `cost` in US dollars. `key`: what names the call, such as (run, step, attempt). False: it was
-        counted before."""
+        """Count one call; `cost` is in US dollars. `key` identifies the call, such as (run, step, attempt). Return
+        False if it was counted before."""
         numbers = (input_tokens, output_tokens, latency_ms, ttft_ms or 0, cost or 0, wait_time_ms)
         if not all(0 <= number < math.inf for number in numbers):
             raise InvalidInputError(f"a request has a number that is negative or not finite: {numbers}")
@@ -69,7 +69,7 @@ class LLMResourceTracker:
         return self.note(replace(sample, wait_ms=wait_time_ms, error=error, throttled=throttled), key)
 
     def note(self, event: CallSample | float, key: Hashable | None = None) -> bool:
-        """Count a call, or the milliseconds that a run waited for admission. False: it was counted before."""
+        """Count a call, or the milliseconds that a run waited for admission. Return False if it was counted before."""
         self._forget()
         if key is not None:
             if key in self._seen:
@@ -77,7 +77,7 @@ class LLMResourceTracker:
             self._seen.add(key)
         self._events.append((self._clock.now(), event, key))
         _count(self._ever, event)
-        self._ever.latencies.clear()  # only the window's are kept
+        self._ever.latencies.clear()  # latencies are kept for the window only
         if len(self._events) > MAX_SAMPLES:
             self._drop()
         return True
@@ -102,7 +102,7 @@ class LLMResourceTracker:
         return metrics_of(self.tally(), self.window_size, self._clock.now(), **load)
 
     def tally(self) -> Tally:
-        """The calls and waits in the window, added up."""
+        """Return the sums of the calls and waits in the window."""
         self._forget()
         tally = Tally()
         for _, event, _ in self._events:
@@ -110,7 +110,7 @@ class LLMResourceTracker:
         return tally
 
     async def get_statistics(self) -> dict[str, Any]:
-        """All calls since the tracker was made, and the window's metrics."""
+        """Return the sums of all calls since the tracker was made, and the window's metrics."""
         ever, metrics = self._ever, self.metrics()
         return {
             "agent_id": self.agent_id,
@@ -134,32 +134,33 @@ class LLMResourceTracker:
 
 
 class TokenThroughputMonitor:
-    """Trackers by the id they were registered under."""
+    """The trackers of a process, by the id they were registered under."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._trackers: dict[str, LLMResourceTracker] = {}
 
     async def register_tracker(self, agent_id: str, tracker: LLMResourceTracker) -> None:
-        """A second one under the same id takes the first one's place."""
+        """Register a tracker. It replaces an earlier one with the same id."""
         self._trackers[agent_id] = tracker
 
     async def unregister_tracker(self, agent_id: str) -> None:
         self._trackers.pop(agent_id, None)
 
     def tracker(self, agent_id: str, model: str, window_size: float = WINDOW_S) -> LLMResourceTracker:
-        """The agent's tracker; one is made if there is none."""
+        """Return the agent's tracker. It is made if it does not exist."""
         if agent_id not in self._trackers:
             self._trackers[agent_id] = LLMResourceTracker(agent_id, model, window_size, clock=self._clock)
         return self._trackers[agent_id]
 
     async def get_aggregate_metrics(self) -> LLMMetrics:
-        """All agents as one: throughput, queue and cost are sums, latencies are those of all calls together."""
+        """Return the metrics of all agents as one. Throughput, queue and cost are sums; latencies are those of all
+        calls together."""
         trackers = list(self._trackers.values())
         own = [tracker.metrics() for tracker in trackers]
         window = max((tracker.window_size for tracker in trackers), default=WINDOW_S)
         whole = metrics_of(total(tracker.tally() for tracker in trackers), window, self._clock.now())
-        # Rates are of each tracker's own window.
+        # Each tracker's rates refer to its own window, so they are summed.
         return whole.model_copy(update={name: sum(getattr(m, name) for m in own) for name in _SUMS})
 
     async def get_per_agent_metrics(self) -> dict[str, LLMMetrics]:
@@ -179,12 +180,12 @@ def _count(tally: Tally, event: CallSample | float) -> None:
 
 @lru_cache(maxsize=1)
 def get_throughput_monitor() -> TokenThroughputMonitor:
-    """This process's monitor."""
+    """Return this process's monitor."""
     return TokenThroughputMonitor()
 
 
 class TrackingMetrics:
-    """A `Metrics` that feeds the trackers of a monitor, making one for each agent that has none."""
+    """A `Metrics` that feeds the trackers of a monitor. It makes one for each agent that does not have one."""
 
     def __init__(
         self, monitor: TokenThroughputMonitor, clock: Clock | None = None, *, window_size: float = WINDOW_S

@@ -1,4 +1,4 @@
-"""Agent definitions: just data. Nothing here runs; the same definition goes to every runtime."""
+"""Agent definitions. They are data and run nothing; the same definition goes to every runtime."""
 
 from __future__ import annotations
 
@@ -29,41 +29,49 @@ DEFAULT_MAX_STEPS = 50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agent(Generic[StateT, OutputT]):
-    """An agent: data plus tools.
-
-    name: unique agent type, `[A-Za-z0-9_-]{1,64}` without `__`.
-    system_prompt: text, or a pure function of the custom state, evaluated for every model call and never stored.
-    state_schema: pydantic model whose fields all have defaults; without it the custom state is a JSON object, `{}`.
-    output_schema: pydantic model; adds the tool `__finish__`, and the run completes only with a valid output.
-    llm_config: model settings, or a pure function of the custom state. Not needed by function agents.
-    model: short for `llm_config=LLMConfig(model=...)`: a litellm id, or a `Route` among several. One of the two.
-    max_steps: model calls of one run; None lifts the limit (budgets still hold).
-    stop_when: pure predicate on a step result, looked at after the step's tools ran; True completes the run.
-    max_completion_retries: how often an invalid or missing output goes back to the model.
-    on_budget: what a run does when a budget has no room for its next call.
-    inline_tools: all its tools are `inline`: deployed, the function that asks the model runs them too.
-    array_delta_mode: how list changes become patches, see `core.tracker`.
-    function: the one tool of a function agent, see `core.functions`; such an agent needs no prompt and no model.
-    resources: replicas, CPU and memory that the agent asks for, see `core.resources`.
-    """
+    """An agent: data plus tools."""
 
     name: str
+    """The unique name of the agent, `[A-Za-z0-9_-]{1,64}` without `__`. A session finds its agent by it."""
     system_prompt: str | Callable[[Any], str] = ""
+    """A text, or a pure function of the custom state. The function is evaluated for every model call, and its result is
+    never stored. Only function agents may leave it empty."""
     description: str = ""
+    """A text about the agent for lists of agents. A sub-agent tool without a description of its own takes it."""
     tools: Sequence[AnyTool] = ()
+    """The tools that the model may call, sub-agent tools included. Their names are unique."""
     state_schema: type[StateT] | None = None
+    """The pydantic model of the custom state, whose fields all have defaults. None makes the custom state a JSON object
+    that begins as `{}`."""
     output_schema: type[OutputT] | None = None
+    """The pydantic model of the output. It adds the tool `__finish__`, and the run completes only with a valid output.
+    Without it the run completes with a text."""
     llm_config: LLMConfig | Callable[[Any], LLMConfig] | None = None
+    """The model settings, or a pure function of the custom state that returns them. Function agents do not need any."""
     model: InitVar[str | Route | None] = None
+    """Short for `llm_config=LLMConfig(model=...)`: a litellm id, or a `Route` among several. Give only one of the
+    two."""
     max_steps: int | None = DEFAULT_MAX_STEPS
+    """The most model calls of one run. None lifts the limit; budgets still hold."""
     stop_when: Callable[[AnyStepResult], bool] | None = None
+    """A pure predicate on a step result, called after the step's tools ran. True completes the run."""
     hooks: Hooks | Mapping[str, Any] = field(default_factory=Hooks)
+    """The functions that watch the agent's runs: `Hooks`, or a mapping from name to function."""
     max_completion_retries: int = 2
+    """The number of times in one run that an invalid or missing output goes back to the model before the run fails."""
     on_budget: Literal["fail", "pause"] = "fail"
+    """Whether a run fails or pauses when a budget has no room for its next call. A budget's own `on_exceeded` goes
+    first."""
     inline_tools: bool = False
+    """Whether all its tools are `inline`: deployed, the function that asks the model runs them too."""
     array_delta_mode: Literal["append_only", "full_replace"] = "append_only"
+    """The patches that changes of lists become. `append_only` writes items that are added at the end one by one, and
+    the whole list for any other change. `full_replace` always writes the whole list."""
     function: AnyTool | None = None
+    """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
     resources: JsonObject = field(default_factory=dict)
+    """Replicas, CPU and memory that the agent asks for, under the long names of `core.resources`. Empty asks for
+    nothing, and the agent shares the functions of the default profile."""
 
     def __post_init__(self, model: str | Route | None) -> None:
         owner = f"agent {self.name!r}"
@@ -104,12 +112,14 @@ class Agent(Generic[StateT, OutputT]):
         self._check_tools(owner)
 
     def is_inline(self, tool: AnyTool | None) -> bool:
-        """Whether a deployed function runs the tool beside the model call. A sub-agent's call never is."""
+        """Return whether a deployed function runs the tool beside the model call. It never does for a sub-agent's
+        call."""
         return tool is not None and tool.agent is None and (tool.inline or self.inline_tools)
 
     @property
     def profile(self) -> str:
-        """The name of the functions that execute the agent when deployed: shared, unless it asks for resources."""
+        """The name of the functions that execute the agent when deployed: shared, unless the agent asks for
+        resources."""
         return self.name if self.resources else DEFAULT_PROFILE
 
     def _check_schemas(self, owner: str) -> None:
@@ -157,18 +167,20 @@ class Agent(Generic[StateT, OutputT]):
 
     @cached_property
     def finish_tool(self) -> AnyTool | None:
-        """`__finish__` where there is an output schema; a function agent's output is its function's result instead."""
+        """The tool `__finish__`, if there is an output schema. None for a function agent, whose output is its
+        function's result."""
         schema: Any = self.output_schema
         return None if schema is None or self.function is not None else create_finish_tool(schema)
 
     def find_tool(self, name: str) -> AnyTool | None:
-        """The tool the model calls `name`, the function of a function agent included; None if there is none."""
+        """Return the tool that the model calls `name`, or the function of a function agent. None if the agent does not
+        have it."""
         if self.function is not None and self.function.name == name:
             return self.function
         return next((t for t in self.tools if t.name == name), None)
 
     def find_agent(self, agent_type: str) -> Agent[Any, Any] | None:
-        """This agent or the sub-agent of that name anywhere below it."""
+        """Return this agent or the sub-agent of that name anywhere below it. None if neither exists."""
         stack: list[Agent[Any, Any]] = [self]
         seen: set[str] = set()
         while stack:
@@ -181,13 +193,14 @@ class Agent(Generic[StateT, OutputT]):
         return None
 
     def initial_state(self) -> JsonObject:
-        """Defaults of the state schema as JSON, in the form that `core.tracker` keeps."""
+        """Return the defaults of the state schema as JSON, in the form that `core.tracker` stores."""
         schema: Any = self.state_schema
         state: JsonObject = {} if schema is None else schema().model_dump(mode="json", round_trip=True, by_alias=False)
         return state
 
     def fingerprint(self) -> str:
-        """Changes when what the model sees changes; a run records it, so that a deploy in mid-run can be seen."""
+        """Return a digest that changes when what the model sees changes. A run records it, so that a deployment in
+        mid-run can be seen."""
         return self._fingerprint
 
     @cached_property
@@ -209,7 +222,8 @@ AnyAgent = Agent[Any, Any]
 
 
 def define_agent(**config: Any) -> Agent[Any, Any]:
-    """`Agent(**config)`, for those who prefer a factory; an unknown or missing field is a `DefinitionError` too."""
+    """Return `Agent(**config)`, for those who prefer a factory. An unknown or missing field is a `DefinitionError`
+    too."""
     owner = f"agent {config.get('name')!r}"
     known = [*(f.name for f in fields(Agent)), "model"]
     for name in config:

@@ -1,7 +1,7 @@
-"""Budgets: what is bounded, by how much, per which window; and the arithmetic of blocks.
+"""Budgets: the scope, the window and the limit of spending; and the arithmetic of blocks.
 
-Law: integers only. A budget's name is `<scope>/<period>/<unit>`, that of one of its windows `<name>/<window key>`. What a
-sub-agent uses is on its root's scopes.
+Law: integers only. The name of a budget is `<scope>/<period>/<unit>`, that of one of its windows `<name>/<window key>`.
+The usage of a sub-agent counts on its root's scopes.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ GLOBAL = "global"
 WARNING, CRITICAL = 0.8, 0.95
 MICROS = 1_000_000
 MOST = 10**15
-"""Of tokens and of micro-dollars: what every store adds up exactly."""
+"""The most tokens or micro-dollars of a limit. Every store adds amounts up to it exactly."""
 KEEP_S = 31 * 24 * 3600
-"""How long a window's row is kept after its end."""
+"""The seconds for which the row of a window is stored after its end."""
 
 
 class BudgetDefinition(Record):
-    """At most `limit` (of `unit`) in each window of `period`, by all runs of `scope`.
-
-    scope: `global`, `agent:<type of the root agent>`, `tenant:<user id>` or `session:<root session id>`. on_exceeded: what
-    a run does that finds no room; None: what its agent says (`on_budget`). warning, critical: parts of the limit at which
-    an alert is raised.
-    """
+    """A limit on the spending of all runs of a scope in each window of a period."""
 
     scope: str = Field(min_length=1)
+    """The runs that the budget bounds: `global`, `agent:<type of the root agent>`, `tenant:<user id>` or `session:<root
+    session id>`."""
     period: TokenPeriod
+    """The length of a window."""
     unit: Unit
+    """The unit of `limit`."""
     limit: int = Field(gt=0)
+    """The most that may be spent in a window, in `unit`."""
     on_exceeded: OnExceeded | None = None
+    """Whether a run that finds no room fails or pauses. None leaves it to its agent (`on_budget`)."""
     warning: float = Field(default=WARNING, gt=0, le=1)
+    """The share of the limit at which a warning is raised."""
     critical: float = Field(default=CRITICAL, gt=0, le=1)
+    """The share of the limit at which a critical alert is raised. At least `warning`."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -58,12 +61,13 @@ class BudgetDefinition(Record):
         return f"{self.scope}/{self.period}/{self.unit}"
 
     def window(self, now: float) -> tuple[str, Window]:
-        """The budget that holds at `now`, by name, and its bounds."""
+        """Return the name and the bounds of the window that `now` is in."""
         window = window_at(self.period, now)
         return f"{self.name}/{window.key}", window
 
     def level(self, limit: int, remaining: int) -> AlertLevel | None:
-        """How far the window is used up. `limit - remaining` is what is used, and what is set aside for calls at work."""
+        """Return the level that the window has reached, or None below the first. `limit - remaining` is the amount that
+        is used, or set aside for calls at work."""
         used = limit - remaining
         if used > limit:
             return "exceeded"
@@ -73,28 +77,37 @@ class BudgetDefinition(Record):
 
 
 class TokenAlert(Record, extra="ignore"):
-    """Raised once per window of a budget and level, and again after a raised limit. `alert_id` sorts by time.
-
-    `current` and `limit` are in `unit` and count what is used and what is set aside for calls at work; `scope`, `period`
-    and `window` say which budget; `timestamp` is in Unix seconds. `published`: whether it was published.
-    """
+    """An alert of a budget. The engine raises it once per window of a budget and level, and again after a raised
+    limit."""
 
     alert_id: str
+    """The id of the alert. Ids sort by time."""
     level: AlertLevel
+    """The level that the window has reached."""
     message: str
+    """The text for people."""
     scope: str
+    """The scope of the budget."""
     period: TokenPeriod
+    """The period of the budget."""
     window: str
+    """The key of the window, such as `2026-11-21`."""
     unit: Unit
+    """The unit of `current` and `limit`."""
     current: int
+    """The amount that is used, or set aside for calls at work."""
     limit: int
+    """The limit of the window."""
     utilization: float
+    """`current` as a share of `limit`; 1 is all of it."""
     timestamp: float
+    """The time of the alert in Unix seconds."""
     published: bool = Field(default=False, validation_alias=AliasChoices("published", "told"))
+    """Whether the alert was passed on to the callbacks or notices. Rows of older versions call it `told`."""
 
     @property
     def agent_id(self) -> str | None:
-        """The agent whose budget it is, or None."""
+        """The agent that the budget bounds. None for other scopes."""
         kind, _, name = self.scope.partition(":")
         return name if kind == "agent" else None
 
@@ -108,19 +121,20 @@ class TokenAlert(Record, extra="ignore"):
 
     @property
     def budget_limit(self) -> float:
-        """In tokens or US dollars."""
+        """The limit in tokens or US dollars."""
         return self.limit / MICROS if self.unit == "micros" else self.limit
 
 
 def scopes_of(session: SessionRow) -> list[str]:
-    """The scopes that bound a session, its root's."""
+    """Return the scopes that bound a session. For a sub-agent they are its root's."""
     root_agent = session.ancestors[0] if session.ancestors else session.agent_type
     tenant = [f"tenant:{session.user_id}"] if session.user_id is not None else []
     return [GLOBAL, f"agent:{root_agent}", *tenant, f"session:{session.stream_id}"]
 
 
 def packed(definition: BudgetDefinition) -> list[JsonValue]:
-    """`[kind/period/unit, limit, on_exceeded, warning, critical]`, no defaults at the end: the session has the rest."""
+    """Return `[kind/period/unit, limit, on_exceeded, warning, critical]` without defaults at the end. The rest of the
+    definition follows from the session."""
     kind = definition.scope.partition(":")[0]
     short: list[JsonValue] = [f"{kind}/{definition.period}/{definition.unit}", definition.limit]
     rest: list[JsonValue] = [definition.on_exceeded, definition.warning, definition.critical]
@@ -138,8 +152,9 @@ def unpacked(short: Sequence[Any], session: SessionRow) -> BudgetDefinition:
 
 
 def block_size(remaining: int, estimate: int) -> int:
-    """How much to draw: about 1 % of what remains, at least the estimate, shrinking to it near the line.
+    """Return the amount to draw: about 1 % of what remains, but at least the estimate, so it shrinks to the estimate
+    near the limit.
 
-    Never more than `remaining` unless the estimate itself is: then the draw is refused, not cut.
+    It is never more than `remaining` unless the estimate itself is: then the draw is refused, not cut.
     """
     return max(estimate, min(remaining // 100, remaining))

@@ -1,7 +1,7 @@
-"""When an answer may be answered again, and what makes two questions the same.
+"""The rules of the response cache: which answers may be given again, and when two questions are the same.
 
-Law: the key of an answer is made of everything that changes it. What is not known to be without effect is part of it: a new
-setting makes new keys, never a wrong answer.
+Law: the key of an answer is made of everything that changes it. A setting is part of the key unless it is known to have
+no effect, so a new setting makes new keys, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from helix.core.messages import AnyMessage, AssistantMessage, Record, SystemMess
 
 
 class CacheStrategy(StrEnum):
-    """EXACT: the very same question. SEMANTIC: the last user message may be worded otherwise, all before it and around it
-    is the same; needs an embedding function. PREFIX and HYBRID are names of Teleon's that are refused."""
+    """The similarity that two questions must have. EXACT: the very same question. SEMANTIC: the last user message may
+    be worded otherwise, everything before and around it is the same; it needs an embedding function. PREFIX and HYBRID
+    are names of Teleon's that are refused."""
 
     EXACT = "exact"
     SEMANTIC = "semantic"
@@ -29,8 +30,9 @@ class CacheStrategy(StrEnum):
 
 
 class CacheEvictionPolicy(StrEnum):
-    """Who goes where the cache is full: the least recently used, the least often used, the one that saves the least money
-    (tokens, where no price is known), the one that expires first."""
+    """The eviction policy of a full cache. LRU: the least recently used goes first. LFU: the least often used.
+    COST_BASED: the one that saves the least money, or the fewest tokens if no price is known. TTL: the one that expires
+    first."""
 
     LRU = "lru"
     LFU = "lfu"
@@ -46,7 +48,7 @@ _REFUSED = {
 
 
 def check_strategy(strategy: CacheStrategy) -> CacheStrategy:
-    """Raises `InvalidInputError` for a strategy that answers wrongly."""
+    """Return the strategy. Raises `InvalidInputError` for one that gives wrong answers."""
     if strategy in _REFUSED:
         raise InvalidInputError(
             f"cache strategy {strategy.value!r} is refused: {_REFUSED[strategy]}; use 'exact', or 'semantic' with an "
@@ -56,38 +58,38 @@ def check_strategy(strategy: CacheStrategy) -> CacheStrategy:
 
 
 class ResponseCacheConfig(Record):
-    """Answers of an agent's model that may be given again, within one tenant (the session's user).
-
-    ttl_s: seconds after which an answer is forgotten. strategy, threshold: how alike questions must be; with `semantic`,
-    cosine similarity of at least `threshold`. sampled: also answers at a temperature that is not 0; a temperature that is
-    not set counts as sampled, because providers sample by default. tool_calls: also answers that call tools: they then
-    run again, with the same arguments.
-    """
+    """The settings by which answers of an agent's model are given again, within one tenant (the session's user)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ttl_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    """The seconds after which an answer expires."""
     strategy: CacheStrategy = CacheStrategy.EXACT
+    """The similarity that two questions must have."""
     threshold: float = Field(default=0.95, gt=0, le=1)
+    """The least cosine similarity of two questions, for `semantic`. Other strategies ignore it."""
     sampled: bool = False
+    """Whether answers at a temperature other than 0 are cached too. A temperature that is not set counts as sampled,
+    because providers sample by default."""
     tool_calls: bool = False
+    """Whether answers that call tools are cached too. The tools then run again, with the same arguments."""
 
     _answers_rightly = field_validator("strategy")(check_strategy)
 
 
-# Of a call's settings, those that change how it is made, not what is answered.
+# The settings that change how a call is made, not what is answered.
 WITHOUT_EFFECT = frozenset(
     {"adapter", "max_retries", "timeout_s", "stall_timeout_s", "cache", "response_cache", "route", "fallbacks"}
 )
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON value. The order of its keys has no effect."""
     return hashlib.sha256(dumps(_ordered(value)).encode()).hexdigest()
 
 
 def as_sent(message: AnyMessage) -> JsonObject:
-    """What the model is sent of a message: neither ids nor times of ours."""
+    """Return the parts of a message that the model is sent, without Helix's ids and times."""
     match message:
         case SystemMessage() | UserMessage():
             return {"role": message.role, "content": message.content}
@@ -98,13 +100,13 @@ def as_sent(message: AnyMessage) -> JsonObject:
 
 
 def last_question(messages: Sequence[AnyMessage]) -> str | None:
-    """The text of the last message where it is the user's: all that may be worded otherwise."""
+    """Return the text of the last message if it is the user's. It is the only part that may be worded otherwise."""
     last = messages[-1] if messages else None
     return last.content if isinstance(last, UserMessage) else None
 
 
 def is_sampled(temperature: float | None, options: JsonObject) -> bool:
-    """`options` win, as they do in the call."""
+    """Return whether the answer is sampled. `options` win over `temperature`, as they do in the call."""
     chosen = options.get("temperature", temperature)
     return chosen != 0 or options.get("n", 1) not in (None, 1)
 

@@ -20,7 +20,7 @@ def is_model(value: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def is_int(value: Any) -> TypeGuard[int]:
-    """True for an int that is no bool: `retries=True` is a slip, not a one."""
+    """Return whether the value is an int and not a bool: `retries=True` is a mistake, not a one."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -29,5 +29,5 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_plain_function(value: Any) -> bool:
-    """Callable, and not async: what is evaluated inside a pure decision cannot be awaited."""
+    """Return whether the value is callable and not async: a pure decision evaluates it and cannot await."""
     return callable(value) and not inspect.iscoroutinefunction(value)

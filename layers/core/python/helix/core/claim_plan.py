@@ -1,7 +1,7 @@
-"""What a claim writes: execute, resume, retry and takeover as data (docs/protocol.md#claims).
+"""Plans what a claim writes: execute, resume, retry and takeover as data (docs/protocol.md#claims).
 
-Law: pure. Given the rows as read, the plan says which messages are written where, which calls are closed and with what
-result, and where the session then stands. The engine turns it into one transaction.
+Law: pure. From the rows as read, the plan says which messages are written where, and which calls are closed with which
+result. It also says where the session then stands. The engine turns it into one transaction.
 """
 
 from __future__ import annotations
@@ -31,56 +31,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenRows:
-    """The open step as stored: its answer, and per call its row, or None where nobody took the call."""
+    """The open step as stored."""
 
     answer: AssistantRow
+    """The staged answer."""
     calls: Sequence[CallRow | None]
+    """The row of each call, in the answer's order. None: no worker has taken the call yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A claim as asked for. `checkpoint` and `failed_run` are the rows that `from_checkpoint` and `from_start` go to."""
+    """A claim as the caller asks for it."""
 
     mode: ClaimMode
+    """The kind of claim."""
     message: str | None = None
+    """The user's new message. None for a claim that continues without one."""
     state: JsonObject | None = None
+    """Members that are merged over the custom state. None leaves it as it is."""
     metadata: JsonObject = field(default_factory=dict)
+    """A JSON object that is stored with the message."""
     checkpoint: CheckpointRow | None = None
+    """The checkpoint that `from_checkpoint` goes back to. None for other modes."""
     failed_run: RunRow | None = None
+    """The run whose beginning `from_start` goes back to. None for other modes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """`writes` are (index, row) in `lineage`. `added` is all that becomes history, in order, rows that were there
-    included. `state_at` names the checkpoint that holds the state to start from.
-    `closed` lists the call rows that got their result by closing."""
+    """The writes of a claim, and the position of the session after it."""
 
     lineage: LineageRow
+    """The lineage of the session after the claim."""
     new_lineage: bool
+    """Whether the claim opens this lineage and has to write its row."""
     count: int
+    """The number of messages in history after the claim."""
     step: int
+    """The number of the last step in history after the claim."""
     state_at: str
+    """The id of the checkpoint that holds the state to start from. Empty: the agent's initial state."""
     writes: list[tuple[int, AnyEntry]]
+    """The (index, row) pairs to write in `lineage`."""
     closed: list[CallRow]
+    """The call rows that got their result because the claim closed them."""
     keeps_open: bool
+    """Whether the open step stays open, so that the new run continues it."""
     input_message: str | None
+    """The message that the new run is given. None if it continues without one."""
     added: list[AnyEntry] = field(default_factory=list)
+    """All rows that become history with the claim, in order. Rows that were stored before are included."""
 
 
 CLOCK_SKEW_S = 60
-"""How far the clocks of two workers may differ. A row from further in the future comes from a clock that was set back."""
+"""The most by which the clocks of two workers may differ, in seconds. A row from further in the future comes from a
+clock that was set back."""
 
 
 def lapsed(session: SessionRow | SessionState, now: float) -> bool:
-    """True for a running session whose lease is over, or cannot be right: its last renewal lies in the future, because the
-    clock was set back. A session without a lease is executed by deliveries that have deadlines: it does not lapse."""
+    """Return whether a running session's lease is over or cannot be right. It cannot be right if its last renewal lies
+    in the future, because the clock was set back. A session without a lease does not lapse: deliveries that have
+    deadlines execute it."""
     if session.status != "running" or session.lease_expires <= 0:
         return False
     return session.lease_expires < now or now + CLOCK_SKEW_S < session.updated_at <= session.lease_expires
 
 
 def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> None:
-    """Raise what a caller should read if the session's status does not admit `mode`."""
+    """Raise the error that a caller should read, if the session's status does not admit `mode`."""
     status = session.status
     if may_claim(mode, status):
         if mode in ("retry", "from_start") and session.aborted:
@@ -101,7 +119,7 @@ def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> N
             reason, hint = status, "resume it, or execute it with a new message"
         case "paused":
             reason, hint = status, "answer what it waits for, or resume it with a message"
-        case _:  # of another version, or damaged
+        case _:  # written by another version, or damaged
             raise damaged_row("sessions", session.session_id, SESSION, f"status: {status!r} is not one of a session")
     raise CannotResumeError(f"session {session.session_id!r} is {status}, which {mode!r} does not fit: {hint}", reason)
 
@@ -117,8 +135,8 @@ def plan_claim(
     run_id: str,
     now: float,
 ) -> ClaimPlan:
-    """The plan for `request`. `lineage` is the session's; `source` that of the checkpoint or run gone back to;
-    `trailing` the last message of history."""
+    """Plan the claim for `request`. `lineage` is the session's. `source` is that of the checkpoint or run to go back
+    to. `trailing` is the last message of history."""
     message = request.message
     if session is None:
         if message is None:
@@ -168,8 +186,8 @@ def plan_claim(
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
-    """(place, row) for each call without a result: that of its answer, `unknown` if it was claimed or waits for a ruling
-    on its outcome, else `not_executed`."""
+    """Return (place, row) for each call without a result. The result is the one in the answer if it has one. Else it is
+    `unknown` if the call was claimed or waits for a ruling on its outcome, and `not_executed` otherwise."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":

@@ -1,7 +1,7 @@
-"""Short forms of what every row repeats: bytes are written, and billed, at each step.
+"""Short forms of values that every row repeats. Bytes are written, and billed, at each step.
 
-Law: `expand` of what `shorten` gave is the row, also after an update of its fields; a row that was written in full is read
-as well.
+Law: `expand` of the result of `shorten` is the row, also after an update of its fields. A row that was written in full
+can be read as well.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FIELDS = (
 )
 HERE = "~"
 REMEMBERED = 256
-"""Ids whose forms are remembered: each write of a session has the same ones again."""
+"""The number of ids whose forms are cached. Each write of a session has the same ones again."""
 
 
 def _numbers(usage: Usage) -> list[int | bool]:
-    """Up to the last that is not zero; `False` at the end says that a price was not known."""
+    """Return the numbers up to the last that is not zero. `False` at the end says that a price was not known."""
     numbers: list[int | bool] = [getattr(usage, name) for name in FIELDS]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -48,8 +48,9 @@ StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers
 
 
 def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
-    """A session row without what its key and its own ids say: its stream is the session's, its run claimed, its state
-    is the first, its run used all that was used. No update changes what these are read from (the version is added to)."""
+    """Remove from a session row what its key and its other fields say. These are its own stream, the run of its claim
+    and open step, its first state, and a total usage that is the run's. Updates of single fields, such as adding to the
+    version, change none of the fields that this is read from."""
     session_id = value.pop("session_id")
     if value["stream_id"] == session_id:
         del value["stream_id"]
@@ -79,7 +80,7 @@ def expand_session(value: Any) -> Any:
 
 
 def shorten_run(value: dict[str, Any]) -> dict[str, Any]:
-    """A run row without what its key says."""
+    """Remove from a run row what its key says."""
     session_id = value.pop("session_id")
     _shorten_turn(value)
     _shorten_ids(session_id, value)
@@ -96,7 +97,7 @@ def expand_run(value: Any) -> Any:
 
 
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint row without its id, which its key and its fields say, and without `state_at` where that is its id."""
+    """Remove from a checkpoint row its id, which its key and its fields say. Remove `state_at` too if it is that id."""
     ident = value["id"]
     session_id = _session_of(ident)
     _shorten_turn(value)
@@ -110,7 +111,7 @@ def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def expand_checkpoint(value: Any) -> Any:
-    """`place`: session and version of the row's key."""
+    """Restore a checkpoint row. `place` is the session and the version of the row's key."""
     if not isinstance(value, dict):
         return value
     value = _with_turn(value)
@@ -125,7 +126,7 @@ def expand_checkpoint(value: Any) -> Any:
 
 @lru_cache(REMEMBERED)
 def shorten_checkpoint_id(session_id: str, ident: str) -> str:
-    """`~<step>-<ms>-<version>` of an id of the session's checkpoints."""
+    """Return `~<step>-<ms>-<version>` for an id of the session's checkpoints. Other ids are returned unchanged."""
     prefix = _prefix(session_id)
     if not ident.startswith(prefix):
         return ident
@@ -136,7 +137,7 @@ def shorten_checkpoint_id(session_id: str, ident: str) -> str:
 
 @lru_cache(REMEMBERED)
 def expand_checkpoint_id(session_id: str, ident: str) -> str:
-    """`~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
+    """Return the full id. A `~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
     if not ident.startswith(HERE):
         return ident
     found = _SHORT.fullmatch(ident)
@@ -146,14 +147,15 @@ def expand_checkpoint_id(session_id: str, ident: str) -> str:
 
 _IDS = {"checkpoint", "state_at", "start_state_at"}
 _MADE = {"state_at": "created_at", "start_state_at": "started_at"}
-"""`~` alone is the session's first checkpoint: by field, when that was made if it was made with the row."""
+"""The field that has the time of the session's first checkpoint, if that was made with the row. The id of this
+checkpoint is stored as `~` alone."""
 _TAIL = re.compile(r"s(\d+)-t(\d+)-0*([0-9a-f]+)", re.ASCII)
 _SHORT = re.compile(rf"{HERE}(\d+)-(\d+)-([0-9a-f]+)", re.ASCII)
 
 
 @lru_cache(REMEMBERED)
 def _first(session_id: str, made_at: float) -> str:
-    """The first checkpoint of a session that was made then."""
+    """Return the id of the session's first checkpoint if it was made then."""
     return checkpoint_id(session_id, 0, made_at, 1)
 
 
@@ -179,7 +181,7 @@ def _shorten_turn(value: dict[str, Any]) -> None:
 
 
 def _with_turn(value: dict[str, Any]) -> dict[str, Any]:
-    """A copy with the turn that the id of the run names, where the row has none."""
+    """Return a copy. A row without a turn gets the turn that the run's id names."""
     turn = turn_of(value["run_id"]) if "turn" not in value else None
     return {**value, "turn": turn} if turn is not None else {**value}
 
@@ -193,5 +195,5 @@ def _prefix(session_id: str) -> str:
 
 
 def _session_of(checkpoint: str) -> str:
-    """The session in a checkpoint's id, whatever is in that."""
+    """Return the session in a checkpoint's id, whatever characters the session's id has."""
     return checkpoint.rsplit("-", 3)[0].removeprefix("cpv1-")

@@ -1,4 +1,4 @@
-"""How to call a model."""
+"""The settings by which an agent calls a model."""
 
 from __future__ import annotations
 
@@ -22,54 +22,61 @@ _SET_BY_HELIX: Final = {
     "num_retries": "give max_retries of LLMConfig",
     "max_retries": "give max_retries of LLMConfig",
 }
-"""Options that a call cannot leave to the agent, with what to do instead."""
+"""Options that Helix sets for each call, so an agent cannot give them; and what to do instead."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 THINKING_TOKENS: Final = {"none": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768}
-"""Effort -> tokens of thinking, of models whose thinking has a budget."""
+"""The tokens of thinking for each effort, for models whose thinking has a budget."""
 LENGTHS: Final = {
     "low": "Keep your answers short: only what was asked for, in few sentences.",
     "high": "Answer at length: explain your reasons, and give details and examples.",
 }
-"""Verbosity -> a sentence for models that have no such setting. A medium length is what a model does by itself."""
+"""A sentence for each verbosity, for models that have no such setting. `medium` is what a model does by itself."""
 
 
 class LLMConfig(Record):
-    """Model settings of an agent.
-
-    `model` is a litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `fallbacks` are tried in order
-    when the model fails for good. `max_retries` counts repeats of a retryable failure (waits 1, 2, 4 s, or what
-    Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
-    `cache` marks the stable prefix for the provider's prompt cache; the option `cache_control` says for how long.
-    `provider_options` are passed through untouched; those that Helix sets for each call are refused.
-    `reasoning` is how much the model thinks before it answers, `verbosity` how long its answers are; both mean the same for
-    every provider, and None leaves it to the model.
-    `api`: of OpenAI's models, which of OpenAI's two interfaces is asked. None: `responses` at OpenAI and Azure, `chat`
-    where a base URL names another server, or where an option has no other place.
-    `adapter`: `native` calls the model through its provider's own package (boto3 for `bedrock/`, openai, anthropic),
-    `litellm` through litellm; `auto` takes the first where it is installed and serves the model, else litellm.
-
-    `model=Route(...)` chooses the model of each call: it is kept as `route`, and `model` is then the route's first.
-    `response_cache` lets answers be given again without asking the model, see `core.caching`.
-    """
+    """The model settings of an agent."""
 
     model: str = Field(min_length=1)
+    """A litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `model=Route(...)` chooses the model of
+    each call: the route is stored as `route`, and `model` becomes the route's first."""
     temperature: float | None = Field(default=None, ge=0, le=2)
+    """The sampling temperature, from 0 to 2. None leaves it to the provider."""
     max_output_tokens: int | None = Field(default=None, ge=1)
+    """The most tokens of an answer. None leaves it to the provider."""
     stop: list[str] = Field(default_factory=list)
+    """Texts at which the model stops."""
     provider_options: JsonObject = Field(default_factory=dict)
+    """Options that are passed to the provider untouched. Those that Helix sets for each call are refused."""
     strict_output: bool = False
+    """Whether the provider is asked to constrain the output to the agent's schema, if it can."""
     max_retries: int = Field(default=3, ge=0, le=10)
+    """The number of times that a retryable failure is repeated, after 1, 2, 4 s, or what Retry-After says."""
     fallbacks: list[str] = Field(default_factory=list)
+    """Models that are tried in order when the model fails for good."""
     cache: bool = False
+    """Whether the stable prefix is marked for the provider's prompt cache. The provider option `cache_control` says for
+    how long."""
     reasoning: Effort | None = None
+    """The effort of the model's thinking before it answers, with the same meaning for every provider. None leaves it to
+    the model."""
     verbosity: Literal["low", "medium", "high"] | None = None
+    """The length of the answers, with the same meaning for every provider. None leaves it to the model."""
     api: Literal["responses", "chat"] | None = None
+    """The interface of OpenAI that is called, for OpenAI's models. None means `responses` at OpenAI and Azure, but
+    `chat` if a base URL names another server or if only `chat` has one of the options."""
     timeout_s: float = Field(default=600, gt=0)
+    """The bound of one try in seconds."""
     stall_timeout_s: float = Field(default=60, gt=0)
+    """The bound of the silence between two chunks of a stream, in seconds."""
     route: Route | None = None
+    """The models among which each call chooses. None if every call goes to `model`."""
     response_cache: ResponseCacheConfig | None = None
+    """The settings of the response cache, which gives an answer again without a call (`core.caching`). None turns it
+    off."""
     adapter: Literal["auto", "native", "litellm"] = "auto"
+    """The package that calls the model. `native` is the provider's own (boto3 for `bedrock/`, openai, anthropic),
+    `litellm` is litellm. `auto` takes the provider's own if it is installed and serves the model, else litellm."""
 
     @field_validator("provider_options")
     @classmethod
@@ -82,7 +89,7 @@ class LLMConfig(Record):
     @model_validator(mode="before")
     @classmethod
     def _routed(cls, given: Any) -> Any:
-        """`model=Route(...)`, or a route alone."""
+        """Accept `model=Route(...)`, or a route alone."""
         if not isinstance(given, dict):
             return given
         if isinstance(model := given.get("model"), Route):
@@ -95,6 +102,6 @@ class LLMConfig(Record):
 
     @property
     def models(self) -> Sequence[str]:
-        """All that may be called, each once: the route's, or the model, then the fallbacks."""
+        """All models that may be called, each once: those of the route, or the model, then the fallbacks."""
         first = self.route.names if self.route is not None else [self.model]
         return list(dict.fromkeys([*first, *self.fallbacks]))

@@ -1,4 +1,4 @@
-"""What a tool may ask of the run it is part of."""
+"""The context of a tool call: the tool's access to its run."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def _never() -> bool:
 
 
 Secrets = Callable[[str], str]
-"""The text of the secret of that name. Raises `SecretNotFoundError`."""
+"""A function that returns the text of the secret with a name. Raises `SecretNotFoundError`."""
 
 
 def secrets_of(texts: Mapping[str, str], advice: str) -> Secrets:
-    """From a mapping; `advice` says how a secret gets into it."""
+    """Return a function that reads secrets from a mapping. `advice` says how a secret gets into the mapping."""
 
     def read(name: str) -> str:
         if not (text := texts.get(name, "")):
@@ -59,22 +59,28 @@ NO_SECRETS = secrets_of({}, "give it to create_tool_context(secrets={...})")
 
 @dataclass(slots=True)
 class ToolContext(Generic[StateT]):
-    """Given to a tool's parameter annotated `ToolContext[State]`.
-
-    `idempotency_key` is the same in every execution of this call, in any process: hand it to systems that accept one.
-    `confirmation` is the data of the person who approved the call, if any. `agent_id` is the session id.
-    """
+    """The context that a tool receives in its parameter annotated `ToolContext[State]`. `agent_id` is the session id."""
 
     session_id: str
+    """The session that the call belongs to."""
     run_id: str
+    """The run that executes the call. A call that is repeated may belong to a later run."""
     agent_type: str
+    """The name of the agent that called the tool."""
     step: int
+    """The step that the call belongs to."""
     tool_call_id: str
+    """The id of the call, unique in its session."""
     tool_name: str
+    """The name by which the model called the tool."""
     idempotency_key: str
+    """A key that is the same in every execution of this call, in any process. Pass it to systems that accept one."""
     tracker: StateTracker[StateT]
+    """The custom state as this tool sees it, with the tool's changes. The engine merges them after the step."""
     confirmation: JsonObject | None = None
+    """The data of the person who approved the call. None if the call needed no approval, or the person gave no data."""
     usage: list[Usage] = field(default_factory=list)
+    """The usage that the tool reported with `record_usage`."""
     _emit: Emit = _nobody
     _cancelled: Callable[[], bool] = _never
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
@@ -84,38 +90,46 @@ class ToolContext(Generic[StateT]):
         return self.session_id
 
     def get_state(self) -> StateT:
-        """A copy of this tool's view: the step's base state plus this tool's own writes. Siblings are not visible."""
+        """Return a copy of this tool's view: the state before the step, with this tool's own changes.
+
+        The changes of other calls of the step are not visible.
+        """
         return self.tracker.get_state()
 
     def update_state(self, change: Callable[[StateT], Any]) -> StateT:
-        """Change a draft; on an exception or a state that fails the schema, nothing changes and the error is raised."""
+        """Apply `change` to a draft of the state. If it raises, or if the schema refuses the result, nothing changes and
+        the error is raised."""
         return self.tracker.update(change)
 
     def draft(self) -> AbstractContextManager[StateT]:
-        """`with ctx.draft() as state:` validates and records the change on exit, rolls it back on an exception."""
+        """Return a draft for `with ctx.draft() as state:`. The exit validates and records the changes, an exception rolls
+        them back."""
         return self.tracker.draft()
 
     def emit(self, event_name: str, data: JsonValue = None) -> None:
-        """Put a `custom` chunk on the stream. `data` is JSON of at most 100,000 bytes, else `InvalidInputError`."""
+        """Put a `custom` chunk on the stream. Raises `InvalidInputError` unless `data` is JSON of at most 100,000 bytes."""
         check_event(event_name, data)
         self._emit(event_name, data)
 
     def cancelled(self) -> bool:
-        """True once the run was asked to stop (at most 1 s late). Long tools should look."""
+        """Return whether the run was asked to stop. The answer is at most 1 s late. Long tools should ask."""
         return self._cancelled()
 
     def secret(self, name: str) -> str:
-        """The text of a secret: deployed, from where `[tool.helix.secrets]` says; in process, the environment variable of
-        that name. Read it in each call, because a secret changes when it is rotated. A missing one fails the run."""
+        """Return the text of a secret.
+
+        Deployed, it comes from the place that `[tool.helix.secrets]` names. In process, it is the environment variable
+        with that name. Read it in each call, because it changes when it is rotated. A missing secret fails the run.
+        """
         return self._secrets(name)
 
     def record_usage(self, usage: Usage) -> None:
-        """Add what this tool itself used (an embedding, say) to the run's usage and cost."""
+        """Add the tool's own usage, such as that of an embedding, to the usage and cost of the run."""
         self.usage.append(usage)
 
 
 def idempotency_key(session_id: str, lineage: int, tool_call_id: str) -> str:
-    """The name of a call in the world: ids of calls are unique in a lineage of their session."""
+    """Return the key of a call for systems outside. Ids of calls are unique within a lineage of their session."""
     return f"{session_id}/{lineage}/{tool_call_id}"
 
 
@@ -133,7 +147,7 @@ def create_tool_context(
     confirmation: JsonObject | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> ToolContext[StateT]:
-    """A context from its parts: what the engine makes for each call, and what a unit test of a tool needs."""
+    """Return a context made from its parts, as the engine makes one for each call. Unit tests of tools need it."""
     return ToolContext(
         session_id=agent_id,
         run_id=run_id,

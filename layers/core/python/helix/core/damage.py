@@ -1,4 +1,4 @@
-"""What is wrong with a stored value that cannot be read."""
+"""Describes why a stored value cannot be read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The stored messages of a session, in the order of history: users', answers, calls with their results.
+"""The stored messages of a session, in the order of history: users' messages, answers, and calls with their results.
 
-Law: a message is written once, at its final place; a call's row changes until it has its result.
+Law: a message is written once, at its final place. A call's row changes until it has its result.
 """
 
 from __future__ import annotations
@@ -28,93 +28,143 @@ from helix.core.usage import Usage
 
 
 class UserRow(Stored):
+    """A user's message."""
+
     kind: Literal["user"] = "user"
+    """The tag of this kind of row in the store."""
     content: str
+    """The text as the caller gave it."""
     run_id: str
+    """The run that the message came with."""
     created_at: float
+    """The time of that run's claim (Unix seconds)."""
     metadata: JsonObject = Field(default_factory=dict)
+    """The JSON object that the caller gave with the message."""
 
 
 class ChildRef(Record):
-    """Ids of a sub-agent's session and first run, minted when the parent's answer was staged."""
+    """The ids of a sub-agent's session and first run. They are made when the parent's answer is staged."""
 
     session_id: str
+    """The sub-agent's session."""
     run_id: str
+    """The first run of that session. A sub-agent that was resumed has later ones."""
     agent_type: str
+    """The name of the sub-agent."""
 
 
 class AssistantRow(Stored):
-    """A staged or folded answer. `finish` is set where a valid `__finish__` came with it. `resolved`: by id,
-    (content, success) of the calls of a wide step that are not executed. `without_reasoning`: the provider refused the
-    reasoning before it, which later steps leave out. `phase`: OpenAI's word for the text, which it wants back."""
+    """A staged or folded answer of the model."""
 
     kind: Literal["assistant"] = "assistant"
+    """The tag of this kind of row in the store."""
     run_id: str
+    """The run that bought the answer."""
     step: int
+    """The step that the answer belongs to."""
     attempt: int = 1
+    """The number of the attempt that bought it, from 1 within the step."""
     attempt_id: str
+    """The id of that attempt, from its claim (`core.rows.StepClaim`). It names the worker or delivery that bought the
+    answer."""
     content: str | None = None
+    """The text of the answer, if any."""
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)
+    """The calls that the model asked for, in its order. Their ids are unique in the session."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
+    """The reasoning of the answer. It goes back only to the model that gave it."""
     children: dict[str, ChildRef] = Field(default_factory=dict)
+    """The sessions and first runs of sub-agents, by call id."""
     resolved: dict[str, tuple[str, bool]] = Field(default_factory=dict)
+    """The (content, success) of each call of a wide step that is not executed, by call id. Empty for other steps."""
     finish: JsonObject | None = None
+    """`{"output": ...}` if a valid `__finish__` came with the answer. None otherwise."""
     stop_reason: str | None = None
+    """The reason why the model stopped (`core.steps.StopReason`). None if the provider gave none."""
     model: str | None = None
+    """The model that answered. None if it is not known."""
     cached: bool = False
+    """Whether the answer came from the response cache, without a model call."""
     without_reasoning: bool = False
+    """Whether the provider refused the reasoning before this answer. Later steps leave that reasoning out."""
     phase: str | None = None
+    """OpenAI's name for the kind of text, `commentary` or `final_answer`, which it wants back. None for other
+    models."""
     usage: StoredUsage = Usage()
+    """The usage of the model call, including failed tries. Zero for a cached answer."""
     created_at: float = 0
+    """The time at which the answer was stored (Unix seconds)."""
 
 
 class CallRow(Stored):
-    """A tool call's ledger row, and once `done` its result message.
-
-    state: `asked` (waits for a person), `approved`, `claimed`, `done`; no row means that nobody took the call yet.
-    leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
-        dead after `deadline` (Unix seconds).
-    deaths: how many workers have died so far while they executed the call.
-    released: the last holder ended in order, by a drain or a failure of its own: its lapsed claim is no death.
-    plain: `content` is a text that the tool returned as such; other results are JSON.
-    inline: executed by the function that asked the model, where functions execute.
-    reason: why an approval is asked for, where the tool's rule says it.
-    edited: the arguments that a person approved in place of the model's.
-    by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
-        `close` (the run ended before it ran), `child`, `merge` (the fold refused its
-        changes of the state).
-    """
+    """A tool call, and once it is `done`, its result message. A call without a row has not been taken by any worker
+    yet."""
 
     kind: Literal["call"] = "call"
+    """The tag of this kind of row in the store."""
     call_id: str
+    """The id of the call, unique in its session."""
     tool_name: str
+    """The tool that the model called."""
     step: int
+    """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
+    """`asked` (the call waits for a person or a client), `approved`, `claimed` or `done`."""
     leased: bool = False
+    """A field of older versions: an in-process worker claimed the call without a deadline. Such a claim is dead once
+    its run is no longer the session's."""
     inline: bool = False
+    """Whether the function that asked the model executes the call too, where functions execute calls."""
     ask: Literal["approval", "client", "unknown"] | None = None
+    """The response that an `asked` call waits for: an `approval`, the `client`'s result, or a ruling on an `unknown`
+    outcome. None in other states."""
     reason: str | None = None
+    """Why the tool's rule asks for an approval. None if the rule gives no reason."""
     edited: EditedArguments | None = None
+    """The arguments that a person approved in place of the model's. None if the model's are used."""
     owner: str | None = None
+    """The holder of the claim: a worker, a delivery, or the sub-agent's session. None while the call waits for a
+    person."""
     claim: int = 0
+    """The number of the last claim, which fences off earlier holders. 0: never claimed. A question about an unknown
+    outcome takes the next number too."""
     run_id: str | None = None
+    """The run that the claim belongs to, or that settled the call."""
     deadline: float | None = None
+    """The time until which the claim holds (Unix seconds); later it is dead. None for a sub-agent's call, which ends
+    when the sub-agent does."""
     deaths: int = 0
+    """The number of workers that have died so far while they executed the call. At three it is not started again."""
     released: bool = False
+    """Whether the last holder ended in order, by a drain or a failure of its own. When its claim lapses, that is not a
+    death."""
     confirmation: JsonObject | None = None
+    """The data that a person gave with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
+    """The text of the result. None until the call is `done`."""
     success: bool | None = None
+    """Whether the call succeeded. None until it is `done`."""
     plain: bool = False
+    """Whether `content` is a text that the tool returned as such. Other results are JSON."""
     fatal: bool = False
+    """Whether the result ends the run as failed."""
     by: AsStored[ResultSource] | None = None
+    """The source of the result. `tool`: the tool. `answer`: a person or a client. `plan`: the framework refused or
+    settled the call without executing it. `policy`: the outcome is unknown, or workers died too often. `close`: the run
+    ended before the call ran. `child`: the sub-agent. `merge`: the fold refused the changes of the state. None until
+    the call is `done`."""
     patches: list[JsonObject] = Field(default_factory=list)
+    """The RFC 6902 operations that the tool made on the custom state."""
     usage: StoredUsage | None = None
+    """The usage of model calls inside the tool, or of all runs of the sub-agent. None if nothing was reported."""
     child: ChildRef | None = None
+    """The ids of the sub-agent that executes the call. None for other tools."""
     ended_at: float | None = None
+    """The time at which the result was stored (Unix seconds). None until the call is `done`."""
 
 
 def pending_of(row: CallRow) -> Pending:
-    """What an asked call waits for."""
+    """Return what an asked call waits for."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
     if row.edited is None:
         return pending
@@ -131,7 +181,7 @@ _KINDS: dict[str, type[UserRow | AssistantRow | CallRow]] = {
 
 
 def parse_entry(partition: str, sort: str, value: dict[str, Any]) -> AnyEntry:
-    """The message as stored under this key. Raises `DamagedRowError`."""
+    """Parse the message that is stored under this key. Raises `DamagedRowError`."""
     kind = value.get("kind", "call")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise damaged_row("sessions", partition, sort, f"kind: {kind!r} is not a kind of message")
@@ -139,12 +189,13 @@ def parse_entry(partition: str, sort: str, value: dict[str, Any]) -> AnyEntry:
 
 
 def entry_value(entry: AnyEntry) -> dict[str, Any]:
-    """The stored form; `kind` is kept although it is a default, because readers choose the model by it."""
+    """Return the stored form. `kind` is kept although it is a default, because readers choose the model by it."""
     return {"kind": entry.kind, **entry.dump()}
 
 
 def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | AssistantMessage | ToolResultMessage:
-    """The message that a row is. Ids name the place: unique in the session, and the same in every read."""
+    """Convert a row to its message. The message's id names its place, so it is unique in the session and the same in
+    every read."""
     ident = f"msg_{lineage}_{index}"
     match entry:
         case UserRow():

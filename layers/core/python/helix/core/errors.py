@@ -1,12 +1,12 @@
-"""Every error Helix raises, in one tree grouped by who must act.
+"""Every error that Helix raises, in one tree, grouped by who must act.
 
     HelixError
-    ├── CallerError      the call was wrong: change it
-    ├── DefinitionError  the agent or tool is wrong: change the code
-    ├── ModelError       the model provider failed: wait, or choose another model
-    └── OperatorError    storage or limits stand in the way: the operator acts
+    ├── CallerError      The call was wrong. Change it.
+    ├── DefinitionError  The agent or tool is wrong. Change the code.
+    ├── ModelError       The model provider failed. Wait, or choose another model.
+    └── OperatorError    Storage or a limit prevents the operation. The operator must act.
 
-`code` is stable and meant for programs; the message is meant for people. Nobody branches on message text.
+`code` is stable and meant for programs. The message is meant for people, and no code depends on its text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class HelixError(Exception):
-    """Base of all errors. `code` names the kind on the wire and in stored records."""
+    """The base of all errors. `code` names the kind of error on the wire and in stored records."""
 
     code: ClassVar[str] = "helix_error"
 
@@ -24,13 +24,13 @@ class HelixError(Exception):
 
 
 class CallerError(HelixError):
-    """The call cannot be done as asked; nothing was changed."""
+    """The call cannot be carried out as requested. Nothing was changed."""
 
     code = "invalid_request"
 
 
 class InvalidInputError(CallerError, ValueError):
-    """An argument is outside what is accepted; the message names it and its limit."""
+    """An argument is not accepted. The message names it and its limit."""
 
     code = "invalid_input"
 
@@ -48,19 +48,19 @@ class AgentAlreadyRunningError(CallerError):
 
 
 class AgentNotFoundError(CallerError, LookupError):
-    """No agent of that name is registered in this process."""
+    """No agent with that name is registered in this process."""
 
     code = "agent_not_found"
 
 
 class AgentError(CallerError):
-    """The fleet cannot do that with this agent."""
+    """The fleet cannot carry out the operation on this agent."""
 
     code = "AGENT_ERROR"
 
 
 class DuplicateAgentError(AgentError):
-    """The id is registered with another definition: choose another id, or register with `replace=True`."""
+    """The id is registered with another definition. Choose another id, or register with `replace=True`."""
 
     code = "DUPLICATE_AGENT"
 
@@ -72,13 +72,13 @@ class InvalidScaleError(AgentError):
 
 
 class AgentStoppedError(AgentError):
-    """The agent was stopped and takes no runs: start it first."""
+    """The agent was stopped and does not accept runs. Start it first."""
 
     code = "agent_stopped"
 
 
 class RunFailedError(HelixError):
-    """A run that was waited for did not complete. `reason` is the error code of its record, or its status."""
+    """A run that the caller waited for did not complete. `reason` is the error code of its record, or its status."""
 
     code = "run_failed"
 
@@ -88,13 +88,13 @@ class RunFailedError(HelixError):
 
 
 class ProcessNotFoundError(CallerError, LookupError):
-    """No process of that id is looked after here."""
+    """This supervisor has no process with that id."""
 
     code = "process_not_found"
 
 
 class SessionNotFoundError(CallerError, LookupError):
-    """No such session, or not the caller's. `prefix`: how the ids begin that the caller may choose."""
+    """The session does not exist, or belongs to another user. Ids that the caller may choose begin with `prefix`."""
 
     code = "session_not_found"
 
@@ -105,25 +105,25 @@ class SessionNotFoundError(CallerError, LookupError):
 
 
 class SessionExistsError(CallerError):
-    """The target of a clone or branch exists already."""
+    """The target of a clone or branch already exists."""
 
     code = "session_exists"
 
 
 class RunNotFoundError(CallerError, LookupError):
-    """The session has no such run."""
+    """The session does not have this run."""
 
     code = "run_not_found"
 
 
 class CheckpointNotFoundError(CallerError, LookupError):
-    """The session has no such checkpoint; ids of other sessions are refused with the same words."""
+    """The session does not have this checkpoint. Ids of other sessions' checkpoints get the same message."""
 
     code = "checkpoint_not_found"
 
 
 class CannotResumeError(CallerError):
-    """Resume, retry or answer does not fit the session's status. `reason` is one of `CanResumeReason`."""
+    """The session's status does not allow the resume, retry or answer. `reason` is one of `CanResumeReason`."""
 
     code = "cannot_resume"
 
@@ -133,13 +133,13 @@ class CannotResumeError(CallerError):
 
 
 class CallNotPendingError(CallerError, LookupError):
-    """No such call waits for an answer in this session."""
+    """This session does not have such a call that waits for an answer."""
 
     code = "call_not_pending"
 
 
 class StaleStateError(CallerError):
-    """The session changed since it was read: read it again and decide again."""
+    """The session changed after it was read. Read it again and decide again."""
 
     code = "stale_state"
 
@@ -151,8 +151,11 @@ class StreamNotFoundError(CallerError, LookupError):
 
 
 class ContextTooLargeError(CallerError):
-    """No model that may take the call has room for the prompt and its answer. In tokens: `needed`, both together;
-    `largest`, the largest window there is; `longest`, the longest answer that any gives. 0 where nothing is known."""
+    """The prompt and its answer fit into no model that may take the call.
+
+    In tokens: `needed` is the sum of both, `largest` the largest context window, `longest` the longest answer of any
+    model. `largest` and `longest` are 0 where no limit is known.
+    """
 
     code = "context_too_large"
 
@@ -166,25 +169,25 @@ class ContextTooLargeError(CallerError):
 
 
 class BodyTooLargeError(CallerError):
-    """The body of a request is larger than the server takes (HTTP 413)."""
+    """The body of a request is larger than the server accepts (HTTP 413)."""
 
     code = "body_too_large"
 
 
 class NotAuthenticatedError(CallerError):
-    """No proof of who asks, or it is wrong, revoked or expired; which of these is not said."""
+    """The caller's proof of identity is missing, wrong, revoked or expired. The message does not say which."""
 
     code = "not_authenticated"
 
 
 class NotAllowedError(CallerError):
-    """This needs a right that the caller's key does not give."""
+    """The operation needs a right that the caller's key does not give."""
 
     code = "not_allowed"
 
 
 class ProtocolError(CallerError):
-    """A message that is no request of this protocol. `field` names the first field that is wrong, if one is."""
+    """The message is not a request of this protocol. `field` is the first wrong field, or None."""
 
     code = "invalid_message"
 
@@ -197,7 +200,7 @@ class ProtocolError(CallerError):
 
 
 class DefinitionError(HelixError, ValueError):
-    """A definition is wrong. `field` names what to change; raised when defined, never when run."""
+    """A definition is wrong. `field` names what to change. Raised when an agent or tool is defined, never in a run."""
 
     code = "invalid_definition"
 
@@ -207,25 +210,25 @@ class DefinitionError(HelixError, ValueError):
 
 
 class ToolError(HelixError):
-    """Raise it in a tool to hand the model a failed result with this message."""
+    """The error to raise in a tool to give the model a failed result with this message."""
 
     code = "tool_error"
 
 
 class FatalToolError(ToolError):
-    """Raise it in a tool to fail the whole run; other exceptions become failed results that the model sees."""
+    """The error to raise in a tool to fail the whole run. Other exceptions become failed results that the model sees."""
 
     code = "fatal_tool_error"
 
 
 class SecretNotFoundError(FatalToolError):
-    """A secret that a tool needs is not where the settings say, or not declared: the message says where it belongs."""
+    """A secret that a tool needs is not declared, or not where the settings say. The message says where it belongs."""
 
     code = "secret_not_found"
 
 
 class IllegalTransitionError(HelixError):
-    """A status move that the table in `core.status` does not have: a defect in Helix or in a store."""
+    """A status change that the table in `core.status` does not allow. It is a defect in Helix or in a store."""
 
     code = "illegal_transition"
 
@@ -234,7 +237,7 @@ class IllegalTransitionError(HelixError):
 
 
 class ModelError(HelixError):
-    """A model call failed. `retryable` says whether the same call may succeed later; `retry_after_s` when."""
+    """A model call failed. `retryable`: the same call may succeed later. `retry_after_s`: in so many seconds, if known."""
 
     code = "model_error"
 
@@ -244,7 +247,7 @@ class ModelError(HelixError):
 
 
 class BatchFailedError(ModelError):
-    """A batch had no answer for this request: it came too late, or the caller did not answer for each request."""
+    """A batch had no answer for this request. It came too late, or the caller did not answer every request."""
 
     code = "batch_failed"
 
@@ -259,20 +262,22 @@ class ScriptExhaustedError(ModelError):
 
 
 class OperatorError(HelixError):
-    """Storage or a limit stands in the way."""
+    """Storage or a limit prevents the operation."""
 
     code = "operator_error"
 
 
 class BudgetExceededError(OperatorError):
-    """The next call's worst case does not fit what is left of a budget."""
+    """The worst case of the next call is more than what is left of a budget."""
 
     code = "budget_exceeded"
 
 
 class QueueFullError(OperatorError):
-    """As many runs of the agent wait for a slot as may (HTTP 429): nothing was changed; try again later, or raise the
-    agent's limit. `queued` runs wait, and `limit` may."""
+    """The agent's queue for a slot is full (HTTP 429): `queued` runs wait, and `limit` may wait.
+
+    Nothing was changed. Try again later, or raise the agent's limit.
+    """
 
     code = "queue_full"
 
@@ -284,20 +289,22 @@ class QueueFullError(OperatorError):
 
 
 class StoreError(OperatorError):
-    """A store could not answer; whether a write happened is unknown."""
+    """A store could not answer. It is not known whether a write took effect."""
 
     code = "store_error"
 
 
 class ContentionError(StoreError):
-    """Others write the same rows: the transaction had no turn, however often it was repeated. Nothing was written."""
+    """The transaction was retried, but other writers of the same rows always came first. Nothing was written."""
 
     code = "contention"
 
 
 class AccessDeniedError(StoreError):
-    """AWS denies an operation to the role that asks: nothing was done. `action` is IAM's name of the operation, `resource`
-    what it was to act on."""
+    """AWS denies an operation to the role of this process. Nothing was done.
+
+    `action` is the IAM name of the operation, `resource` its target.
+    """
 
     code = "access_denied"
 
@@ -309,26 +316,26 @@ class AccessDeniedError(StoreError):
 
 
 class DamagedRowError(StoreError):
-    """A stored row cannot be read: it was changed from outside, or by another version. The message names it."""
+    """A stored row cannot be read. It was changed from outside, or by another version. The message names it."""
 
     code = "damaged_row"
 
 
 def damaged_row(table: str, partition: str, sort: str, problem: object) -> DamagedRowError:
-    """The error of one row, which it names."""
+    """Return the error for one row, which its message names."""
     return DamagedRowError(f"row {sort!r} of {partition!r} in table {table!r} cannot be read: {problem}")
 
 
 class ObjectGoneError(StoreError):
-    """An object beside the store is gone: the row that pointed to it was deleted or replaced. Read again."""
+    """An object beside the store is missing, because the row that pointed to it was deleted or replaced. Read again."""
 
     code = "object_gone"
 
 
 class ConditionFailedError(OperatorError):
-    """A transaction's condition did not hold and nothing was written: read again and decide again.
+    """A transaction's condition did not hold, and nothing was written. Read again and decide again.
 
-    `index` is the position of the refused operation; never an error that a user sees.
+    `index` is the position of the refused operation. Users never see this error.
     """
 
     code = "condition_failed"
@@ -339,15 +346,16 @@ class ConditionFailedError(OperatorError):
 
 
 class ProcessFailedError(OperatorError):
-    """A worker process did not start, or died; the message has its last words."""
+    """A worker process did not start, or died. The message says why, with the last line of its log."""
 
     code = "process_failed"
 
 
 class WorkInProgressError(OperatorError):
-    """A live delivery holds the step or call (`StepInProgress`, `CallInProgress` of the protocol): deliver again later.
+    """Another live delivery holds the step or call. Deliver again later.
 
-    `until` is the holder's deadline, in Unix seconds.
+    The design of the protocol calls it `StepInProgress` or `CallInProgress`. `until` is the holder's deadline, in Unix
+    seconds.
     """
 
     code = "work_in_progress"

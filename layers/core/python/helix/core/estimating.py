@@ -1,8 +1,8 @@
-"""How many tokens a text may be, without a tokenizer: quick, offline, the same in every process.
+"""An estimate of the tokens of a text without a tokenizer: quick, offline, the same in every process.
 
-Law: an estimate for choosing and for bounds, never for bills: those come from what the provider reported. Beside OpenAI's
-cl100k it is between 0.8 and 2 times the truth for prose, code, JSON, numbers and scripts of all kinds, and above it for
-English; random letters (base64) count for two thirds.
+Law: the estimate is for choosing and for bounds, never for bills, which come from what the provider reported. Compared
+with OpenAI's cl100k it is between 0.8 and 2 times the truth for prose, code, JSON, numbers and scripts of all kinds,
+and above it for English. For random letters (base64) it is two thirds of the truth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 
 PER_MESSAGE = 4
-"""What a role and its separators take."""
+"""The tokens of a message's role and separators."""
 PER_TOOL = 12
 PRIMING = 3
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -34,11 +34,11 @@ class Described(Protocol):
 
 
 def estimate_text(text: str) -> int:
-    """At least 1, and 0 for no text.
+    """Return an estimate of the text's tokens: at least 1, and 0 for an empty text.
 
-    A word is a token for each 5 letters begun, and a new word begins where its case changes; five signs, digits or line
-    breaks are three tokens, and the spaces after a line break are one. Four characters of other scripts are five, beyond
-    the basic plane nine.
+    A word counts one token for each 5 letters begun; a new word begins where the case changes. Five signs, digits or
+    line breaks count three tokens, and the spaces after a line break one. Four characters of other scripts count five
+    tokens; beyond the basic plane they count nine.
     """
     if not text:
         return 0
@@ -51,7 +51,7 @@ def estimate_text(text: str) -> int:
 
 
 def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] = ()) -> int:
-    """The prompt of a call: messages with their tool calls, and the tools' schemas."""
+    """Return an estimate of the prompt of a call: the messages with their tool calls, and the tools' schemas."""
     total = PRIMING
     for message in messages:
         total += PER_MESSAGE + estimate_text(message.content or "")

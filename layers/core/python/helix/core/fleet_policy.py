@@ -1,7 +1,7 @@
-"""What an agent says of its own scaling: `Agent(resources={"min": 1, "max": 8, "scaling": {"queue_depth_threshold": 3}})`.
+"""An agent's own scaling options: `Agent(resources={"min": 1, "max": 8, "scaling": {"queue_depth_threshold": 3}})`.
 
-Law: there is one place for each thing. Bounds are `min_instances` and `max_instances` of its resources, budgets are set
-where they are enforced, and `scaling` has the rest, under the names of the policies.
+Law: there is one place for each option. Bounds are `min_instances` and `max_instances` of the agent's resources.
+Budgets are set where they are enforced. `scaling` has the rest, under the names of the policies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ LEAST = {"scale_up_cooldown": 10.0, "scale_down_cooldown": 30.0}
 
 
 class FleetPolicy(Steps, Targets, CostThresholds):
-    """Every option has the policies' default. Raises `ValueError` for one that they do not have."""
+    """The options that `scaling` takes, with the policies' defaults. Raises `ValueError` for an unknown option."""
 
 
 def policy_of(resources: ResourceConfig, costs: Mapping[str, float], *, early_s: float = 0.0) -> CostAwareScalingPolicy:
-    """The policy of the limit of an agent with these resources. `costs`: its budgets in US dollars, as `max_cost_per_hour`,
-    `max_cost_per_day` and `max_cost_per_month`. `early_s`: how much shorter than their cooldowns the pauses may be.
+    """Return the scaling policy of an agent with these resources.
 
-    One run may always begin: a limit of 0 saves nothing, and the next run would wait until a person looks.
+    `costs` has the agent's budgets in US dollars, as `max_cost_per_hour`, `max_cost_per_day` and `max_cost_per_month`.
+    `early_s` is the time by which pauses may be shorter than their cooldowns. The minimum is at least 1: a limit of 0
+    saves nothing, and the next run would wait until a person looks.
     """
     policy = FleetPolicy.model_validate(resources.scaling)
     bounds = {"min_instances": max(resources.min_instances, 1), "max_instances": resources.max_instances}

@@ -1,4 +1,4 @@
-"""Folding: a staged step whose calls are all done becomes history, and the run's next move is decided.
+"""Folds a step: a staged step whose calls are all done becomes history, and the run's next move is decided.
 
 Law: pure and deterministic in the call order, never in the order of completion.
 """
@@ -23,30 +23,45 @@ from helix.core.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a step: `continue` (with `forced` if the next answer must be the output), or the run's end."""
+    """The move that follows a step."""
 
     move: Literal["continue", "completed", "failed"]
+    """`continue` with another step, or end the run as `completed` or `failed`."""
     output: JsonValue = None
+    """The output of a run that completes, if any."""
     error: ErrorInfo | None = None
+    """The reason why the run fails. None if it does not."""
     reason: str | None = None
+    """The cause of the end, for the run's `completion_reason`, such as `output` or `stop_when`. None if the run
+    continues, or only `error` has the cause."""
     forced: bool = False
+    """Whether the next answer must be the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """`count` is history's length after the fold; `state` is None where the step did not change it. `calls` are the rows as
-    history keeps them; `refused` are those among them, with their places, that the fold has to write."""
+    """The outcome of folding a step."""
 
     count: int
+    """The number of messages in history after the fold."""
     step: int
+    """The step that was folded."""
     state: JsonObject | None
+    """The custom state after the step. None if the step did not change it."""
     patches: list[JsonObject]
+    """The RFC 6902 operations that lead from the state before to `state`."""
     warnings: list[str]
+    """The collisions between the step's calls, and the changes that were refused, in words."""
     usage: Usage
+    """The usage that the step's tools and sub-agents reported. The answer's own is not in it."""
     next: Next
+    """The move that follows the step."""
     messages: list[AnyMessage]
+    """The messages that the step adds to history: the answer, then the results."""
     calls: list[CallRow] = field(default_factory=list)
+    """The call rows as history keeps them."""
     refused: list[tuple[int, CallRow]] = field(default_factory=list)
+    """The (place, row) of each call whose result the merge changed. The fold has to write these rows."""
 
 
 def fold_step(
@@ -75,19 +90,24 @@ def fold_step(
 
 
 class MergedCalls(NamedTuple):
-    """`calls`: the rows as history keeps them. `refused`: (place, row) of those whose result the merge changed."""
+    """The outcome of merging the changes that a step's calls made to the state."""
 
     state: JsonObject
+    """The custom state after the calls."""
     patches: list[JsonObject]
+    """The RFC 6902 operations that lead from the state before to `state`."""
     warnings: list[str]
+    """The collisions between the calls, and the changes that were refused, in words."""
     calls: list[CallRow]
+    """The call rows as history keeps them."""
     refused: list[tuple[int, CallRow]]
+    """The (place, row) of each call whose result the merge changed."""
 
 
 def merge_calls(agent: AnyAgent, state: JsonObject, calls: Sequence[CallRow]) -> MergedCalls:
-    """What the calls made of `state`, in call order (docs/protocol.md#fold). A call whose changes do not fit those before,
-    because the agent's schema or a limit refuses what they make together, fails: its changes are dropped, and its result
-    says so."""
+    """Merge the changes of the calls into `state`, in call order (docs/protocol.md#fold). A call fails if the agent's
+    schema or a limit refuses its changes together with those before. Its changes are then dropped, and its result says
+    so."""
     retained, refused = list(calls), []
     try:
         merged = _merge(agent, state, retained)
@@ -129,7 +149,7 @@ def _refused(row: CallRow, error: InvalidInputError) -> CallRow:
 def decide_next(
     agent: AnyAgent, answer: AssistantRow, calls: Sequence[CallRow], *, run_steps: int, misses: int
 ) -> Next:
-    """Fatal tools first, then outputs, then missed outputs, then `stop_when`, then `max_steps`."""
+    """Decide the next move. Fatal tools come first, then outputs, missed outputs, `stop_when` and `max_steps`."""
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
@@ -149,21 +169,21 @@ def decide_next(
 
 
 def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
-    """True where an output was due, the model called `__finish__`, and none of the calls was valid."""
+    """Return whether an output was expected, the model called `__finish__`, and none of these calls was valid."""
     if agent.finish_tool is None:
         return False
     return answer.finish is None and any(call.name == "__finish__" for call in answer.tool_calls)
 
 
 def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
-    """After a missed output: ask again, or fail once the retries are used up."""
+    """Return the move after a missed output: ask again, or fail once the retries are used up."""
     if misses > agent.max_completion_retries:
         return Next("failed", error=ErrorInfo(code=code, message=f"{message}, after {misses} tries"))
     return Next("continue", forced=True)
 
 
 def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:
-    """`max_steps`: an agent with an output gets one forced try at it, others fail."""
+    """Apply `max_steps`. An agent with an output gets one forced try at it; others fail."""
     if agent.max_steps is None or run_steps < agent.max_steps:
         return Next("continue")
     if agent.output_schema is not None and run_steps <= agent.max_steps + misses:

@@ -1,9 +1,9 @@
-"""Frames: what goes through a socket, none of them over its limit, and whole again at the other end.
+"""Frames: texts that go through a socket in pieces, none of them over its limit, and are joined again at the other end.
 
-A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`: who has
-all N joins their `data` in order of `index` and reads that as if it had come in one piece.
+A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`. The
+receiver joins the `data` of all N parts in order of `index`, and reads the result as if it had come in one piece.
 
-Law: `Joiner` gives back exactly what `split` was given, whatever the order of the parts and however often each comes.
+Law: `Joiner` returns exactly what `split` was given, whatever the order of the parts and however often each comes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from helix.core.errors import ProtocolError
 from helix.core.json import dumps, size, text_size
 
 if TYPE_CHECKING:
-    from helix.core.wire import StreamMessage  # who needs only the subprotocol's name does without its chunks
+    from helix.core.wire import StreamMessage  # some processes need only the subprotocol's name, not the chunks
 
 MAX_FRAME_BYTES: Final = 32 * 1024
-"""API Gateway's limit of a frame. It closes a connection with code 1009 on a longer one, and joins the frames of a message
+"""API Gateway's limit of a frame. It closes a connection with code 1009 on a longer one, and joins the frames of a
+message
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 FRAGMENT_BYTES: Final = MAX_FRAME_BYTES - 14
-"""Of a frame's payload. The longest header of a frame has 14 bytes."""
+"""The limit of a frame's payload. The longest header of a frame has 14 bytes."""
 SUBPROTOCOL: Final = "helix.v1"
-"""Of the WebSocket: what a client offers, and is echoed."""
+"""The subprotocol of the WebSocket. A client offers it, and the service echoes it."""
 BEARER_SUBPROTOCOL: Final = "bearer."
-"""What a browser's token stands behind, offered as a subprotocol too: it can set no header."""
+"""The prefix of a browser's token, which is offered as a subprotocol too, because a browser cannot set headers."""
 MAX_PARTS: Final = 2048
 MAX_PART_ID_BYTES: Final = 512
 OPEN_TEXTS: Final = 32
-"""Texts that a `Joiner` keeps while their parts are missing; the oldest is forgotten first."""
+"""The number of texts that a `Joiner` keeps while their parts are missing. It forgets the oldest first."""
 
 
 def fragments(text: str) -> list[bytes]:
-    """The text in the frames of one WebSocket message: for clients that can choose them. Each is whole UTF-8."""
+    """Return the text in the frames of one WebSocket message, for clients that can choose them. Each frame is whole
+    UTF-8."""
     body, found, start = text.encode(), [], 0
     while len(body) - start > FRAGMENT_BYTES:
         end = start + FRAGMENT_BYTES
-        while body[end] & 0xC0 == 0x80:  # inside of a character
+        while body[end] & 0xC0 == 0x80:  # inside a character
             end -= 1
         found.append(body[start:end])
         start = end
@@ -46,8 +48,9 @@ def fragments(text: str) -> list[bytes]:
 
 
 def split(text: str | bytes, part_id: str) -> list[bytes]:
-    """`text` as frames of at most `MAX_FRAME_BYTES`: itself, if it fits, or its parts. `part_id` is unique on the
-    connection, at most 512 bytes."""
+    """Return `text` as frames of at most `MAX_FRAME_BYTES`: the text itself if it fits, otherwise its parts. `part_id`
+    must be unique on the connection and have at most 512 bytes. Raises `ProtocolError` if the id or the text is too
+    long."""
     body = text.encode() if isinstance(text, str) else text
     if len(body) <= MAX_FRAME_BYTES:
         return [body]
@@ -65,7 +68,7 @@ def split(text: str | bytes, part_id: str) -> list[bytes]:
 
 
 def _pieces(text: str, limit: int) -> Iterable[str]:
-    """Consecutive pieces, each at most `limit` bytes as the inside of a JSON string."""
+    """Yield consecutive pieces of the text, each at most `limit` bytes long inside a JSON string."""
     start = 0
     while start < len(text):
         length = min(limit, len(text) - start)
@@ -76,7 +79,8 @@ def _pieces(text: str, limit: int) -> Iterable[str]:
 
 
 def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[bytes]:
-    """The messages as frames of type `messages`, in order: as many to a frame as fit, one that is too long in parts."""
+    """Return the messages as frames of type `messages`, in order. A frame takes as many as fit. A message that is too
+    long comes in parts."""
     frames: list[bytes] = []
     held: list[str] = []
     first, room = 0, 0
@@ -97,7 +101,7 @@ def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[by
 
 
 def lagging_frame(stream_id: str, after: int) -> bytes:
-    """Says that messages after the sequence `after` were missed."""
+    """Return a frame which says that messages after the sequence `after` were missed."""
     return dumps({"v": 1, "type": "lagging", "stream_id": stream_id, "after": after}).encode()
 
 
@@ -106,14 +110,16 @@ def _messages_frame(stream_id: str, texts: list[str]) -> str:
 
 
 class Joiner:
-    """Makes texts of parts. One for each connection: what is missing when a connection ends never comes."""
+    """Joins parts to texts. Each connection has its own, because parts that are missing when a connection ends never
+    come."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, dict[int, str]] = OrderedDict()
         self._totals: dict[str, int] = {}
 
     def add(self, part: Mapping[str, Any]) -> str | None:
-        """The text, once this part makes it whole. Raises `ProtocolError` for what is no part."""
+        """Return the text once this part completes it, else None. Raises `ProtocolError` if this is not a valid
+        part."""
         match part:
             case {"part": str(ident), "index": int(index), "total": int(total), "data": str(data)}:
                 pass

@@ -1,7 +1,7 @@
-"""Plain async functions as agents: one step, no model, the same durability.
+"""Plain async functions as agents, with one step, no model, and the same durability.
 
-Law: the function's parameters are its input and its result is the run's output. The user's message becomes the
-arguments by `plan_function_call`; `adapters.models.function.FunctionModel` turns that into the one call of the run.
+Law: the function's parameters are its input, and its result is the run's output. `plan_function_call` turns the user's
+message into the arguments, and `adapters.models.function.FunctionModel` turns these into the one call of the run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ AgentFunction = Callable[..., Awaitable[Any]]
 
 
 class AgentClient:
-    """Registers async functions as agents.
+    """A client that registers async functions as agents.
 
-    `api_key` is accepted so that code written for Teleon runs as it is; nothing is sent anywhere and it is not kept.
+    `api_key` is accepted so that code written for Teleon runs unchanged. It is neither sent anywhere nor stored.
     """
 
     def __init__(self, api_key: str | None = None, registry: AgentRegistry | None = None) -> None:
@@ -45,11 +45,12 @@ class AgentClient:
         on_unknown: OnUnknown = "retry",
         retries: int = 0,
     ) -> Callable[[AgentFunction], Agent[Any, Any]]:
-        """Decorate an async function: the result is an `Agent` that can still be called like the function.
+        """Decorate an async function. The result is an `Agent` that can still be called like the function.
 
-        `helix` are the settings of `core.resources`, long or short (`min, max, cpu, memory, health_interval`).
-        `timeout_s`, `on_unknown` and `retries` are those of a tool. A parameter annotated `ToolContext` receives the
-        context. Raises `DefinitionError` naming the field that is wrong, and if the name is registered already.
+        `helix` has the settings of `core.resources` by their long or short names (`min, max, cpu, memory,
+        health_interval`). `timeout_s`, `on_unknown` and `retries` are those of a tool. A parameter annotated
+        `ToolContext` receives the context. Raises `DefinitionError`, which names the wrong field, also if the name is
+        already registered.
         """
         owner = f"agent {name!r}"
         resources = ResourceConfig.of({} if helix is None else helix, owner)
@@ -83,12 +84,13 @@ class AgentClient:
 
 
 def plan_function_call(agent: AnyAgent, message: str) -> JsonObject:
-    """The arguments of a function agent's call, from the user's message.
+    """Return the arguments of a function agent's call, from the user's message.
 
-    A JSON object of the parameters, or the text itself where there is only one parameter that must be given, and it
-    takes text. A lone text parameter takes a JSON object too, unless that object has exactly its name as key. Nothing,
-    if there are no parameters.
-    Raises `InvalidInputError` naming the parameters that do not fit.
+    The message is a JSON object of the parameters. It may be the text itself if only one parameter is required, and
+    that one takes text. If the only parameter takes text, a JSON object is taken as its text too, unless the object's
+    only key is the name of the parameter. Without parameters the message is ignored.
+
+    Raises `InvalidInputError`, which names the parameters that do not fit.
     """
     if agent.function is None:
         raise InvalidInputError(f"agent {agent.name!r} is not a function agent")

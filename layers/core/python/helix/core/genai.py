@@ -1,7 +1,8 @@
-"""OpenTelemetry's names for what agents and models do: the GenAI semantic conventions, as far as Helix records them.
+"""OpenTelemetry's names for the work of agents and models: the GenAI semantic conventions, as far as Helix records
+them.
 
-Law: names are the conventions' own, held against the package that publishes them by tests/unit/test_genai.py. What they
-have no name for is `helix.*`.
+Law: names are the conventions' own; tests/unit/test_genai.py compares them with the package that publishes them. Names
+that the conventions lack are `helix.*`.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ _PROVIDERS = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""litellm's names that the conventions spell otherwise."""
+"""Providers whose names in litellm differ from those of the conventions."""
 _FAMILIES = {
     ("gpt-", "chatgpt-", "o1", "o3", "o4"): "openai",
     ("claude-",): "anthropic",
     ("gemini-",): "gcp.gemini",
     ("command-",): "cohere",
 }
-"""Beginnings of model names that are known without a provider before them."""
+"""The providers of model names without a provider, by the beginning of the name."""
 
 
 def provider_of(model: str) -> str:
-    """The provider of a litellm model id; `helix` for models that are played here, such as scripted ones."""
+    """Return the provider of a litellm model id, or `helix` for models without one, such as scripted ones."""
     name, slash, _ = model.partition("/")
     if slash:
         return _PROVIDERS.get(name, name)
@@ -68,11 +69,11 @@ def usage_attributes(usage: Usage) -> dict[str, int | float]:
     return {**reported, COST: usage.cost_usd}
 
 
-# --- content, where it is asked for -------------------------------------------------------------------------------
+# --- content, if it is recorded -------------------------------------------------------------------------------------
 
 
 def input_content(messages: Sequence[AnyMessage]) -> dict[str, str]:
-    """The conversation as the model was sent it."""
+    """Return the conversation as it was sent to the model."""
     system = [_text(m.content) for m in messages if isinstance(m, SystemMessage)]
     reported = {INPUT_MESSAGES: dumps([_message(m) for m in messages if not isinstance(m, SystemMessage)])}
     return reported | ({INSTRUCTIONS: dumps(system)} if system else {})

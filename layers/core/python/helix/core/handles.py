@@ -1,6 +1,6 @@
-"""A run as its caller sees it: one handle and one result, wherever the run is executed and however it is reached.
+"""A run from its caller's view: one handle and one result, wherever the run is executed and however it is reached.
 
-Law: a handle is plain ids and a way to reach the service. Nothing is lost when it is dropped: the run goes on.
+Law: a handle consists of plain ids and a way to reach the service. Nothing is lost if it is dropped: the run continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
 if TYPE_CHECKING:
-    from helix.core.agents import AnyAgent  # a client knows none
+    from helix.core.agents import AnyAgent  # clients work without agents
 
 OutputT = TypeVar("OutputT")
 ResumeMode = Literal["continue", "with_message", "with_confirmation", "from_checkpoint"]
@@ -32,29 +32,44 @@ CanResumeReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """An answer: `approved`, or denied with a `reason`. `data` goes to the tool as `ctx.confirmation`; for a client tool
-    it is the result, for an unknown outcome (denied, with data) what really happened. `arguments`: an approval executes the
-    call with these in place of the model's; `by` is who changed them, stored with them."""
+    """An answer to a call that waits for a person."""
 
     tool_call_id: str
+    """The `call_id` of a call in `pending`, of this session or of a sub-agent's."""
     approved: bool = True
+    """Whether the call is approved. False denies it, or says what really happened in a call with an unknown outcome."""
     data: JsonValue = None
+    """The data of the answer. Its meaning depends on what the call waits for.
+
+    An approval: a JSON object that the tool reads as `ctx.confirmation`.
+    A client tool: its result.
+    An unknown outcome, with `approved=False`: what really happened. None tells the model that the outcome is unknown.
+    """
     reason: str | None = None
+    """The reason for a denial, which the model sees."""
     arguments: JsonObject | None = None
+    """The arguments that an approved call is executed with. None: those of the model."""
     by: str | None = None
+    """The person who changed the `arguments`. It is stored with them. None if the service does not know its users."""
 
 
 class CanResumeResult(Record):
-    """`reason` says why not, or for a failed session which verb fits; `pending_confirmation`: it can, with an answer."""
+    """Whether `resume` would continue a session."""
 
     model_config = ConfigDict(extra="ignore")
 
     can_resume: bool
+    """True if `resume` would continue the session. With the reason `pending_confirmation` it needs an answer."""
     reason: CanResumeReason | None = None
+    """The reason why the session cannot be resumed. None if it can without an answer.
+
+    pending_confirmation: the session can be resumed, with an answer to a call that waits.
+    failed_use_retry: the session failed. `retry` continues it.
+    """
 
 
 def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending]:
-    """With the JSON schema of the arguments of those calls whose tools the agent has."""
+    """Return the calls with the JSON schema of their arguments, for those whose tools the agent has."""
     tools = [agent.find_tool(call.tool_name) for call in pending]
     return [
         call if tool is None else call.model_copy(update={"parameters": tool.parameters})
@@ -63,113 +78,169 @@ def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending
 
 
 class SessionState(Record):
-    """The committed state of a session: what a run left, or has reached so far."""
+    """The committed state of a session, after its last run or during the current one. Times are in Unix seconds."""
 
     model_config = ConfigDict(extra="ignore")
 
     session_id: str
+    """The id of the session."""
     agent_type: str
+    """The name of the session's agent. It never changes."""
     stream_id: str
+    """The stream of the session's chunks: the id of the session, or of its root for a sub-agent's session."""
     status: AgentStatus
+    """The status of the last run. A run that waits for a slot is `running`."""
     version: int
+    """The number of changes to the session so far."""
     current_run_id: str
+    """The current or last run. Empty in a copy that has not run yet."""
     turn: int
+    """The number of the current or last run, from 1 on. 0 in a copy that has not run yet."""
     step_count: int
+    """The number of the last committed step."""
     message_count: int
+    """The number of messages in the conversation."""
     custom_state: JsonObject
+    """The custom state that tools have committed."""
     checkpoint_id: str
+    """The newest checkpoint."""
     output: JsonValue = None
+    """The output of the last run, as JSON. None if the run did not complete, or completed with a text only."""
     error: ErrorInfo | None = None
+    """The error that the last run ended with. None if it did not fail."""
     pending: list[Pending] = Field(default_factory=list)
+    """The calls of a paused or interrupted session that wait for a person, here or in a sub-agent's session."""
     usage: Usage = Usage()
+    """The usage of all runs."""
     aborted: bool = False
+    """Whether the session was aborted. It then accepts a new message, but no retry."""
     abort_reason: str | None = None
+    """The reason that the caller of `abort` gave."""
     parent_session_id: str | None = None
+    """The session that a sub-agent works for. None for a root session."""
     forked_from: JsonObject | None = None
+    """The origin of a branch or clone: `session_id` and `checkpoint_id`. None for other sessions."""
     user_id: str | None = None
+    """The owner of the session. None if it was made without a user."""
     tags: list[str] = Field(default_factory=list)
+    """The tags that the session was created with."""
     metadata: JsonObject = Field(default_factory=dict)
+    """The metadata that the session was created with."""
     lease_expires: float = 0
+    """The deadline of the worker's claim on the run, for runs in process. 0 for other runs, and once the run has ended."""
     created_at: float = 0
+    """The time when the session was created."""
     updated_at: float = 0
+    """The time of the last change."""
 
 
 class SubSessionRef(Record):
-    """A sub-agent's session, as its parent knows it."""
+    """A sub-agent's session, from its parent's view."""
 
     session_id: str
+    """The session of the sub-agent."""
     agent_type: str
+    """The name of the sub-agent."""
     parent_tool_call_id: str
+    """The call of the parent that the sub-agent works on."""
     status: SubSessionStatus
+    """The status of the session. `deleted`: its rows are gone. `not_started`: the call has not begun it."""
 
 
 class SessionSnapshot(Record):
-    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`. `offset`: the
-    place of the first of these messages in the session."""
+    """The conversation at a checkpoint, and the place on the stream that follows it."""
 
     session_id: str
+    """The session of the snapshot."""
     run_id: str
+    """The current or last run of the session. Empty in a copy that has not run yet."""
     status: SessionStatus
+    """The status of the session at the time of the read. It may be newer than the checkpoint."""
     checkpoint_id: str
+    """The checkpoint that `messages` and `custom_state` belong to: the newest one on the stream."""
     sequence: int
+    """The sequence from which the stream continues the snapshot. Read the messages after it."""
     messages: list[Message]
+    """The messages at the checkpoint, oldest first: all of them, or the newest ones if the caller asked for these."""
     offset: int = 0
+    """The index of the first of `messages` in the conversation."""
     custom_state: JsonObject
+    """The custom state at the checkpoint."""
     pending: list[Pending] = Field(default_factory=list)
+    """The calls that the session waits for at the time of the read."""
 
 
 class AgentResult(BaseModel, Generic[OutputT]):
-    """How a run ended. `output` is an instance of the agent's output schema (over a socket the JSON of one), or for agents
-    without a schema the last text. `error` is set for failed runs; `pending` lists what a paused one waits for."""
+    """The result of a run that has ended."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="ignore")
 
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The id of the run."""
     status: EndStatus
+    """How the run ended."""
     output: OutputT | None = None
+    """The output of a completed run. None if the run did not complete.
+
+    It is an instance of the agent's output schema, or over a socket the JSON of one. Without a schema it is the last
+    text, or the result of a tool with `finish_with`.
+    """
     text: str | None = None
+    """The text of a completed run's last answer. None if that answer had no text."""
     error: str | None = None
+    """The message of the error that a failed run ended with. None for other runs."""
     error_code: str | None = None
+    """The code of that error, stable and meant for programs."""
     recoverable: bool = True
+    """Whether `retry` may succeed after a failure."""
     pending: list[Pending] = Field(default_factory=list)
+    """The calls that a paused or interrupted run waits for."""
     completion_reason: str | None = None
+    """The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`."""
     usage: Usage = Field(default_factory=Usage)
+    """The usage of the run, that of its sub-agents included."""
     steps: int = 0
+    """The number of steps that the run took."""
 
 
 class AgentExecutionHandle(Protocol[OutputT]):
-    """A run of a session. Executors and `HelixClient` give one; from two ids any process makes it again."""
+    """A handle of a run. Executors and `HelixClient` return one. Any process can make it again from its two ids."""
 
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that the handle follows and controls."""
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
-        """Like `stream`, in wire form, the end message included."""
+        """Return the messages that `stream` shows, in wire form and with the message that ends the run."""
         ...
 
     async def stream(self, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
-        """The run's chunks, replayed from its beginning (or after a sequence) and then live, each once, to its end."""
+        """Return the run's chunks, each once: from its beginning, or after a sequence, and then live to its end."""
         return _chunks(await self.messages(after=after))
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[OutputT]:
-        """Wait until this run no longer runs: completed, failed, interrupted or paused. Raises `TimeoutError`."""
+        """Wait until this run is completed, failed, interrupted or paused. Raises `TimeoutError`."""
         ...
 
     async def interrupt(self, reason: str | None = None, *, wait: bool = False) -> bool:
-        """Ask this run to stop at its next point; state is kept and `resume` goes on. False if it does not run any more.
+        """Ask this run to stop as soon as it can. `resume` continues it with its state. Return False if it has ended.
 
-        The request is durable and returns at once; with `wait` the return comes when the run has stopped.
+        The request is durable, and the method returns at once. With `wait` it returns when the run has stopped.
         """
         ...
 
     async def abort(self, reason: str | None = None) -> None:
-        """Fail this run for good: no resume, no retry; a new message may follow. Idempotent; a run that has ended, or
-        that another one followed, is left alone."""
+        """Fail this run for good. It cannot be resumed or retried, but a new message may follow.
+
+        Idempotent. A run that has ended, or that another run followed, does not change.
+        """
         ...
 
     async def get_state(self) -> SessionState:
-        """The session's committed state. What waits has the JSON schema of its arguments (`Pending.parameters`)."""
+        """Return the session's committed state. `Pending.parameters` has the JSON schema of a waiting call's arguments."""
         ...
 
     async def can_resume(self) -> CanResumeResult: ...
@@ -183,9 +254,11 @@ class AgentExecutionHandle(Protocol[OutputT]):
         reason: str | None = None,
         arguments: JsonObject | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Answer a call that waits, here or in a sub-agent: a handle of the session's current run. The first answer wins,
-        later ones raise `CallNotPendingError`. See `Confirmation`; arguments that do not fit the tool's schema raise
-        `InvalidInputError`, and the call waits on."""
+        """Answer a call that waits, here or in a sub-agent, and return a handle of the session's current run.
+
+        `Confirmation` explains the parameters. The first answer wins, later ones raise `CallNotPendingError`. Arguments
+        that do not fit the tool's schema raise `InvalidInputError`, and the call continues to wait.
+        """
         return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason, arguments))
 
     async def resume(
@@ -196,13 +269,13 @@ class AgentExecutionHandle(Protocol[OutputT]):
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Go on as a new run; see `LocalExecutor.resume`."""
+        """Continue the session in a new run. See `LocalExecutor.resume`."""
         ...
 
     async def retry(
         self, *, mode: RetryMode = "from_checkpoint", message: str | None = None
     ) -> AgentExecutionHandle[OutputT]:
-        """Try a failed session again; see `LocalExecutor.retry`."""
+        """Try a failed session again. See `LocalExecutor.retry`."""
         ...
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
-"""Health: what a check is, what becomes of its answers, and what a target and all of them together are.
+"""Health checks: how their results are counted, and how they add up to the health of a target and of all targets.
 
-Law: one failure is no outage and one success no recovery: the thresholds of the check decide. What is unhealthy stays
-so until it has recovered; a failure in between never makes it look better. Pure: who probes, and when, is elsewhere.
+Law: one failure is not an outage and one success not a recovery; the thresholds of the check decide. An unhealthy check
+stays so until it has recovered; a failure in between never makes it look better. Pure: other modules probe, and decide
+when.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from helix.core.messages import Record
 
 
 class HealthStatus(StrEnum):
+    """The health of a check or a target. DEGRADED: it works, but badly. UNKNOWN: it was not checked yet."""
+
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
     DEGRADED = "degraded"
@@ -24,7 +27,8 @@ class HealthStatus(StrEnum):
 
 
 class CheckType(StrEnum):
-    """READINESS: no new work while it fails. LIVENESS: it needs a restart. CUSTOM: to be looked at."""
+    """The consequence of a failing check. READINESS: no new work while it fails. LIVENESS: the target needs a restart.
+    CUSTOM: a person should look."""
 
     READINESS = "readiness"
     LIVENESS = "liveness"
@@ -36,48 +40,66 @@ CheckFunction = Callable[[], Verdict | Awaitable[Verdict]]
 
 
 class HealthCheck(BaseModel):
-    """One named check. Times in seconds. `check_fn` answers a bool or (bool, message); what it raises, and taking longer
-    than `timeout`, is a failure; without one the check is always healthy."""
+    """A named check of a target. Times are in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1, max_length=200)
+    """The name of the check, unique for its target."""
     check_type: CheckType = CheckType.READINESS
+    """The consequence of a failure."""
     check_fn: CheckFunction | None = None
+    """The function that returns a bool, or (bool, message), sync or async. An exception is a failure. None makes the
+    check always healthy."""
     interval: float = Field(default=30, ge=5)
+    """The pause between two checks."""
     timeout: float = Field(default=10, gt=0)
+    """The most time that `check_fn` may take. Longer is a failure."""
     failure_threshold: int = Field(default=3, ge=1)
+    """The number of failures in a row that make the check unhealthy. Fewer make it degraded."""
     success_threshold: int = Field(default=1, ge=1)
+    """The number of successes in a row that make the check healthy. Fewer change nothing."""
     initial_delay: float = Field(default=0, ge=0)
+    """The pause before the first check, for a target that needs time to start."""
 
 
 class HealthResult(Record):
-    """Of one check, or of a target: then `check` is empty and the numbers are the worst of its checks'.
-    `checked_at` is in Unix seconds, None before the first look."""
+    """The newest result of one check, or the health of a target. A target has the worst numbers of its checks."""
 
-    model_config = ConfigDict(extra="ignore")  # it is stored: an older reader leaves out what a newer one added
+    model_config = ConfigDict(extra="ignore")  # stored: an older version ignores the fields of a newer one
 
     status: HealthStatus = HealthStatus.UNKNOWN
+    """The health by the thresholds of the check. For a target, the worst of its checks."""
     message: str = ""
+    """The message of the check, or for a target those of its checks that are not healthy."""
     check: str = ""
+    """The name of the check. Empty for a target."""
     check_type: CheckType = CheckType.CUSTOM
+    """The type of the check. `custom` for a target."""
     checked_at: float | None = None
+    """The time of the check in Unix seconds; for a target, that of its oldest result. None before the first check."""
     response_time_ms: float = 0
+    """The time that the check took, in milliseconds. For a target, the longest."""
     consecutive_failures: int = 0
+    """The number of failures in a row, up to now. For a target, the largest."""
     consecutive_successes: int = 0
+    """The number of successes in a row, up to now. For a target, the smallest."""
 
 
 class OverallHealth(Record):
-    """`counts`: how many targets are in each status."""
+    """The health of all targets."""
 
     status: HealthStatus
+    """The worst status of any target."""
     counts: dict[HealthStatus, int]
+    """The number of targets in each status."""
     targets: dict[str, HealthResult] = Field(default_factory=dict)
+    """The health of each target, by its id."""
 
 
 def verdict_of(answer: Any) -> tuple[bool, str]:
-    """What a check function answered: a bool, or (bool, message); of a longer or shorter tuple the same places count.
-    Anything else is taken by its truth."""
+    """Return (success, message) from the return value of a check function: a bool, or a tuple of a bool and a message.
+    Missing places of a tuple are empty, further ones are ignored. Any other value counts by its truth."""
     if isinstance(answer, tuple) and answer:
         return bool(answer[0]), str(answer[1] or "") if len(answer) > 1 else ""
     return bool(answer), ""
@@ -86,7 +108,7 @@ def verdict_of(answer: Any) -> tuple[bool, str]:
 def judge(
     check: HealthCheck, before: HealthResult | None, verdict: tuple[bool, str], at: float, took_ms: float
 ) -> HealthResult:
-    """The check's next result: `failure_threshold` failures in a row make it unhealthy, fewer degraded;
+    """Return the check's next result. `failure_threshold` failures in a row make it unhealthy, fewer degraded.
     `success_threshold` successes in a row make it healthy, fewer change nothing."""
     ok, message = verdict
     before = before or HealthResult()
@@ -112,14 +134,14 @@ def judge(
 
 
 def worst(statuses: Iterable[HealthStatus]) -> HealthStatus:
-    """Any unhealthy: unhealthy. Else any degraded: degraded. Else any healthy: healthy. Else unknown."""
+    """Return unhealthy if any status is, else degraded if any is, else healthy if any is, else unknown."""
     found = set(statuses)
     order = (HealthStatus.UNHEALTHY, HealthStatus.DEGRADED, HealthStatus.HEALTHY)
     return next((status for status in order if status in found), HealthStatus.UNKNOWN)
 
 
 def of_target(results: Iterable[HealthResult]) -> HealthResult:
-    """A target's health from its checks'. Its message names the checks that are not healthy."""
+    """Return a target's health from the results of its checks. Its message names the checks that are not healthy."""
     looked = list(results)
     if not looked:
         return HealthResult(message="no checks")
@@ -149,21 +171,29 @@ def overall(targets: Mapping[str, HealthResult]) -> OverallHealth:
 
 
 class LLMHealthRule(BaseModel):
-    """From which figures on an agent's model calls are unhealthy or degraded. Times in milliseconds; utilisation from 0
-    to 1. A cost above its budget is degraded, not unhealthy: stopping is the budget's own business."""
+    """The limits above which the model calls of an agent make it unhealthy or degraded. A cost above its budget is
+    degraded, not unhealthy: to stop the agent is the task of the budget. Requests without any tokens are unhealthy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     unhealthy_queue: int = 50
+    """The number of waiting runs above which the agent is unhealthy."""
     unhealthy_p95_ms: float = 30_000
+    """The 95th percentile of latency above which the agent is unhealthy, in milliseconds."""
     unhealthy_wait_ms: float = 10_000
+    """The mean wait for a slot above which the agent is unhealthy, in milliseconds."""
     degraded_queue: int = 20
+    """The number of waiting runs above which the agent is degraded."""
     degraded_p95_ms: float = 10_000
+    """The 95th percentile of latency above which the agent is degraded, in milliseconds."""
     degraded_wait_ms: float = 5_000
+    """The mean wait for a slot above which the agent is degraded, in milliseconds."""
     degraded_utilization: float = 0.95
+    """The share of the concurrency limit in use, from 0 to 1, above which the agent is degraded."""
 
     def judge(self, metrics: LLMMetrics, cost_budget: float | None = None) -> tuple[HealthStatus, list[str]]:
-        """The status and its reasons, the worst first. `cost_budget`: US dollars an hour."""
+        """Return the status and its reasons, the worst first. `cost_budget` is in US dollars an hour; None skips the
+        comparison."""
         m = metrics
         bad = [
             (m.requests > 0 and m.tokens_per_second == 0, f"{m.requests} requests and no tokens"),

@@ -1,7 +1,8 @@
 """The state that a run starts from, as a value: input read, defaults applied, the user's message in place.
 
-Law: pure; ids and the time are arguments. What a runtime stores is split over rows (`core.rows`) by `core.claim_plan`; this
-is the same beginning in one piece, for running steps without a store: a test, a replay, a runtime of one's own.
+Law: pure. Ids and the time are arguments. A runtime stores this beginning in several rows (`core.rows`), which
+`core.claim_plan` makes. Here it is one value, for running steps without a store: in a test, a replay or a runtime of
+one's own.
 """
 
 from __future__ import annotations
@@ -22,41 +23,58 @@ from helix.core.status import AgentStatus
 
 
 class AgentInput(BaseModel):
-    """What `execute` takes besides a plain string. `state` is merged over the session's custom state, key by key."""
+    """The input that `execute` takes, unless it is a plain string."""
 
     model_config = ConfigDict(extra="forbid")
 
     message: str
+    """The user's message."""
     state: JsonObject = Field(default_factory=dict)
+    """Members that are merged over the session's custom state, key by key."""
     metadata: JsonObject = Field(default_factory=dict)
+    """A JSON object that is stored with the user's message."""
 
 
 Input = str | AgentInput | Mapping[str, Any]
 
 
 class AgentState(Record):
-    """A session in one piece. `custom_state` and `output` are plain JSON: `core.states` makes them the agent's types."""
+    """A session in one piece."""
 
     session_id: str
+    """The id of the session."""
     run_id: str
+    """The run that this state begins."""
     agent_type: str
+    """The name of the session's agent."""
     stream_id: str
+    """The stream that the chunks go to: the session's own id, or for a sub-agent that of its root."""
     status: AgentStatus = "running"
+    """The status of the run. A `running` state cannot be continued with another message."""
     step_count: int = 0
+    """The number of steps so far."""
     custom_state: JsonObject = Field(default_factory=dict)
+    """The agent's custom state as plain JSON. `core.states` converts it to the agent's type."""
     messages: list[Message] = Field(default_factory=list)
+    """The history, including the message that the run begins with."""
     output: JsonValue = None
+    """The output of the run as plain JSON, if any."""
     error: ErrorInfo | None = None
+    """The reason why the run failed. None if it did not."""
     parent_session_id: str | None = None
+    """The session above a sub-agent. None for a root session."""
     aborted: bool = False
+    """Whether the run was aborted."""
     abort_reason: str | None = None
+    """The reason that the abort's caller gave, if any."""
 
 
 UntypedAgentState = AgentState
 
 
 def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
-    """The input as a message and state. A function agent also takes a mapping of its parameters."""
+    """Read the input as a message and state. A function agent also takes a mapping of its parameters. Raises
+    `InvalidInputError` if the input is neither."""
     if isinstance(given, AgentInput):
         return given
     if isinstance(given, str):
@@ -85,8 +103,8 @@ def create_initial_agent_state(
     custom_state: JsonObject | None = None,
     messages: Sequence[AnyMessage] = (),
 ) -> AgentState:
-    """A new session's state from its parts. `custom_state` is the agent's defaults unless given; the stream is the
-    session's own unless it is a sub-agent's."""
+    """Build a new session's state from its parts. Without `custom_state` it has the agent's defaults. Without
+    `stream_id`, which a sub-agent gets from its root, the stream is the session's own."""
     return AgentState(
         session_id=session_id,
         run_id=run_id,
@@ -109,9 +127,9 @@ def initialize_agent_state(
     stream_id: str | None = None,
     parent_session_id: str | None = None,
 ) -> AgentState:
-    """A new session's state from its input: defaults, the given state merged over them, the user's message.
+    """Build a new session's state from its input: defaults, the given state merged over them, and the user's message.
 
-    Raises `InvalidInputError` where the input is no input, or its state does not fit the schema.
+    Raises `InvalidInputError` if the input is not valid, or its state does not fit the schema.
     """
     asked = parse_input(agent, given)
     return create_initial_agent_state(
@@ -128,8 +146,8 @@ def initialize_agent_state(
 def continue_agent_state(
     state: AgentState, agent: AnyAgent, given: Input, *, run_id: str, message_id: str, now: float
 ) -> AgentState:
-    """The state of a session's next run: history with its pairs whole, then the user's message; output and error
-    cleared. Raises `AgentAlreadyRunningError` while the session runs."""
+    """Build the state of a session's next run: history with complete pairs of calls and results, then the user's
+    message. Output and error are cleared. Raises `AgentAlreadyRunningError` while the session runs."""
     if state.status == "running":
         raise AgentAlreadyRunningError(state.session_id, state.run_id)
     asked = parse_input(agent, given)

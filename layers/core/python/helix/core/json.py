@@ -1,8 +1,8 @@
-"""JSON as types, and the limits of all JSON that enters Helix.
+"""JSON types, and the limits of all JSON that enters Helix.
 
-Law: `check_json` runs where a value enters: from a client, a model, a tool, a hook, an agent's definition, a merge. What is
-inside is therefore never too deep for pydantic (200 levels read, 255 written), and no number is inexact in a store
-(38 digits in DynamoDB). Stored values are not checked again: rows of older versions stay readable.
+Law: `check_json` runs where a value enters: from a client, a model, a tool, a hook, an agent's definition or a merge.
+So no value inside is too deep for pydantic (200 levels read, 255 written), and every number is exact in a store
+(DynamoDB keeps 38 digits). Stored values are not checked again, so rows of older versions stay readable.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 64
-"""Levels of lists and objects in one value. `{}` has one level."""
+"""The most levels of lists and objects in one value. `{}` has one level."""
 MAX_BYTES: Final = 1_000_000
-"""Bytes of one value as compact JSON."""
+"""The most bytes of one value as compact JSON."""
 MAX_STATE_BYTES: Final = 4_000_000
-"""The same for the custom state of a session, which many values make."""
+"""The most bytes of a session's custom state, which consists of many values."""
 MAX_DIGITS: Final = 38
-"""Digits of a whole number."""
+"""The most digits of a whole number."""
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 else:
-    # Checked by `dumps` where a value leaves the process: pydantic's own check walks every value in Python, at every hop.
+    # `dumps` checks values that leave the process. Pydantic's own check would walk every value in Python, at every hop.
     JsonValue = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 
@@ -51,12 +51,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 
 def dumps(value: object) -> str:
-    """Compact JSON text of `value`. NaN, infinities, lone surrogates and what is not JSON raise `InvalidInputError`:
-    nothing is guessed."""
+    """Return `value` as compact JSON text. Raises `InvalidInputError` for NaN, infinities, lone surrogates, and values
+    that are not JSON: nothing is guessed."""
     try:
         text = orjson.dumps(value, option=_JSON_ONLY)
     except TypeError:
-        return _dumps_exactly(value)  # a large number, a key that is no text, a subclass: or an error to be explained
+        return _dumps_exactly(value)  # a large number, a key that is not a string, a subclass, or an error to explain
     return _dumps_exactly(value) if b"null" in text else text.decode()  # orjson writes NaN as null
 
 
@@ -73,8 +73,8 @@ def _dumps_exactly(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of a JSON text. NaN, infinities, what is nested too deeply to be read, and what is not JSON raise
-    `InvalidInputError`, which is a `ValueError`."""
+    """Return the value of a JSON text. Raises `InvalidInputError`, a `ValueError`, for NaN, infinities, texts that are
+    nested too deeply to be read, and texts that are not JSON."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:
@@ -84,7 +84,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def load_object(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object that the text is; None for any other text."""
+    """Return the JSON object in the text. None if the text is anything else."""
     try:
         value = loads(text)
     except InvalidInputError:
@@ -97,8 +97,10 @@ def _no_constant(name: str) -> Any:
 
 
 def check_json(value: object, what: str, limit: int | None = MAX_BYTES, depth: int = MAX_DEPTH) -> None:
-    """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message. `limit` is
-    in bytes; None where the size is limited otherwise. `depth` is in levels."""
+    """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message.
+
+    `limit` is in bytes, None if the size is limited elsewhere. `depth` is in levels.
+    """
     try:
         text = _dumps_exactly(value)
     except InvalidInputError as error:
@@ -113,12 +115,12 @@ def check_json(value: object, what: str, limit: int | None = MAX_BYTES, depth: i
 
 
 _LONG_NUMBER: Final = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
-_BOXES: Final = (dict, list, tuple)  # of which `isinstance` makes twice the speed of a union
+_BOXES: Final = (dict, list, tuple)  # a tuple, because `isinstance` is twice as fast with it as with a union
 _END: Final = object()
 
 
 def _is_shallow(value: object, depth: int) -> bool:
-    """The quick look that a valid value needs."""
+    """Return whether the value has at most `depth` levels. Valid values need only this quick check."""
     boxes = [value] if isinstance(value, _BOXES) else []
     for _ in range(depth):
         items = (item for box in boxes for item in (box.values() if isinstance(box, dict) else box))
@@ -129,7 +131,7 @@ def _is_shallow(value: object, depth: int) -> bool:
 
 
 def _problem(value: object, depth: int) -> str | None:
-    """What is wrong first, and where."""
+    """Return the first problem and its place. None if there is no problem."""
     levels: list[Iterator[tuple[object, object]]] = [iter((("", value),))]
     path: list[object] = [""]
     while levels:
@@ -151,7 +153,7 @@ def _problem(value: object, depth: int) -> str | None:
 
 
 def check_text(value: object, what: str, limit: int = MAX_BYTES) -> None:
-    """Raise `InvalidInputError` unless `value` is a text that can be stored, of at most `limit` bytes."""
+    """Raise `InvalidInputError` unless `value` is a string of at most `limit` bytes that can be stored."""
     if not isinstance(value, str):
         raise InvalidInputError(f"{what} is no text but {type(value).__name__}")
     try:
@@ -163,12 +165,12 @@ def check_text(value: object, what: str, limit: int = MAX_BYTES) -> None:
 
 
 def size(value: object) -> int:
-    """Bytes of `value` as compact UTF-8 JSON."""
+    """Return the number of bytes of `value` as compact UTF-8 JSON."""
     return text_size(dumps(value))
 
 
 def text_size(text: str) -> int:
-    """Bytes of `text` in UTF-8. A lone surrogate, which no store can keep, raises `InvalidInputError`."""
+    """Return the size of `text` in UTF-8 bytes. Raises `InvalidInputError` for a lone surrogate, which no store takes."""
     if text.isascii():
         return len(text)
     try:
@@ -178,7 +180,7 @@ def text_size(text: str) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception that is not ours: one that cannot say what it is, is named by its type."""
+    """Return the text of a foreign exception, or its type if it cannot be converted to a string."""
     try:
         return str(error)
     except Exception:
@@ -186,5 +188,5 @@ def text_of(error: BaseException) -> str:
 
 
 def clean_text(text: str) -> str:
-    """`text` with the halves of a character that came apart joined again, and what stays half a character as U+FFFD."""
+    """Return `text` with separated surrogate halves joined again. Halves without a partner become U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when first used."""
+"""Packages that load their names at first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 
 class LazyNames:
-    """modules: by module, what a package takes from it: `Name` or `Alias=Name`, with spaces between."""
+    """The names that a package loads at first use.
+
+    `modules` maps a module to the names that the package takes from it. Each is `Name` or `Alias=Name`, with spaces
+    between them.
+    """
 
     def __init__(self, package: str, modules: Mapping[str, str]) -> None:
         self._package = package
@@ -19,7 +23,7 @@ class LazyNames:
                 self._homes[alias] = module, name or alias
 
     def load(self, name: str) -> Any:
-        """Raises `AttributeError`."""
+        """Import the module of a name and return the attribute. Raises `AttributeError`."""
         if name not in self._homes:
             raise AttributeError(f"module {self._package!r} has no attribute {name!r}")
         module, attribute = self._homes[name]

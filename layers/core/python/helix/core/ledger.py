@@ -1,7 +1,7 @@
-"""A ledger: every dollar of a session, line by line, and where each number comes from.
+"""The ledger of a session: every dollar, line by line, with the source of each number.
 
-Law: amounts are whole billionths of a dollar, so the total is exactly the sum of the lines. A line that nobody measured
-says so. Where the lines and the books differ, the difference is a line of its own.
+Law: amounts are whole billionths of a dollar, so the total is exactly the sum of the lines. A line whose numbers were
+not measured says so. If the lines and the run rows differ, the difference is a line of its own.
 """
 
 from __future__ import annotations
@@ -13,27 +13,39 @@ from typing import Any, Literal
 from helix.core import aws_prices
 
 Basis = Literal["measured", "counted", "estimated"]
-"""measured: reported by the provider. counted: the rows say how often, each has a price. estimated: see `how`."""
+"""`measured`: the provider reported it. `counted`: the rows show how often it happened, and each time has a price.
+`estimated`: see `how`."""
 NANOS = 1_000_000_000
 PRICED = f"AWS list prices of {aws_prices.REGION}, {aws_prices.DATE}"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`quantity` of `unit` cost `nanos` (billionths of a US dollar). `run_id`, `step`, `attempt`: what it is about, where
-    it is about one. `how`: where the numbers come from, where that does not go without saying."""
+    """One cost: `quantity` of `unit` cost `nanos`."""
 
     service: str
+    """The service that charges, such as `DynamoDB`. `Model` marks model calls, `Tool` what tools reported, and `Books`
+    a difference to the run rows."""
     what: str
+    """The item that costs, such as the name of a model, tool or function."""
     session_id: str
+    """The session that caused the cost. It may be a sub-agent's."""
     quantity: float
+    """The quantity, in `unit`."""
     unit: str
+    """The unit of the quantity, such as `tokens` or `requests`."""
     nanos: int
+    """The cost in billionths of a US dollar."""
     basis: Basis
+    """The source of the numbers."""
     how: str = ""
+    """An explanation of where the numbers come from. Empty if it is obvious."""
     run_id: str | None = None
+    """The run that caused the cost. None if the line is not about one run."""
     step: int | None = None
+    """The step that caused the cost. None if the line is not about one step."""
     attempt: int | None = None
+    """The attempt at that step. None if the line is not about one attempt."""
 
     @property
     def dollars(self) -> float:
@@ -46,12 +58,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`agrees`: the model lines are what the run rows say. `left_out`: what costs money and is in no line."""
+    """The costs of a session."""
 
     session_id: str
+    """The session that was asked about."""
     lines: tuple[Line, ...]
+    """The costs of this session and of all its sub-agents' sessions."""
     agrees: bool
+    """Whether the model lines add up to what the run rows say."""
     left_out: tuple[str, ...] = ()
+    """The costs that are in no line, in words."""
 
     @property
     def nanos(self) -> int:
@@ -62,7 +78,7 @@ class Ledger:
         return self.nanos / NANOS
 
     def by_service(self) -> dict[str, int]:
-        """Billionths of a dollar."""
+        """Return the cost of each service in billionths of a dollar."""
         found: dict[str, int] = {}
         for line in self.lines:
             found[line.service] = found.get(line.service, 0) + line.nanos
@@ -82,7 +98,7 @@ class Ledger:
 
 
 def priced(quantity: float, price: float) -> int:
-    """Billionths of a dollar."""
+    """Return the cost in billionths of a dollar. `price` is in dollars for one unit."""
     return round(quantity * price * NANOS)
 
 

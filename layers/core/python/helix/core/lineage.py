@@ -1,7 +1,7 @@
-"""Lineages: how history is made of written-once rows without copying them.
+"""Lineages: history made of rows that are written once, without copying them.
 
 A rewind opens a new lineage whose beginning is (older lineage, count). Law: the messages of (lineage, count) never
-change, so every checkpoint keeps meaning what it meant.
+change, so every checkpoint keeps its meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ROOT = LineageRow(lineage=0, start=0, chain=[])
 
 
 def fork(source: LineageRow, count: int, lineage: int) -> LineageRow:
-    """The lineage that goes on from the first `count` messages of `source`."""
+    """Return the lineage that continues from the first `count` messages of `source`."""
     chain = [(older, upto) for older, upto in source.chain if upto < count]
     below = max((upto for _, upto in chain), default=0)
     if count > below:
@@ -24,7 +24,8 @@ def fork(source: LineageRow, count: int, lineage: int) -> LineageRow:
 
 
 def spans(row: LineageRow, start: int, count: int) -> list[tuple[int, int, int]]:
-    """Where messages `start` (inclusive) to `count` (exclusive) live: (lineage, first index, end index), in order."""
+    """Return the places of messages `start` (inclusive) to `count` (exclusive), in order: (lineage, first index, end
+    index)."""
     found = []
     low = 0
     for owner, upto in [*row.chain, (row.lineage, max(count, row.start))]:

@@ -1,7 +1,7 @@
-"""What a window of model calls amounts to: rates, latencies, cost, and whether that is too much or too little.
+"""Metrics of model calls in a window of time: rates, latencies, cost, and whether there is too much or too little load.
 
-Law: rates divide by the window, never by the span of the calls in it, so that one call cannot look like a flood;
-percentiles come from all latencies together and are never averaged.
+Law: rates divide by the window, never by the span of the calls in it, so that one call cannot look like a flood.
+Percentiles come from all latencies together and are never averaged.
 """
 
 from __future__ import annotations
@@ -19,51 +19,78 @@ from helix.core.messages import Record
 
 MIN_WINDOW_S = 60.0
 GROWTH = 1.05
-"""A latency is kept as a power of this where it is stored: percentiles are at most 5 % above what was measured."""
+"""The base of stored latencies: each is rounded up to a power of it, so percentiles are at most 5 % above what was
+measured."""
 
 OVERLOADED_QUEUE, OVERLOADED_WAIT_MS, OVERLOADED_P95_MS, OVERLOADED_UTILIZATION = 10, 5_000.0, 10_000.0, 0.9
 IDLE_UTILIZATION, IDLE_RPM = 0.3, 1.0
 
 
 class LLMMetrics(Record):
-    """Model calls of an agent, or of several, in one window. Rates are per the unit in their name; times in ms; costs in
-    US dollars. `requests` counts every call, `errors` those without an answer, `throttles` those that the provider put
-    off (429). Latencies leave out calls that ended as throttled. `max_concurrent_calls` is the concurrency limit in
-    force. `timestamp`: the window's end, Unix seconds."""
+    """Metrics of the model calls of one agent, or of several, in one window. Rates are per the unit in their name,
+    times in milliseconds, costs in US dollars.
+
+    A field is 0 if its source does not measure it: CloudWatch has no times to first token and no sizes of answers, for
+    example.
+    """
 
     tokens_per_second: float = 0
+    """Tokens of prompts and answers together."""
     input_tokens_per_second: float = 0
+    """Tokens of prompts."""
     output_tokens_per_second: float = 0
+    """Tokens of answers."""
     requests_per_minute: float = 0
+    """Model calls, failed ones included."""
     queue_depth: int = 0
+    """The number of runs that wait for a slot now."""
     avg_wait_time_ms: float = 0
+    """The mean time that admitted runs waited for a slot."""
     avg_ttft_ms: float = 0
+    """The mean time from a call's start to the first piece of its answer."""
     avg_completion_time_ms: float = 0
+    """The mean latency of a call, repeats included. Like all latencies it leaves out calls that failed as throttled."""
     p50_latency_ms: float = 0
+    """The median latency of a call."""
     p95_latency_ms: float = 0
+    """The 95th percentile of latency."""
     p99_latency_ms: float = 0
+    """The 99th percentile of latency."""
     concurrent_llm_calls: int = 0
+    """The number of units of the limit in use now. The fleet counts runs at work here."""
     max_concurrent_calls: int = 10
+    """The concurrency limit in force. 0 admits nothing."""
     cost_per_hour: float = 0
+    """The cost of the window, projected to an hour."""
     cost_per_request: float = 0
+    """The mean cost of a call."""
     total_cost: float = 0
+    """The cost of all calls in the window."""
     avg_context_tokens: float = 0
+    """The mean size of a prompt, over calls with an answer."""
     max_context_tokens: int = 0
+    """The size of the largest prompt."""
     avg_response_tokens: float = 0
+    """The mean size of an answer."""
     requests: int = 0
+    """The number of calls, failed ones included."""
     throttles: int = 0
+    """The number of calls that the provider throttled (429) at least once."""
     errors: int = 0
+    """The number of calls without an answer."""
     window_s: float = Field(default=MIN_WINDOW_S, gt=0)
+    """The length of the window in seconds, at least 60."""
     timestamp: float = 0
+    """The end of the window in Unix seconds."""
 
     def get_utilization(self) -> float:
-        """Share of the concurrency limit in use, 0 to 1; 0 where nothing is allowed."""
+        """Return the share of the concurrency limit in use, from 0 to 1. It is 0 for a limit of 0."""
         if self.max_concurrent_calls <= 0:
             return 0.0
         return min(1.0, self.concurrent_llm_calls / self.max_concurrent_calls)
 
     def is_overloaded(self) -> bool:
-        """More than 10 wait, or they wait over 5 s, or p95 is over 10 s, or over 90 % of the limit is in use."""
+        """Return whether more than 10 runs wait, waits take over 5 s, p95 is over 10 s, or utilization is over 90 %."""
         return (
             self.queue_depth > OVERLOADED_QUEUE
             or self.avg_wait_time_ms > OVERLOADED_WAIT_MS
@@ -72,7 +99,8 @@ class LLMMetrics(Record):
         )
 
     def is_underutilized(self) -> bool:
-        """Nobody waits, less than 30 % of the limit is in use, and less than one call a minute is made."""
+        """Return whether no run waits, less than 30 % of the limit is in use, and there is less than one call a
+        minute."""
         return (
             self.queue_depth == 0 and self.get_utilization() < IDLE_UTILIZATION and self.requests_per_minute < IDLE_RPM
         )
@@ -80,37 +108,56 @@ class LLMMetrics(Record):
 
 @dataclass(frozen=True, slots=True)
 class CallSample:
-    """One model call. `at`: when it ended, Unix seconds. Times in ms, None where not measured; `cost` in US dollars.
-    `error`: no answer came; `throttled`: the provider put it off at least once."""
+    """The measurements of one model call. Times are in milliseconds, None if they were not measured."""
 
     at: float
+    """The Unix seconds at which the call ended."""
     input_tokens: int = 0
+    """Tokens of the prompt."""
     output_tokens: int = 0
+    """Tokens of the answer."""
     latency_ms: float | None = None
+    """The time from the call's start to its end, repeats included."""
     ttft_ms: float | None = None
+    """The time from the call's start to the first piece of the answer."""
     cost: float = 0
+    """The cost in US dollars."""
     wait_ms: float | None = None
+    """The time that the call waited for admission before it started."""
     error: bool = False
+    """Whether the call ended without an answer."""
     throttled: bool = False
+    """Whether the provider throttled the call at least once."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Calls counted together. `latencies`: latency in ms -> how many calls took it. Two tallies add up to what one that
-    counted both would hold."""
+    """Sums over model calls. Two tallies add up to the tally of all their calls."""
 
     requests: int = 0
+    """The number of calls, failed ones included."""
     errors: int = 0
+    """The number of calls without an answer."""
     throttles: int = 0
+    """The number of calls that the provider throttled at least once."""
     input_tokens: int = 0
+    """Tokens of all prompts."""
     output_tokens: int = 0
+    """Tokens of all answers."""
     cost: float = 0
+    """The cost in US dollars."""
     wait_ms: float = 0
+    """The sum of the waits for admission, in milliseconds."""
     waits: int = 0
+    """The number of waits in `wait_ms`. A wait may be counted without a call."""
     ttft_ms: float = 0
+    """The sum of the times to the first token, in milliseconds."""
     ttfts: int = 0
+    """The number of calls in `ttft_ms`."""
     max_context: int = 0
+    """Tokens of the largest prompt."""
     latencies: Counter[float] = field(default_factory=Counter)
+    """The number of calls by their latency in milliseconds. Calls that failed as throttled are left out."""
 
     def count(self, sample: CallSample) -> None:
         self.requests += 1
@@ -144,7 +191,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def to_json(tally: Tally) -> JsonObject:
-    """The tally to store: latencies become few, whatever the load."""
+    """Return the form of the tally to store. Latencies are put into bins, so its size does not grow with the load."""
     bins: Counter[str] = Counter()
     for latency, calls in tally.latencies.items():
         bins[str(_bin(latency))] += calls
@@ -152,19 +199,19 @@ def to_json(tally: Tally) -> JsonObject:
 
 
 def from_json(value: Mapping[str, Any]) -> Tally:
-    """What `to_json` gave, with each latency as the upper bound of what it was."""
+    """Return the tally that `to_json` stored, with each latency raised to the upper bound of its bin."""
     numbers = {name: value.get(name) or 0 for name in _NUMBERS}
     latencies = Counter({GROWTH ** int(bin_): int(calls) for bin_, calls in value.get("latencies", {}).items()})
     return Tally(**numbers, latencies=latencies)
 
 
 def _bin(latency_ms: float) -> int:
-    """The power of `GROWTH` that is not below it."""
+    """Return the smallest exponent of `GROWTH` whose power is at least the latency."""
     return 0 if latency_ms <= 1 else math.ceil(math.log(latency_ms) / math.log(GROWTH) - 1e-9)
 
 
 def percentile(latencies: Counter[float], share: float) -> float:
-    """The smallest latency that `share` (0 to 1) of the calls did not exceed; 0 without calls."""
+    """Return the latency percentile `share` (0 to 1), or 0 if there were no calls."""
     wanted = math.ceil(share * latencies.total())
     for latency in sorted(latencies):
         wanted -= latencies[latency]
@@ -182,7 +229,7 @@ def metrics_of(
     concurrent: int = 0,
     max_concurrent: int = 10,
 ) -> LLMMetrics:
-    """The metrics of the calls that the tally counted in the `window_s` seconds (at least 60) before `now`."""
+    """Return the metrics of the calls that the tally counted in the `window_s` seconds (at least 60) before `now`."""
     window = max(window_s, MIN_WINDOW_S)
     answered = tally.requests - tally.errors
     timed = tally.latencies.total()

@@ -1,7 +1,8 @@
 """Scaling by what language models do and cost: tokens, queue and latency; budgets by the hour, day and month.
 
-Law: pure, as `helix.core.scaling`. Nothing goes up while the provider throttles: more concurrency makes more of what it
-refuses. Nothing goes down while somebody waits. Money comes before load, and only spent money closes an agent.
+Law: pure, as `helix.core.scaling`. No agent scales up while the provider throttles, because more concurrency makes more
+requests that it refuses. No agent scales down by load while runs wait. Money comes before load, and only spent money
+closes an agent.
 """
 
 from __future__ import annotations
@@ -13,33 +14,41 @@ from helix.core.llm_metrics import LLMMetrics
 from helix.core.scaling import FIXED, Bounds, Direction, Pace, Rule, ScalingDecision, ScalingState, blocked, hold
 
 QUIET = 0.5
-"""Below this share of the throughput that scales up, throughput is low."""
+"""The share of the scale-up limit below which throughput counts as low."""
 ROOM = 0.6
-"""At most this share of the instances is in use after a step down."""
+"""The largest share of the instances that may be in use after a step down."""
 
 NOTHING_COUNTED = Spending()
 
 
 class Targets(BaseModel):
-    """Throughput is per instance, latencies in ms."""
+    """The targets by which load is judged. Throughput is per instance, latencies are in milliseconds."""
 
     model_config = FIXED
 
     target_tokens_per_second: float = Field(default=1000, gt=0)
+    """The throughput that an instance should handle, prompts and answers together."""
     tokens_per_second_buffer: float = Field(default=0.2, ge=0, lt=1)
+    """The share of the target that is kept free: an agent scales up above the rest, at 800 of 1,000 by default."""
     max_queue_depth: int = Field(default=10, ge=1)
+    """The number of waiting runs from which one change adds two steps."""
     queue_depth_threshold: int = Field(default=5, ge=1)
+    """The number of waiting runs from which an agent scales up."""
     target_p95_latency_ms: float = Field(default=2000, gt=0)
+    """The 95th percentile of latency above which an agent scales up."""
     target_p99_latency_ms: float = Field(default=5000, gt=0)
+    """The 99th percentile of latency above which an agent scales up."""
 
 
 class TokenAwareScalingPolicy(Pace, Targets):
-    """Up by tokens per second above the target less its buffer, by a queue of `queue_depth_threshold` (from
-    `max_queue_depth` on, by two steps), or by latency. Down when throughput is below half of that, nobody waits, latency
-    is within its targets, and what runs leaves room after the step.
+    """A policy that scales by throughput, queue and latency.
 
-    Where the metrics are of these very instances (their limit is `current_instances`), latency adds none while some of
-    them are free: another free one would make no call quicker.
+    It scales up by tokens per second above the target less its buffer, by a queue of `queue_depth_threshold` (from
+    `max_queue_depth` on, by two steps), or by latency. It scales down if throughput is below half of that limit, no run
+    waits, latency is within its targets, and enough instances are free after the step.
+
+    If the metrics are of these very instances (their limit is `current_instances`), latency adds none while some of
+    them are free: another free one would not make any call quicker.
     """
 
     def evaluate_scaling(
@@ -75,14 +84,15 @@ class TokenAwareScalingPolicy(Pace, Targets):
         return hold(current, "within the targets", signals)
 
     def locked_until(self, state: ScalingState, direction: Direction) -> float | None:
-        """Holding one of two directions is enough against going back and forth, and people wait for the other: the first
-        down after an up waits, an up never does."""
+        """Return the time until which this direction is locked, or None. The first step down after a step up waits; a
+        step up never does, because people wait for it. To hold one of the two directions is enough against
+        oscillation."""
         if direction == "up" or state.direction != "up" or state.up_at is None:
             return None
         return state.up_at + self.oscillation_lock
 
     def _load(self, metrics: LLMMetrics, current: int, each: float, limit: float) -> str | None:
-        """The first signal above its target."""
+        """Return the first signal above its target, as a text, or None."""
         if metrics.queue_depth >= self.queue_depth_threshold:
             return f"{metrics.queue_depth} wait, the threshold is {self.queue_depth_threshold}"
         if each > limit:
@@ -97,20 +107,30 @@ class TokenAwareScalingPolicy(Pace, Targets):
 
 
 class CostAwareScalingPolicy(Bounds, CostThresholds):
-    """Budgets in US dollars; the worst of all counts. From `cost_warning_threshold` on, spent or to be expected of the
-    hour, only down or hold; from `cost_critical_threshold` on, spent, one instance less at each look, whatever the
-    cooldown; at 1 nothing more is admitted, until a window ends or a budget is raised. Below, `base_scaling_policy`
-    decides, and its steps up are cut to what the hour's budget affords at the present cost per instance."""
+    """A policy that keeps an agent within budgets in US dollars; the worst of all budgets counts.
+
+    - From `cost_warning_threshold` on, spent or expected at the end of the hour, the agent does not scale up.
+    - From `cost_critical_threshold` on, spent, each look removes one instance down to `min_instances`, whatever the
+      cooldown.
+    - At 1 no run is admitted, until a window ends or a budget is raised.
+
+    Below these levels `base_scaling_policy` decides. Its steps up are cut to what the hour's budget affords at the
+    present cost per instance.
+    """
 
     max_cost_per_hour: float | None = Field(default=None, gt=0)
+    """The budget of an hour in US dollars. None sets no limit."""
     max_cost_per_day: float | None = Field(default=None, gt=0)
+    """The budget of a day in US dollars. None sets no limit."""
     max_cost_per_month: float | None = Field(default=None, gt=0)
+    """The budget of a month in US dollars. None sets no limit."""
     base_scaling_policy: TokenAwareScalingPolicy | None = None
+    """The policy for load. None holds the number of instances unless a budget reduces it."""
 
     def get_budget_status(
         self, llm_metrics: LLMMetrics, spent: Spending = NOTHING_COUNTED, *, now: float | None = None
     ) -> CostStatus:
-        """`now`: default the moment of the metrics."""
+        """Return the use of the budgets at `now`, by default the moment of the metrics."""
         limits = {
             "hourly": self.max_cost_per_hour,
             "daily": self.max_cost_per_day,
@@ -142,7 +162,7 @@ class CostAwareScalingPolicy(Bounds, CostThresholds):
             return _move(current, current - 1, "budget critical", why, signals)
         base = self._base(llm_metrics, current, state, now, signals)
         if base.action != "up" or base.rule == "wake":
-            return base  # one that sleeps is woken: only spent money closes an agent
+            return base  # a sleeping agent is woken, because only spent money closes one
         if status.level in ("warning", "critical"):
             return blocked(base, "budget", why)
         return self._afforded(base, llm_metrics.cost_per_hour, spent, now)
@@ -156,7 +176,7 @@ class CostAwareScalingPolicy(Bounds, CostThresholds):
         return decided.model_copy(update={"signals": decided.signals | signals})
 
     def _afforded(self, decision: ScalingDecision, rate: float, spent: Spending, now: float) -> ScalingDecision:
-        """A step up whose projected cost passes the hour's budget is cut."""
+        """Cut a step up whose projected cost exceeds the hour's budget."""
         limit, current = self.max_cost_per_hour, decision.before
         if limit is None or rate <= 0 or current == 0:
             return decision
@@ -183,12 +203,12 @@ def _signals(metrics: LLMMetrics) -> dict[str, float]:
 
 
 def _move(current: int, after: int, rule: Rule, reason: str, signals: dict[str, float]) -> ScalingDecision:
-    """At once, whatever was applied before."""
+    """Return a decision that takes effect at once, whatever was applied before."""
     return ScalingDecision(before=current, after=after, rule=rule, reason=reason, signals=signals)
 
 
 def _closed(why: str, signals: dict[str, float]) -> ScalingDecision:
-    """It stays so: the money is still spent."""
+    """Return the decision to keep a closed agent closed, because its money is still spent."""
     return ScalingDecision(before=0, after=0, rule="budget stop", reason=why, signals=signals, blocked_by="budget")
 
 

@@ -1,9 +1,9 @@
-"""Stream records as the data of Kinesis records: a flush is one, unless it is larger than Kinesis takes.
+"""Stream records as the data of Kinesis records. A flush becomes one Kinesis record, unless that would be too large.
 
-    {"v": 1, "stream_id": ..., "records": [StreamRecord, ...]}      JSON; zlib where that is shorter
-    {"v": 1, "stream_id": ..., "object": name}                      the same, in S3: one record larger than Kinesis takes
+    {"v":1,"stream_id":...,"records":[StreamRecord, ...]}      JSON, compressed with zlib if that is shorter
+    {"v":1,"stream_id":...,"object":name}                      the same in S3, for a record too large for Kinesis
 
-Law: `unpack` of what `pack` made gives the same records in the same order; nothing else passes it.
+Law: `unpack` returns exactly the records that `pack` was given, in the same order, and refuses all other data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helix.core.json import dumps
 from helix.core.sequencer import StreamRecord
 
 VERSION = 1
-MAX_DATA_BYTES = 900_000  # Kinesis takes 1 MiB with the partition key
+MAX_DATA_BYTES = 900_000  # Kinesis accepts 1 MiB, including the partition key
 COMPRESS_BYTES = 1_024
 MAX_UNPACKED_BYTES = 64_000_000
 
@@ -27,8 +27,11 @@ MAX_UNPACKED_BYTES = 64_000_000
 def pack(
     stream_id: str, records: Sequence[StreamRecord], offload: Callable[[bytes], str] | None = None
 ) -> Iterator[bytes]:
-    """The data of as many Kinesis records as it takes, to be put in this order. `offload` puts bytes somewhere and returns
-    their name. Raises `InvalidInputError` for a record that is too large without one."""
+    """Return the data of the Kinesis records, to be put in this order.
+
+    `offload` stores bytes elsewhere and returns their name. Raises `InvalidInputError` for a record that is too large if
+    there is no `offload`.
+    """
     bodies: list[str] = []
     total = 0
     for record in records:
@@ -64,8 +67,10 @@ def _short(raw: bytes) -> bytes:
 
 
 def unpack(data: bytes, fetch: Callable[[str], bytes] | None = None) -> tuple[str, list[StreamRecord]]:
-    """(stream id, records). `fetch` reads what was offloaded. Raises `InvalidInputError` for what cannot be read: it never
-    will be."""
+    """Return the stream id and the records. `fetch` reads offloaded bytes.
+
+    Raises `InvalidInputError` for data that cannot be read. A retry does not help.
+    """
     try:
         value = json.loads(_plain(data))
         if value["v"] != VERSION:

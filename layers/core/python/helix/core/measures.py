@@ -1,6 +1,6 @@
-"""What is measured: every metric's name, unit and dimensions, in one table that code, alarms and dashboards share.
+"""Metrics: every metric's name, unit and dimensions, in one table that code, alarms and dashboards share.
 
-Law: a metric that is not in the table cannot be recorded, and an alarm or a dashboard names none but these.
+Law: a metric that is not in the table cannot be recorded, and alarms and dashboards use only the names in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Unit = Literal["Count", "Milliseconds", "None", "Percent"]
 
 NAMESPACE = "Helix"
 STAGE, AGENT = "stage", "agent"
-"""Dimensions. Each metric is recorded twice: for its agent (stage, agent), and for all of them (stage)."""
+"""Dimensions. Each metric is recorded twice: for its agent (stage, agent), and for all agents (stage)."""
 
 UNITS: Mapping[str, Unit] = {
     # one model call
@@ -51,7 +51,7 @@ UNITS: Mapping[str, Unit] = {
     "UnhealthyChecks": "Count",
     # decisions of govern
     "ScalingDecisions": "Count",
-    # thresholds that are passed, and what has failed: of the whole stage
+    # thresholds that are passed, and failures, of the whole stage
     "Warnings": "Count",
     "Failures": "Count",
 }
@@ -59,18 +59,21 @@ UNITS: Mapping[str, Unit] = {
 OF_PROCESS: Mapping[str, Unit] = {
     "LoopLag": "Milliseconds",
 }
-"""Recorded by a `LocalExecutor` alone: a deployed function has no runs beside each other."""
+"""Metrics that only a `LocalExecutor` records, because its runs share an event loop. A deployed function has one run at
+a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Values that belong together: of one call, one run, one moment. `values`: metric name -> value, in the unit of the
-    table. `agent`: agent type; None where it is about all of them. `details` (ids, model, ...) go to the log only: they
-    have too many values for dimensions. Raises `KeyError` for a name that is not in the table."""
+    """Values that belong together, such as those of one call, one run or one moment. Raises `KeyError` for a name that
+    is not in the table."""
 
     values: Mapping[str, float]
+    """The value of each metric, in the unit of the table."""
     agent: str | None = None
+    """The name of the agent. None for values about all agents."""
     details: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Ids, the model and the like. They go to the log only, because they have too many values for dimensions."""
 
     def __post_init__(self) -> None:
         for name in self.values:

@@ -1,6 +1,6 @@
-"""Merging what the tools of one step did to the custom state, each working on its own copy of the same base.
+"""Merges the changes that the tools of one step made to the custom state, each on its own copy of the same base.
 
-Law: the result is a function of the base and the changes in call order, never of who finished first.
+Law: the result is a function of the base and the changes in call order, never of which tool finished first.
 
     appends to one list            concatenated in call order
     changes of different members   all hold, nested ones too
@@ -23,24 +23,34 @@ from helix.core.patches import ArrayDeltaMode, apply, diff, json_copy, parts_of,
 
 
 class Merged(NamedTuple):
-    """`patches` lead from the base to `state`."""
+    """The result of a merge."""
 
     state: JsonObject
+    """The state after all changes."""
     patches: list[JsonObject]
+    """The RFC 6902 operations that lead from the base to `state`."""
     warnings: list[str]
+    """The collisions between the changes, in words. Empty if there were none."""
 
 
 class MergeChanges(Record):
-    """Changes of top-level members, storable: lists are appended, unless `array_replacements` names them."""
+    """Changes of top-level members, in a form that can be stored."""
 
     values: JsonObject = Field(default_factory=dict)
+    """The new values of the members, by name. A list is appended to the old list, unless `array_replacements` names the
+    member."""
     array_replacements: list[str] = Field(default_factory=list)
+    """The names of members whose list replaces the old one."""
     warnings: list[str] = Field(default_factory=list)
+    """Warnings that the merge passes on in its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Set:
+    """A new value in place of the old one."""
+
     value: JsonValue
+    """The new value of the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +60,18 @@ class _Remove:
 
 @dataclass(frozen=True, slots=True)
 class _Append:
+    """Items that are added at the end of a list."""
+
     items: list[JsonValue]
+    """The items to append, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
+    """Changes of an object's members."""
+
     members: dict[str, _Change]
+    """The changes of the members, by name."""
 
 
 _Change: TypeAlias = _Set | _Remove | _Append | _Inside
@@ -68,9 +84,9 @@ def merge_patches(
     changes: Sequence[Sequence[Mapping[str, Any]]],
     array_delta_mode: ArrayDeltaMode = "append_only",
 ) -> Merged:
-    """One state of several tools' patches against `base`, in call order. Warnings count the calls from 0.
+    """Merge several tools' patches against `base` into one state, in call order. Warnings count the calls from 0.
 
-    Raises `InvalidInputError` naming the call whose patches do not fit the base.
+    Raises `InvalidInputError`, which names the call whose patches do not fit the base.
     """
     trees: list[_By] = []
     for index, patches in enumerate(changes):
@@ -89,7 +105,8 @@ def merge_patches(
 def merge_custom_state(
     state: JsonObject, changes: MergeChanges, array_delta_mode: ArrayDeltaMode = "append_only"
 ) -> Merged:
-    """`state` with `changes` made to its top-level members; a list meets a list by appending."""
+    """Apply `changes` to the top-level members of `state`. A list is appended to the old list, unless `changes` names
+    it as a replacement."""
     after = json_copy(state)
     for key, value in changes.values.items():
         old = after.get(key)
@@ -101,8 +118,8 @@ def merge_custom_state(
 
 
 def _tree(base: JsonObject, patches: Sequence[Mapping[str, Any]]) -> _Inside | None:
-    """The patches as a tree over `base`. None if they are not of the plain kind that `diff` makes: indexes into lists,
-    moves, two writes of one place. What such patches amount to is then worked out by applying them."""
+    """Return the patches as a tree over `base`. None if they are not of the plain kind that `diff` makes: indexes into
+    lists, moves, or two writes of one place. The caller then applies them and takes the difference."""
     root = _Inside({})
     for patch in patches:
         op, path = (patch.get("op"), patch.get("path")) if isinstance(patch, Mapping) else (None, None)
@@ -149,7 +166,7 @@ def _at(base: JsonValue, parts: Sequence[str]) -> JsonValue:
 
 
 def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, warnings: list[str]) -> Any:
-    """The value at `path` after `changes`, at least one; `_MISSING` if it is gone. Takes over `base`."""
+    """Return the value at `path` after `changes`, at least one, or `_MISSING` if it is gone. `base` may be changed."""
     if base is _MISSING and len(changes) > 1:
         changes = _spread(changes, append)
         if isinstance(changes[0][1], _Append):
@@ -186,7 +203,8 @@ def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, w
 
 
 def _spread(changes: list[_By], append: bool) -> list[_By]:
-    """Several calls made the same new member: objects are filled together, lists are joined, anything else collides."""
+    """Resolve changes of calls that made the same new member. Objects are filled together, lists are joined, and
+    anything else collides."""
     values = [(index, change.value) for index, change in changes if isinstance(change, _Set)]
     if all(isinstance(value, dict) for _, value in values):
         return [(i, _Inside({k: _Set(v) for k, v in cast(JsonObject, value).items()})) for i, value in values]

@@ -1,7 +1,7 @@
-"""Messages of a conversation: what the model reads and what history keeps.
+"""Messages of a conversation, as the model reads them and as history stores them.
 
-Law: a system message is built for each call and never stored; every assistant tool call has exactly one result
-before the next message (`core.prompt` repairs what a foreign source broke).
+Law: a system message is built for each call and never stored. Every assistant tool call has exactly one result before
+the next message (`core.prompt` repairs history from other sources that breaks this).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from helix.core.json import JsonObject, check_text
 
 
 class Record(BaseModel):
-    """Base of stored values: closed, so that a typing error in a field name is an error, not a silent loss. What is sent
-    has all fields, and its JSON schema says so (`core.replies`)."""
+    """The base of stored values. An unknown field is an error, so that a misspelt name is not silently lost. Values
+    that are sent have all fields, and their JSON schema says so (`core.replies`)."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -28,83 +28,114 @@ class Record(BaseModel):
 
 
 class ToolCallRequest(Record):
-    """A call the model asked for. `id` is unique in the session; `arguments` is the parsed JSON object.
-
-    `malformed` holds the raw text where the model's arguments were no JSON object: never executed, answered as failed.
-    """
+    """A tool call that the model asked for."""
 
     id: str
+    """The id of the call, unique in its session."""
     name: str
+    """The tool that the model called."""
     arguments: JsonObject = Field(default_factory=dict)
+    """The parsed JSON object. Empty if `malformed` is set."""
     malformed: str | None = None
+    """The raw text of arguments that were not a JSON object, or the reason why they cannot be stored. Such a call is
+    never executed; its result is a failure. None for a well-formed call."""
 
 
 class ThinkingContent(Record):
-    """One reasoning block, kept losslessly: its model wants it back beside the tool results.
-
-    text: what is shown. Of OpenAI's models it is a summary.
-    signature: what the provider proves or reads the block by; of OpenAI's models the encrypted reasoning.
-    redacted: a block that only the provider can read, in place of text.
-    id: the provider's name of the block, where it has one.
-    after_text, after_calls: how many characters of the answer's text, and how many of its calls, came before the block.
-    """
+    """One block of reasoning, stored without loss: its model expects it back beside the tool results."""
 
     text: str = ""
+    """The text to show. OpenAI's models give a summary."""
     signature: str | None = None
+    """The token by which the provider verifies or reads the block. For OpenAI's models it is the encrypted reasoning.
+    None if the provider gives none."""
     redacted: str | None = None
+    """The data of a block that only the provider can read, in place of `text`."""
     id: str | None = None
+    """The provider's id of the block, if it gives one."""
     after_text: int = 0
+    """The number of characters of the answer's text that came before the block."""
     after_calls: int = 0
+    """The number of calls of the answer that came before the block."""
 
 
 class Edit(Record):
-    """Who changed the arguments of a call before it was executed, and when (Unix seconds). `by` is None where the service
-    does not know its users, or its operator did it."""
+    """The author and the time of a change to a call's arguments before it was executed."""
 
     by: str | None = None
+    """The user who changed the arguments. None if the service does not know its users, or if its operator did it."""
     at: float = 0
+    """The time of the change in Unix seconds."""
 
 
 class EditedArguments(Edit):
-    """In place of those that the model asked for."""
+    """The arguments that replace those that the model asked for."""
 
     arguments: JsonObject
+    """The arguments that a person approved, with which the call is executed."""
 
 
 class _Stored(Record):
+    """The fields that every stored message has."""
+
     id: str = ""
+    """The message's place in history, `msg_<lineage>_<index>`. Empty for a message that does not come from history."""
     run_id: str | None = None
+    """The run that added the message."""
     step: int | None = None
+    """The step of an answer, or of the call that a result belongs to. None for a user's message."""
     created_at: float | None = Field(default=None, description="Unix seconds.")
+    """The time at which the message was stored. None for a message that is not from history."""
     metadata: JsonObject = Field(default_factory=dict)
+    """Further facts about the message. A user's message has what its sender gave, an answer its model and stop reason,
+    a result the edit of its call."""
 
 
 class SystemMessage(Record):
+    """The system prompt as it is sent. It is never stored."""
+
     role: Literal["system"] = "system"
+    """The author of the message, which tells the types of messages apart."""
     content: str
+    """The system prompt, evaluated for this call."""
 
 
 class UserMessage(_Stored):
+    """A message of the user."""
+
     role: Literal["user"] = "user"
+    """The author of the message, which tells the types of messages apart."""
     content: str
+    """The text, as the user gave it."""
 
 
 class AssistantMessage(_Stored):
+    """An answer of the model."""
+
     role: Literal["assistant"] = "assistant"
+    """The author of the message, which tells the types of messages apart."""
     content: str | None = None
+    """The text of the answer. None if the answer has calls only."""
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)
+    """The calls in the answer, in the model's order. Calls of sub-agents and of `__finish__` are among them."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
+    """The blocks of reasoning in the answer, which go back to the same model only."""
 
 
 class ToolResultMessage(_Stored):
-    """`content` is a string result verbatim, any other value as JSON; a failure is `{"error": message}`. Where a person
-    changed the call's arguments, `metadata` has them as `edited` (`EditedArguments`)."""
+    """The result of a tool call. If a person changed the call's arguments, `metadata` has them as `edited`
+    (`EditedArguments`)."""
 
     role: Literal["tool"] = "tool"
+    """The author of the message, which tells the types of messages apart."""
     tool_call_id: str
+    """The call that the result belongs to."""
     tool_name: str
+    """The tool that was called."""
     content: str
+    """A text result verbatim, any other value as JSON. A failure is `{"error": message}`."""
     success: bool = True
+    """Whether the call succeeded."""
 
 
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolResultMessage, Field(discriminator="role")]
@@ -128,10 +159,11 @@ def is_tool_result_message(message: AnyMessage) -> TypeGuard[ToolResultMessage]:
 
 
 def strip_thinking(messages: Iterable[M]) -> list[M]:
-    """Copies without reasoning. An assistant message that becomes empty stays: its place in the turn order counts."""
+    """Return copies without reasoning. An assistant message that becomes empty stays, because the order of the roles
+    depends on it."""
     return [m.model_copy(update={"thinking": []}) if isinstance(m, AssistantMessage) else m for m in messages]
 
 
 def get_tool_results_from_messages(messages: Sequence[AnyMessage]) -> dict[str, ToolResultMessage]:
-    """Results by call id, in message order."""
+    """Return the results by call id, in message order."""
     return {m.tool_call_id: m for m in messages if isinstance(m, ToolResultMessage)}

@@ -1,6 +1,6 @@
-"""RFC 6902 patches of JSON state: what changed, and how to apply it.
+"""RFC 6902 patches of JSON state: how to find the changes, and how to apply them.
 
-Law: `apply(before, diff(before, after)) == after`; `diff` of equal states is empty; no argument is ever changed. A diff
+Law: `apply(before, diff(before, after)) == after`. `diff` of equal states is empty. No argument is ever changed. A diff
 writes to object members only, plus `add .../-` for items appended to a list, so that it stays compact and mergeable.
 """
 
@@ -18,7 +18,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def diff(before: JsonObject, after: JsonObject, array_delta_mode: ArrayDeltaMode = "append_only") -> list[JsonObject]:
-    """The operations that make `after` of `before`, in an order that depends on the two only.
+    """Return the operations that turn `before` into `after`, in an order that depends on these two only.
 
     append_only: items added at a list's end become `add /list/-`; any other change of a list replaces it whole.
     full_replace: any change of a list replaces it whole.
@@ -30,14 +30,14 @@ def diff(before: JsonObject, after: JsonObject, array_delta_mode: ArrayDeltaMode
 
 
 def apply(state: JsonObject, patches: Sequence[Mapping[str, Any]]) -> JsonObject:
-    """A new state: `state` after `patches`; raises `InvalidInputError` where they do not fit."""
+    """Return `state` after `patches`, as a new state. Raises `InvalidInputError` if they do not fit."""
     if not patches:
         return cast(JsonObject, json_copy(state))
-    import jsonpatch  # 20 ms: only those who apply patches pay for it
+    import jsonpatch  # takes 20 ms, so only processes that apply patches import it
     from jsonpointer import JsonPointerException
 
     try:
-        # jsonpatch puts the values of operations into the document as they are, and later operations may change them
+        # copied, because jsonpatch puts the operations' values into the document, where later operations may change them
         result = jsonpatch.JsonPatch([json_copy(patch) for patch in patches]).apply(json_copy(state), in_place=True)
     except (
         jsonpatch.JsonPatchException,
@@ -54,24 +54,24 @@ def apply(state: JsonObject, patches: Sequence[Mapping[str, Any]]) -> JsonObject
 
 
 def to_rfc6902(patches: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
-    """Operations whose `path` is a list of parts, as Immer and similar libraries write them, with pointers instead."""
+    """Return the operations with pointers as paths. Immer and similar libraries write `path` as a list of parts."""
     return [{**patch, "path": pointer(patch["path"])} for patch in patches]
 
 
 def pointer(parts: Sequence[str | int]) -> str:
-    """RFC 6901: `["a/b", 0]` is `/a~1b/0`, no parts are the whole document."""
+    """Return the RFC 6901 pointer: `["a/b", 0]` is `/a~1b/0`, and no parts are the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def parts_of(path: str) -> list[str]:
-    """The parts of a pointer, unescaped."""
+    """Return the parts of a pointer, unescaped. Raises `InvalidInputError` if the text is not a pointer."""
     if path and not path.startswith("/"):
         raise InvalidInputError(f"{path!r} is no JSON pointer: it starts with '/' or is empty")
     return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
 
 
 def same(a: JsonValue, b: JsonValue) -> bool:
-    """Equal as JSON: unlike in Python, `true` is not 1."""
+    """Return whether two values are equal as JSON. Unlike in Python, `true` is not 1."""
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
@@ -82,7 +82,8 @@ def same(a: JsonValue, b: JsonValue) -> bool:
 
 
 def json_copy(value: Any) -> Any:
-    """A deep copy in plain JSON types (tuples become lists); what is not JSON raises `InvalidInputError` naming it."""
+    """Return a deep copy in plain JSON types; tuples become lists. Raises `InvalidInputError`, which names the part
+    that is not JSON."""
     try:
         return _copy(value, ())
     except RecursionError as error:
@@ -109,7 +110,7 @@ def _diff(before: JsonObject, after: JsonObject, append: bool, path: Path, out: 
             end = pointer((*here, "-"))
             out.extend({"op": "add", "path": end, "value": json_copy(item)} for item in new[len(old) :])
         else:
-            # to RFC 6902 an `add` of a member that is there replaces it; jsonpatch refuses to `replace` one named "-"
+            # in RFC 6902, `add` replaces a member that exists; jsonpatch refuses to `replace` a member named "-"
             out.append({"op": "add" if key == "-" else "replace", "path": pointer(here), "value": json_copy(new)})
 
 

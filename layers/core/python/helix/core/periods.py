@@ -1,6 +1,6 @@
-"""Periods of budgets and usage, and the windows that they fall into.
+"""Periods of budgets and usage, and the windows that they are divided into.
 
-Law: windows are UTC, follow each other without gap or overlap, and a window's key says its period and its place in time.
+Law: windows are UTC and follow each other without gap or overlap. A window's key says its period and its place in time.
 Moments are Unix seconds.
 """
 
@@ -14,7 +14,7 @@ from helix.core.errors import InvalidInputError
 
 
 class TokenPeriod(StrEnum):
-    """How often something counted per period begins anew. `TOTAL` never does."""
+    """A period after which something that is counted begins anew. `TOTAL` never does."""
 
     HOURLY = "hour"
     DAILY = "day"
@@ -24,17 +24,17 @@ class TokenPeriod(StrEnum):
 
     @property
     def adverb(self) -> str:
-        """`hourly`, `daily`, ...: how people name the period."""
+        """The name that people use for the period: `hourly`, `daily`, ..."""
         return self.name.lower()
 
     @classmethod
     def _missing_(cls, value: object) -> TokenPeriod | None:
-        """`hourly` and the like are understood wherever a period is given as a text."""
+        """Accept `hourly` and the like wherever a period is given as a text."""
         return next((period for period in cls if period.adverb == value), None)
 
 
 def period_of(value: TokenPeriod | str) -> TokenPeriod:
-    """Raises `InvalidInputError` for what is none."""
+    """Return the period. Raises `InvalidInputError` for a value that is not a period."""
     try:
         return TokenPeriod(value)
     except ValueError:
@@ -44,21 +44,27 @@ def period_of(value: TokenPeriod | str) -> TokenPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`start` (included) to `end` (excluded; None: never) in Unix seconds. `key` names it among its period's windows."""
+    """One window of a period."""
 
     period: TokenPeriod
+    """The period that the window belongs to."""
     key: str
+    """The name of the window among those of its period, such as `2026-11-21`."""
     start: float
+    """The first moment of the window (Unix seconds)."""
     end: float | None
+    """The moment at which the next window begins (Unix seconds). None: the window never ends."""
 
 
 def window_key(period: TokenPeriod, now: float) -> str:
-    """The window `now` is in: hour `2026-11-21T14`, day `2026-11-21`, ISO week `2026-W47`, month `2026-11`, `total`."""
+    """Return the key of the window that `now` is in: hour `2026-11-21T14`, day `2026-11-21`, ISO week `2026-W47`, month
+    `2026-11`, or `total`."""
     return window_at(period, now).key
 
 
 def window_at(period: TokenPeriod, now: float) -> Window:
-    """The window that `now` is in, with its bounds. Weeks begin on Monday, and belong to the year of their Thursday."""
+    """Return the window that `now` is in, with its bounds. Weeks begin on Monday, and belong to the year of their
+    Thursday."""
     moment = datetime.fromtimestamp(now, UTC)
     hour = moment.replace(minute=0, second=0, microsecond=0)
     day = hour.replace(hour=0)

@@ -1,6 +1,6 @@
-"""From a step result to the plan that every runtime executes.
+"""Turns a step result into the plan that every runtime executes.
 
-Law: pure; every call the model made gets exactly one fate here: to be executed, or settled with a result at once.
+Law: pure. Every call that the model made gets exactly one fate here: it is executed, or settled with a result at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, AnyTool
 MAX_CALLS_PER_STEP = 500
 """The most calls of one answer that are executed; each further call gets a failed result that says so."""
 MAX_ARGUMENT_BYTES = 4_000_000
-"""Bytes of all arguments of one answer as JSON. A call beyond them is stored without its arguments, and fails."""
+"""The most bytes that all arguments of one answer may have as JSON. A call beyond them is stored without its arguments,
+and fails."""
 MAX_RESULT_BYTES = 100_000
 ACKNOWLEDGED = {"acknowledged": True}
 TOO_MANY_CALLS = f"this call was not executed: one answer may have {MAX_CALLS_PER_STEP} calls at most"
@@ -45,48 +46,70 @@ TOO_LONG_ARGUMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessagePlan:
+    """The assistant message that a step adds to history."""
+
     content: str | None
+    """The text of the answer, if any."""
     tool_calls: list[ToolCallRequest] = field(default_factory=list)
+    """The calls as they are stored. Their ids are unique in the session."""
     thinking: list[ThinkingContent] = field(default_factory=list)
+    """The reasoning of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A result known without executing anything."""
+    """A result that is known without executing the call."""
 
     content: str
+    """The text of the result, as it is stored."""
     success: bool
+    """Whether the call counts as a success."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
+    """A change of the run's status."""
+
     status: AgentStatus
+    """The status of the run after the step."""
     error: ErrorInfo | None = None
+    """The reason why the run failed. None if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishPlan:
-    """A valid `__finish__`. The run completes with `output` once the step's other calls are done."""
+    """A valid `__finish__`. The run completes once the step's other calls are done."""
 
     call_id: str
+    """The id of the `__finish__` call."""
     output: JsonValue
+    """The output as JSON, with which the run completes."""
     superseded_calls: list[str] = field(default_factory=list)
+    """The ids of later `__finish__` calls in the same answer. The first valid one counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepProcessingPlan:
-    """`assistant_message_plan` is None only where the step failed. `missed` says that an output was due and did not
-    come, or was not valid."""
+    """The plan for one step result."""
 
     assistant_message_plan: AssistantMessagePlan | None
+    """The message that history gets. None only if the step failed."""
     pending_tool_calls: list[ParsedToolCall] = field(default_factory=list)
+    """The tool calls to execute."""
     pending_sub_agent_calls: list[ParsedSubAgentCall] = field(default_factory=list)
+    """The calls of sub-agents to execute."""
     resolved: dict[str, Resolved] = field(default_factory=dict)
+    """The results of the calls that are not executed, by call id."""
     status_update: StatusUpdate | None = None
+    """The end of the run, if the step ends it at once. None otherwise."""
     is_terminal: bool = False
+    """Whether the step ends the run at once, with no calls to wait for."""
     output: JsonValue = None
+    """The output of a valid `__finish__`, if there was one."""
     finish: FinishPlan | None = None
+    """The valid `__finish__`, if there was one."""
     missed: bool = False
+    """Whether an output was expected and did not come, or was not valid."""
 
 
 def plan_step_processing(
@@ -96,8 +119,9 @@ def plan_step_processing(
     tools: Callable[[str], AnyTool | None] = lambda name: None,
     used_call_ids: Collection[str] = (),
 ) -> StepProcessingPlan:
-    """Decide what becomes of a step result. `tools` finds a tool by name: with it, unknown tools and invalid arguments
-    are settled here. `used_call_ids` are those of the session's history: repeated ids get a suffix."""
+    """Decide what becomes of a step result. `tools` finds a tool by name. Calls of tools that it does not find, and
+    calls with invalid arguments, are settled here. `used_call_ids` are those of the session's history: repeated ids get
+    a suffix."""
     if isinstance(step_result, ErrorStepResult):
         return _failed(step_result.code, step_result.error, recoverable=True)
     if is_error_stop_reason(step_result.stop_reason):
@@ -114,7 +138,7 @@ def plan_step_processing(
 
 
 def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> ToolCallsStepResult:
-    """A structured output becomes the `__finish__` call it stands for, so that history records it."""
+    """Convert a structured output to an equivalent `__finish__` call, so that history records it."""
     if isinstance(step_result, ToolCallsStepResult):
         return step_result
     arguments = step_result.output if isinstance(step_result.output, dict) else {"output": step_result.output}
@@ -152,7 +176,7 @@ def _plan_calls(
             try:
                 output = checked.model_dump(mode="json", round_trip=True, by_alias=False)
                 check_json(output, "the output")
-            except ValueError as error:  # "inf" is a float to pydantic, and no JSON
+            except ValueError as error:  # pydantic takes "inf" as a float, which is not JSON
                 resolved[request.id] = failure(f"invalid arguments for {request.name!r}: {error}")
                 continue
             finish = FinishPlan(request.id, output)
@@ -181,9 +205,9 @@ def _plan_calls(
 
 
 def _bounded(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], dict[str, Resolved]]:
-    """The calls as they are stored, and the failed results of those that no step can hold."""
+    """Return the calls as they are stored, and the failed results of those beyond the limits of a step."""
     resolved = {request.id: failure(TOO_MANY_CALLS) for request in requests[MAX_CALLS_PER_STEP:]}
-    if len(requests) * MAX_BYTES <= MAX_ARGUMENT_BYTES:  # each is within the limit of a value
+    if len(requests) * MAX_BYTES <= MAX_ARGUMENT_BYTES:  # each one is within the limit of a single value
         return requests, resolved
     stored, total = [], 0
     for request in requests:
@@ -196,7 +220,7 @@ def _bounded(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], di
 
 
 def _requests(result: ToolCallsStepResult, used: Collection[str]) -> list[ToolCallRequest]:
-    """All calls in the model's order, with ids that are unique in the session."""
+    """Return all calls in the model's order, with ids that are unique in the session."""
     found: dict[str, deque[ToolCallRequest]] = {}
     ids: list[str] = []
     for call in result.tool_calls:
@@ -224,7 +248,7 @@ def _requests(result: ToolCallsStepResult, used: Collection[str]) -> list[ToolCa
 
 
 def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Resolved | None:
-    """The failed result of a call that cannot be executed as asked, or None."""
+    """Return the failed result of a call that cannot be executed as asked, or None."""
     tool = tools(request.name)
     if tool is None:
         return failure(f"there is no tool {request.name!r}: use only the tools you were given")
@@ -274,8 +298,8 @@ def create_assistant_message(plan: AssistantMessagePlan, **fields: Any) -> Assis
 
 
 def result_content(result: object, success: bool) -> str:
-    """A string verbatim, anything else as JSON; a failure as `{"error": message}`. Over 100,000 bytes the text is cut,
-    with a marker that says so. Raises `InvalidInputError` for values that are not JSON: nothing is guessed."""
+    """Return a string verbatim, anything else as JSON, and a failure as `{"error": message}`. A text over 100,000 bytes
+    is cut, with a marker that says so. Raises `InvalidInputError` for values that are not JSON, rather than guess."""
     if not success:
         text = dumps({"error": clean_text(str(result))})
     elif isinstance(result, str):
@@ -291,7 +315,8 @@ def result_content(result: object, success: bool) -> str:
 
 
 def to_json(value: object) -> JsonValue:
-    """Models anywhere inside become JSON objects; what else is not JSON raises `InvalidInputError`."""
+    """Convert a value to JSON. Models anywhere inside it become JSON objects. Raises `InvalidInputError` for other
+    values that are not JSON."""
     try:
         return _to_json(value)
     except (RecursionError, ValueError) as error:
@@ -315,24 +340,25 @@ def _to_json(value: object) -> JsonValue:
 
 
 def has_end(row: CallRow) -> bool:
-    """Whether the stream has a `tool_end` of the call. The answer to `__finish__` is the framework's own."""
+    """Return whether the stream has a `tool_end` of the call. The framework's own answer to `__finish__` is not
+    shown."""
     return row.by != "plan" or row.tool_name != FINISH_TOOL_NAME
 
 
 def call_value(row: CallRow) -> JsonValue:
-    """What the call gave, as JSON: a text result is itself, also where it reads like JSON."""
+    """Return the call's result as JSON. A text result is returned as it is, even if it reads like JSON."""
     return row.content or "" if row.plain else parsed_content(row.content)
 
 
 def call_error(row: CallRow) -> str:
-    """Why the call failed, in words."""
+    """Return why the call failed, in words."""
     value = parsed_content(row.content)
     reported = (value.get("error") or value.get("reason")) if isinstance(value, dict) else None
     return str(reported or row.content or "failed")
 
 
 def parsed_content(content: str | None) -> JsonValue:
-    """The JSON value of a result's content, or the text itself."""
+    """Return the JSON value of a result's content, or the text itself."""
     try:
         value: JsonValue = loads(content or "")
         return value
@@ -364,7 +390,8 @@ def create_sub_agent_result_message(
 
 
 def child_message(tool: AnyTool, arguments: JsonObject) -> str:
-    """A sub-agent's user message: the `message` field where it is the only one, else the JSON of the validated input."""
+    """Return a sub-agent's user message: the `message` field if it is the only one, else the JSON of the validated
+    input."""
     value = tool.input_schema.model_validate(arguments).model_dump(mode="json")
     message = value.get("message")
     return message if list(value) == ["message"] and isinstance(message, str) else dumps(value)
@@ -373,7 +400,7 @@ def child_message(tool: AnyTool, arguments: JsonObject) -> str:
 def step_result_of(
     content: str | None, calls: Sequence[ToolCallRequest], stop_reason: str | None, **fields: Any
 ) -> AnyStepResult:
-    """The step result that a stored answer was, for `stop_when` after a fold by another process."""
+    """Rebuild the step result of a stored answer, for `stop_when` after a fold by another process."""
     reason = StopReason(stop_reason) if stop_reason else None
     if not calls:
         return TextStepResult(content=content or "", stop_reason=reason, **fields)

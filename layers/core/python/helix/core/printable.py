@@ -1,8 +1,8 @@
-"""Text for terminals and logs: a control character is shown, and never reaches the terminal as a command.
+"""Text for terminals and logs. Control characters become visible, and never reach the terminal as commands.
 
-Law: escape sequences begin with a character of this table, so text that went through `printable` moves no cursor, sets no
-title, makes no link and reverses no line. Of the format characters of Unicode (category Cf) only those stay that a script
-needs and that neither hide nor reorder text: the joiners U+200C and U+200D, the soft hyphen, and signs that are drawn.
+Law: every escape sequence begins with a character of this table. So text from `printable` cannot move the cursor, set
+the title, make a link or reverse a line. Unicode format characters (category Cf) stay only if a script needs them and
+they neither hide nor reorder text: the joiners U+200C and U+200D, the soft hyphen, and signs that are drawn.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import re
 _FORMATS = (
     *((0x061C, 0x061C), (0x180E, 0x180E), (0x200B, 0x200B), (0x200E, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F)),
     *((0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
-    (0xE0000, 0xE007F),  # tags: text that no one sees
+    (0xE0000, 0xE007F),  # tags, which are invisible text
 )
-"""Marks and overrides of the direction of text, and other format characters, as first and last of each range."""
+"""Format characters, such as marks and overrides of the text direction: first and last of each range."""
 _SHOWN = (
-    {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}  # C0: its picture, as in ␛ for ESC
+    {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}  # C0, shown as pictures such as ␛ for ESC
     | {0x7F: 0x2421}
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # C1
     | dict.fromkeys((code for first, last in _FORMATS for code in range(first, last + 1)), 0xFFFD)
-    | dict.fromkeys((0x2028, 0x2029), 0x2424)  # ends of lines and paragraphs, which a terminal does not draw
-    | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)  # half characters, which no encoding can write
+    | dict.fromkeys((0x2028, 0x2029), 0x2424)  # line and paragraph separators, which terminals do not draw
+    | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)  # surrogate halves, which cannot be encoded
 )
 _RANGES = "".join(f"{chr(first)}-{chr(last)}" for first, last in _FORMATS)
 _ESCAPED = re.compile(f"[\x7f-\x9f\u2028-\u2029\ud800-\udfff{_RANGES}]")
 
 
 def printable(text: str) -> str:
-    """`text` with control and format characters replaced by visible ones; its length stays the same.
-    Newlines and tabs stay."""
+    """Return `text` with control and format characters replaced by visible ones. Newlines and tabs stay, and the length
+    does not change."""
     return text.translate(_SHOWN)
 
 
 def json_line(value: object) -> str:
-    """`value` as one line of JSON, in which such characters are escaped."""
+    """Return `value` as one line of JSON with control and format characters escaped."""
     return json_text(value, indent=None)
 
 
 def json_text(value: object, *, indent: int | None = 2) -> str:
-    """`value` as JSON to be read and edited, in which such characters are escaped."""
+    """Return `value` as JSON for people to read and edit, with control and format characters escaped."""
     return escape_json(json.dumps(value, ensure_ascii=False, default=str, indent=indent))
 
 
 def escape_json(text: str) -> str:
-    """The same JSON, with such characters escaped."""
+    """Return the same JSON with control and format characters escaped."""
     return _ESCAPED.sub(lambda found: json.dumps(found[0])[1:-1], text)

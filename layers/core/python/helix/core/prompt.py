@@ -1,4 +1,5 @@
-"""What the model is sent: the system prompt, history, and nothing that breaks a provider's pairing rules."""
+"""The prompt of a model call: the system prompt and history, in a form that meets every provider's rule that a call has
+one result."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ CRASHED = "tool_crashed"
 
 
 def crashed_result(tool_name: str, deaths: int) -> JsonObject:
-    """The result of a call whose workers died, `deaths` of them."""
+    """Return the result of a call whose process died in each of its `deaths` executions."""
     cause = f"tool {tool_name!r} was started {deaths} times, and its process died each time"
     return {"error": f"{cause}: it is not started again, and it may have taken effect", "code": CRASHED}
 
 
 def build_effective_tools(agent: AnyAgent) -> list[AnyTool]:
-    """The agent's tools in their order, then `__finish__`: a stable order keeps the provider's prompt cache warm."""
+    """Return the agent's tools in their order, then `__finish__`. A stable order keeps the provider's prompt cache
+    warm."""
     finish = agent.finish_tool
     return [*agent.tools, finish] if finish is not None else list(agent.tools)
 
@@ -40,9 +42,11 @@ def build_messages_for_llm(
     force_finish: bool = False,
     paired: bool = False,
 ) -> list[AnyMessage]:
-    """System message first, then history with its pairs repaired and its edits shown (`paired`: it is known to be so).
-    `force_finish` adds a closing request that is not stored, where the last word was not the user's. The
-    arguments are not changed."""
+    """Return the system message, then history with its pairs repaired and its edits shown.
+
+    `paired` says that history is known to be in that form already. `force_finish` adds a closing request that is not
+    stored, unless the last message is the user's. The arguments are not changed.
+    """
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
     built.extend(messages if paired else map(edit_shown, repair_pairs(messages)))
@@ -52,8 +56,8 @@ def build_messages_for_llm(
 
 
 def edit_shown(message: AnyMessage) -> AnyMessage:
-    """A result says with which arguments its call was executed, where a person changed them: the answer with the call
-    stays as the model gave it."""
+    """Return the message, with a note about the changed arguments if a person changed those of its call. The answer
+    with the call stays as the model gave it."""
     if not (isinstance(message, ToolResultMessage) and isinstance(edited := message.metadata.get("edited"), dict)):
         return message
     note = f"\n[A person changed the arguments of this call before it was executed: {dumps(edited.get('arguments'))}]"
@@ -61,9 +65,9 @@ def edit_shown(message: AnyMessage) -> AnyMessage:
 
 
 def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Every call gets exactly one result, right behind its assistant message and in call order.
+    """Return the messages with exactly one result for every call, right behind its assistant message and in call order.
 
-    A missing result becomes `not_executed`; a result without its call, or a second one, is left out.
+    A missing result becomes `not_executed`. A result without its call, or a second one, is left out.
     """
     if _paired(messages):
         return list(messages)

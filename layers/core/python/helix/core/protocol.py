@@ -1,15 +1,17 @@
-"""The WebSocket protocol, version 1: how requests are read (`core.requests` has them), and what answers them
-(`core.replies`).
+"""The WebSocket protocol, version 1: parsing of requests, and the texts that answer them.
+
+`core.requests` has the models of the requests, `core.replies` those of the answers.
 
     client -> server   {"v":1,"action":"run","id":"r1", ...}
     server -> client   {"v":1,"type":"reply","id":"r1","action":"run","result":{...}}
                        {"v":1,"type":"error","id":"r1","action":"run","error":{"code","message","recoverable","details"}}
                        {"v":1,"type":"messages","stream_id","messages":[...]}   see `core.wire` and `core.frames`
-                       {"v":1,"type":"lagging","stream_id","after"}             frames were missed: subscribe again
+                       {"v":1,"type":"lagging","stream_id","after"}             frames were missed, so subscribe again
                        {"v":1,"type":"part", ...}                               see `core.frames`
 
-Law: a request is read completely before anything is done: closed models, every field bounded. Exactly one reply or
-error answers it, under its id. An error says what its reader may know: never a trace, nor what was sent.
+Law: a request is checked completely before anything is done. Its model is closed, and every field is bounded. Exactly one
+reply or error answers a request, under its id. An error says only what its reader may know: it has no trace, and does not
+repeat what was sent.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ MAX_REQUEST_BYTES: Final = 128 * 1024  # API Gateway's limit of a message
 
 @lru_cache(maxsize=1)
 def _requests() -> TypeAdapter[AnyRequest]:
-    """Built at first use: the authoriser reads this module for two words."""
+    """Build the adapter at first use. The authoriser imports this module for two names only."""
     return TypeAdapter(Request)
 
 
 def parse_request(body: str | bytes) -> AnyRequest:
-    """Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
+    """Parse a request. Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
     if (n := len(body) if isinstance(body, bytes) else len(body.encode("utf-8", "surrogatepass"))) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
     data = load_object(body)
@@ -59,7 +61,7 @@ def parse_request(body: str | bytes) -> AnyRequest:
 
 
 def parse_part(body: str | bytes) -> Part | None:
-    """None for what is no part: a request, or nothing. Raises `ProtocolError` as `parse_request` does."""
+    """Parse a part of a request. None if the body is not a part. Raises `ProtocolError` as `parse_request` does."""
     named = b'"part"' in body if isinstance(body, bytes) else '"part"' in body
     if not named or len(body) > MAX_REQUEST_BYTES:
         return None
@@ -76,8 +78,10 @@ def parse_part(body: str | bytes) -> Part | None:
 
 
 def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
-    """The id and action of a message that may be no request: what an error about it can name. The id of a part is that of
-    its request."""
+    """Return the id and action that an error about a message can name. None for what the message does not have.
+
+    The message need not be a request. The id of a part is that of its request.
+    """
     data = load_object(body) if len(body) <= MAX_REQUEST_BYTES else None
     if data is None:
         return None, None
@@ -88,7 +92,7 @@ def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
 
 def _refusal(error: ValidationError, *, tagged: bool = True) -> ProtocolError:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    place = [str(part) for part in first["loc"][tagged:]]  # the first is the tag of the union
+    place = [str(part) for part in first["loc"][tagged:]]  # without the tag of the union, which comes first
     return _refused(".".join(place), first["msg"].removeprefix("Value error, "))
 
 
@@ -105,12 +109,12 @@ def reply(request_id: str, action: str, result: JsonObject) -> str:
 
 
 def error_reply(request_id: str | None, action: str | None, error: JsonObject) -> str:
-    """`error` as `core.refusals.refusal_of` makes it."""
+    """Return the text of an error. `core.refusals.refusal_of` makes `error`."""
     return dumps({"v": VERSION, "type": "error", "id": request_id, "action": action, "error": error})
 
 
 def request(action: str, request_id: str, fields: JsonObject) -> str:
-    """A client's request. Raises `ProtocolError` where it is too long for the socket: before it is sent."""
+    """Return the text of a client's request. Raises `ProtocolError` if it is too long for the socket."""
     text = dumps({"v": VERSION, "action": action, "id": request_id, **fields})
     if (n := text_size(text)) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")

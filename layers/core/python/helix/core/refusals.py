@@ -1,7 +1,8 @@
-"""Errors on the wire: what a caller learns of one, and how the client makes the same error of it again.
+"""Errors on the wire: the part of an error that a caller may see, and the client's way to raise the same error.
 
-Law: callers' errors say what their message says. Of all others only the code leaves the service: their messages name
-tables, files or models, and stay in the log. What is no error of Helix is `internal_error`.
+Law: an error of the caller, an exceeded budget and a full queue are sent with their message. Of any other error only the
+code leaves the service. Its message, which names tables, files or models, stays in the log. An exception that Helix does
+not define is sent as `internal_error`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
     AccessDeniedError: {"action": "", "resource": ""},
 }
-"""Errors that make their message of their fields, with their defaults."""
+"""Errors that build their message from their fields, with the defaults of these fields."""
 MAX_MESSAGE = 2_000
 _HTTP: Mapping[type[BaseException], int] = {
     NotAuthenticatedError: 401,
@@ -57,7 +58,7 @@ _HTTP: Mapping[type[BaseException], int] = {
 
 
 class RemoteError(HelixError):
-    """The service failed, and said no more than the code. `remote_code` is that code; `recoverable`: try again."""
+    """A failure of the service, of which only the code is known: `remote_code`. `recoverable`: a retry may succeed."""
 
     code: ClassVar[str] = INTERNAL
 
@@ -67,13 +68,15 @@ class RemoteError(HelixError):
 
 
 def http_status(error: BaseException) -> int:
-    """The status of an HTTP response that carries the refusal."""
+    """Return the status of the HTTP response for an error."""
     return _HTTP.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
 
 
 def refusal_of(error: BaseException) -> JsonObject:
-    """`{"code", "message", "recoverable", "details"}`. `recoverable`: the same request may succeed later, or once the
-    connection is authenticated again."""
+    """Return `{"code", "message", "recoverable", "details"}` of an error, as the caller may see it.
+
+    `recoverable`: the same request may succeed later, or after the connection has authenticated again.
+    """
     details = {name: value for name in _DETAILS if isinstance(value := getattr(error, name, None), str | int)}
     match error:
         case CallerError() | BudgetExceededError() | QueueFullError():
@@ -95,8 +98,10 @@ def refusal_of(error: BaseException) -> JsonObject:
 
 
 def error_of(refusal: Mapping[str, Any]) -> HelixError:
-    """The error of a refusal, of the class that has its code; a `RemoteError` where there is none.
-    `ConditionFailedError` and others that are made of more than a message come as `RemoteError` too."""
+    """Return the error of a refusal: of the class with its code, or a `RemoteError` if no class has it.
+
+    `ConditionFailedError`, and others that need more than a message, become a `RemoteError` too.
+    """
     code, message = str(refusal.get("code", INTERNAL)), str(refusal.get("message", "the service failed"))
     details = refusal.get("details")
     known: Mapping[str, Any] = details if isinstance(details, dict) else {}
@@ -121,6 +126,6 @@ def _all(cls: type[HelixError]) -> Iterator[type[HelixError]]:
         yield from _all(sub)
 
 
-_BY_CODE = {  # a code belongs to the class that defines it, not to one that inherits it
+_BY_CODE = {  # a code belongs to the class that defines it, not to a subclass that inherits it
     cls.code: cls for cls in _all(HelixError) if "code" in vars(cls) and cls not in (RemoteError, DefinitionError)
 }

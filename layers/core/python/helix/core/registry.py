@@ -1,6 +1,6 @@
 """Agents by name: how a process that only knows a stored agent type finds the definition again.
 
-Law: a name is given once; an unknown name is an `AgentNotFoundError` that lists the known ones.
+Law: a name is given once. An unknown name is an `AgentNotFoundError` that lists the known ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from helix.core.errors import AgentNotFoundError, DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class AgentFactoryContext:
-    """What a factory may look at: settings of the process, and for whom the agent is made. All of it is optional."""
+    """The context of a factory's call. Every field is optional, so a factory must work without them."""
 
     env: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the process, as the caller of `resolve` gives them."""
     session_id: str | None = None
+    """The session that the agent is made for. None if it is not known."""
     run_id: str | None = None
+    """The run that the agent is made for. None if it is not known."""
     user_id: str | None = None
+    """The user that the agent is made for. None if it is not known."""
 
 
 AgentFactory = Callable[[AgentFactoryContext], AnyAgent]
@@ -29,7 +33,7 @@ AgentFactory = Callable[[AgentFactoryContext], AnyAgent]
 class AgentRegistry:
     """A mapping from name to agent, or to a function that makes the agent for one run.
 
-    A factory must give the same definition for the same context: a resumed run resolves its agent again.
+    A factory must return the same definition for the same context, because a resumed run resolves its agent again.
     """
 
     def __init__(self) -> None:
@@ -37,24 +41,26 @@ class AgentRegistry:
         self._factories: dict[str, AgentFactory] = {}
 
     def register(self, agent: AnyAgent) -> None:
-        """Raises `DefinitionError` if the name is taken, even by the same agent: register once, or `replace`."""
+        """Add an agent. Raises `DefinitionError` if the name is taken, even by the same agent: register once, or
+        `replace`."""
         self._refuse_taken(_checked(agent).name)
         self._agents[agent.name] = agent
 
     def register_factory(self, name: str, factory: AgentFactory) -> None:
-        """`factory` is called by each `resolve`. Raises `DefinitionError` if the name is taken."""
+        """Add a factory, which each `resolve` calls. Raises `DefinitionError` if the name is taken."""
         if not callable(factory):
             raise DefinitionError(f"agent {name!r}", "factory", "must be a function of an AgentFactoryContext")
         self._refuse_taken(name)
         self._factories[name] = factory
 
     def replace(self, agent: AnyAgent) -> None:
-        """Register `agent` in place of whatever has its name now, if anything."""
+        """Register `agent` in place of any agent or factory of its name."""
         self._factories.pop(_checked(agent).name, None)
         self._agents[agent.name] = agent
 
     def resolve(self, name: str, context: AgentFactoryContext | None = None) -> AnyAgent:
-        """The agent of that name, made by its factory if it has one. Raises `AgentNotFoundError`."""
+        """Return the agent of that name, made by its factory if it has one. Raises `AgentNotFoundError` for an unknown
+        name, and `DefinitionError` if the factory returns another agent."""
         if (agent := self._agents.get(name)) is not None:
             return agent
         factory = self._factories.get(name)
@@ -67,19 +73,19 @@ class AgentRegistry:
         return made
 
     def get(self, name: str) -> AnyAgent | None:
-        """The agent registered under `name`; None if there is none, or only a factory (see `resolve`)."""
+        """Return the agent registered under `name`. None for an unknown name and for a factory (see `resolve`)."""
         return self._agents.get(name)
 
     def has(self, name: str) -> bool:
         return name in self._agents or name in self._factories
 
     def unregister(self, name: str) -> bool:
-        """Forget an agent or a factory; False if there was none."""
+        """Remove an agent or a factory. Returns False if the name is unknown."""
         agent, factory = self._agents.pop(name, None), self._factories.pop(name, None)
         return agent is not None or factory is not None
 
     def registered_types(self) -> list[str]:
-        """Names of agents and factories, sorted."""
+        """Return the names of agents and factories, sorted."""
         return sorted({*self._agents, *self._factories})
 
     def clear(self) -> None:
@@ -98,4 +104,4 @@ def _checked(agent: Any) -> AnyAgent:
 
 
 default_registry = AgentRegistry()
-"""Where `@client.agent` registers, and where the command line and deployments look names up."""
+"""The registry where `@client.agent` registers, and where the command line and deployments look names up."""

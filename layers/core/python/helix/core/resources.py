@@ -1,6 +1,6 @@
-"""What an agent asks of the machines it runs on: replicas, CPU, memory, health checks.
+"""Resources that an agent asks for: replicas, CPU, memory, health checks.
 
-Law: every key has one long name; a shorthand and its long name together are an error, and so is an unknown key.
+Law: every key has one long name. A shorthand beside its long name is an error, and so is an unknown key.
 """
 
 from __future__ import annotations
@@ -27,31 +27,37 @@ SHORTHAND = {
 
 
 def profile_digest(agent: str) -> str:
-    """Six characters for an agent's name, however long: a function has room for the digests of hundreds of agents. That two
-    of 1,000 names have the same one has a probability of 1 in 140,000."""
+    """Return six characters for an agent's name of any length, so that a function has room for the digests of hundreds
+    of agents. The probability that two of 1,000 names have the same digest is 1 in 140,000."""
     return base64.urlsafe_b64encode(hashlib.sha256(agent.encode()).digest())[:6].decode()
 
 
 class ResourceConfig(BaseModel):
-    """Units: `cpu_limit` in cores, `memory_limit_mb` in MiB, timeouts and the interval in seconds; None is no limit. A
-    minimum alone raises the maximum to it; a minimum above a given maximum is an error.
-
-    `auto_start` starts an instance as soon as the agent is registered, instead of with its first run. `scaling`: options of
-    `core.fleet_policy.FleetPolicy`, by which the agent moves between its bounds; equal bounds fix it.
-    """
+    """The resources of an agent. Times are in seconds. Raises `ValueError` for a minimum above a given maximum."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     min_instances: int = Field(default=1, ge=0, le=100)
+    """The smallest number of instances. Given without a maximum, it raises the maximum to itself if necessary."""
     max_instances: int = Field(default=1, ge=1, le=100)
+    """The largest number of instances. Equal bounds fix the number."""
     cpu_limit: float | None = Field(default=None, ge=0.1, le=32)
+    """The most cores of an instance. None sets no limit."""
     memory_limit_mb: int | None = Field(default=None, ge=64)
+    """The most memory of an instance, in MiB. None sets no limit."""
     startup_timeout: float = Field(default=30, ge=5)
+    """The time in which a process must become ready."""
     shutdown_timeout: float = Field(default=30, ge=5)
+    """The time that a process has to end its work before it is killed."""
     health_check_enabled: bool = True
+    """Whether processes are checked."""
     health_check_interval: float = Field(default=30, ge=5)
+    """The pause between two checks of a process."""
     auto_start: bool = False
+    """Whether an instance starts as soon as the agent is registered, instead of with its first run."""
     scaling: dict[str, int | float] = Field(default_factory=dict)
+    """Options of `core.fleet_policy.FleetPolicy`, by which the agent moves between its bounds. Empty means the
+    defaults."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -82,7 +88,7 @@ class ResourceConfig(BaseModel):
             config = cls(**{"max_instances": cls.model_fields["max_instances"].default, **values})
         except ValidationError as error:
             first = error.errors()[0]
-            if not first["loc"]:  # of both bounds
+            if not first["loc"]:  # the error is about both bounds
                 raise DefinitionError(owner, f"{field}.{spelled['min_instances']}", first["msg"]) from error
             name, problem = str(first["loc"][0]), f"{first['msg']}, not {first['input']!r}"
             raise DefinitionError(owner, f"{field}.{spelled[name]}", problem) from error
@@ -92,7 +98,7 @@ class ResourceConfig(BaseModel):
 
 
 def _check_scaling(options: Mapping[str, float], owner: str, field: str) -> None:
-    from helix.core.fleet_policy import FleetPolicy  # not for those who ask for none
+    from helix.core.fleet_policy import FleetPolicy  # imported only if there are options
 
     try:
         FleetPolicy.model_validate(options)

@@ -1,7 +1,8 @@
-"""Which model, or which deployment of it, takes a call: first what it fits into, then cost, speed and load.
+"""The choice of a model, or of a deployment of one, for a call: first whether the call fits into it, then cost, speed
+and load.
 
-Law: pure, and nothing is chosen that the prompt and its answer do not fit into. Sizes are compared as numbers and variants
-by their rank, never as words.
+Law: pure, and no model is chosen that the prompt and its answer do not fit into. Sizes are compared as numbers and
+variants by their rank, never as words.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from enum import StrEnum
 from helix.core.errors import ContextTooLargeError
 
 DEFAULT_OUTPUT_TOKENS = 500
-"""Room that is kept for an answer whose length nobody limited."""
+"""The room for an answer whose length has no limit."""
 UNKNOWN_USD_PER_TOKEN = 0.0001
-"""What a token is taken to cost where no price is known: dearer than nearly all, so that it is chosen last."""
+"""The assumed price of a token if no price is known. It is higher than nearly all prices, so that the model is chosen
+last."""
 
 
 class ModelVariant(StrEnum):
-    """Classes of context windows. Upper bounds belong to their class: 4,096 tokens are SMALL, 32,768 MEDIUM, 131,072 LARGE.
-    Compare them by `rank`, which counts from 0."""
+    """Classes of context windows. Upper bounds belong to their class: 4,096 tokens are SMALL, 32,768 MEDIUM, 131,072
+    LARGE. Compare them by `rank`, which counts from 0."""
 
     SMALL = "small"
     MEDIUM = "medium"
@@ -33,7 +35,7 @@ class ModelVariant(StrEnum):
 
     @classmethod
     def of(cls, tokens: int) -> ModelVariant:
-        """The smallest class whose windows hold that many tokens."""
+        """Return the smallest class whose windows hold that many tokens."""
         return next((variant for bound, variant in _BOUNDS if tokens <= bound), cls.XLARGE)
 
 
@@ -43,43 +45,54 @@ _BOUNDS = ((4_096, ModelVariant.SMALL), (32_768, ModelVariant.MEDIUM), (131_072,
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """A model, or a deployment of one, that may take a call.
-
-    max_context_tokens: its window, prompt and answer together; None where nobody knows it. max_output_tokens: the longest
-    answer it gives. load: 0 to 1. avg_latency_ms: None where none was seen. input_usd, output_usd: US dollars per token,
-    None where no price is known. bonus: points added to its score.
-    """
+    """A model, or a deployment of one, that may take a call."""
 
     instance_id: str
+    """The id to choose by. For a route it is the name of the model."""
     model: str
+    """The litellm id of the model."""
     max_context_tokens: int | None
+    """The size of its context window, prompt and answer together. None if it is not known."""
     agent_id: str = ""
+    """The agent that the deployment serves, for callers that register instances by agent. Empty for a route."""
     max_output_tokens: int | None = None
+    """The longest answer that it gives. None if it is not known."""
     load: float = 0.0
+    """The share of its capacity in use, from 0 to 1."""
     queue_depth: int = 0
+    """The number of requests that wait for it."""
     avg_latency_ms: float | None = None
+    """The latency of its calls in milliseconds, as configured or as the mean of those seen. None if neither is there."""
     input_usd: float | None = None
+    """US dollars per token of a prompt. None if no price is known."""
     output_usd: float | None = None
+    """US dollars per token of an answer. None if no price is known."""
     bonus: float = 0.0
+    """Points that are added to its score."""
     available: bool = True
+    """Whether it takes calls at all."""
     healthy: bool = True
+    """Whether its health checks succeed. A call never goes to an unhealthy instance."""
 
     @property
     def variant(self) -> ModelVariant:
         return ModelVariant.XLARGE if self.max_context_tokens is None else ModelVariant.of(self.max_context_tokens)
 
     def cost_usd(self, need: Need) -> float:
-        """What the call costs at most, by list price; a part whose price is unknown costs `UNKNOWN_USD_PER_TOKEN`."""
+        """Return the most that the call may cost by list price. A part whose price is unknown costs
+        `UNKNOWN_USD_PER_TOKEN`."""
         prices = [UNKNOWN_USD_PER_TOKEN if usd is None else usd for usd in (self.input_usd, self.output_usd)]
         return need.input_tokens * prices[0] + need.output_tokens * prices[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Tokens of a call: its prompt, and the room for its answer."""
+    """The tokens that a call needs."""
 
     input_tokens: int
+    """Tokens of the prompt."""
     output_tokens: int = 0
+    """Tokens of room for the answer."""
 
     @property
     def total(self) -> int:
@@ -88,14 +101,20 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each part of a score counts. Latency is in points per second, cost per multiple of the cheapest price."""
+    """The weight of each part of a score. See `score`."""
 
     exact: float = 20
+    """Points for the smallest class of windows that holds the call, and again for the preferred model."""
     tier: float = 10
+    """Points lost for each class above the smallest that holds the call."""
     load: float = 30
+    """Points lost at full load."""
     queue: float = 2
+    """Points lost for each waiting request, up to 10 requests."""
     latency: float = 1
+    """Points lost for each second of mean latency."""
     cost: float = 5
+    """Points lost for each multiple of the cheapest price above it."""
 
 
 BALANCED = Weights()
@@ -105,32 +124,37 @@ WITHOUT_COST = Weights(cost=0)
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
-    """What was chosen and why. `estimated_cost` in US dollars for prompt and full answer; None where no price is known.
-    `estimated_latency_ms`: None where none was seen. `fallback`: it is not the first wish (the preferred model did not fit,
-    or a budget asks for a cheaper one)."""
+    """The chosen instance, and the reason for the choice."""
 
     instance_id: str
+    """The id of the chosen instance."""
     model: str
+    """The litellm id of its model."""
     variant: ModelVariant
+    """The class of its context window."""
     estimated_cost: float | None
+    """US dollars for the prompt and a full answer. None if no price is known."""
     estimated_latency_ms: float | None
+    """The latency of its calls in milliseconds, as in `InstanceInfo`. None if it is not known."""
     reason: str
+    """The explanation for people."""
     fallback: bool = False
+    """Whether it is not the first wish: the preferred model did not fit, or a budget asks for a cheaper one."""
 
 
 Order = Callable[[InstanceInfo], tuple[float, ...]]
 
 
 def fits(instance: InstanceInfo, need: Need) -> bool:
-    """Whether it may take the call at all. A window that nobody knows is no reason against it."""
+    """Return whether the instance may take the call at all. An unknown window does not exclude it."""
     window, answer = instance.max_context_tokens, instance.max_output_tokens
     holds = (window is None or window >= need.total) and (answer is None or answer >= need.output_tokens)
     return instance.available and instance.healthy and holds
 
 
 def ranked(instances: Iterable[InstanceInfo], need: Need, order: Order | None = None) -> list[InstanceInfo]:
-    """Those that fit, best first by `order` (default: as they were given); those whose window nobody knows come after the
-    others. Raises `ContextTooLargeError` where none fits."""
+    """Return the instances that fit, best first by `order` (default: as they were given). Those with an unknown window
+    come after the others. Raises `ContextTooLargeError` if none fits."""
     offered = list(instances)
     found = [instance for instance in offered if fits(instance, need)]
     if not found:
@@ -145,9 +169,12 @@ def ranked(instances: Iterable[InstanceInfo], need: Need, order: Order | None = 
 def score(
     instance: InstanceInfo, need: Need, weights: Weights, *, cheapest_usd: float, prefer_model: str | None = None
 ) -> float:
-    """Points: more is better. The smallest class that holds the call gets `exact`, a larger one loses `tier` for each class
-    above; load, queue (10 at most), latency and price beyond the cheapest cost points; a model whose name holds
-    `prefer_model` wins over all that is equal (`exact` points once more)."""
+    """Return the points of the instance for the call; more is better.
+
+    The smallest class that holds the call gets `exact`, a larger one loses `tier` for each class above. Load, queue (10
+    at most), latency, and price beyond the cheapest cost points. A model whose name contains `prefer_model` gets
+    `exact` points once more, so it wins among equals.
+    """
     above = instance.variant.rank - ModelVariant.of(need.total).rank
     points = instance.bonus + (weights.exact if above <= 0 else -weights.tier * above)
     points -= weights.load * instance.load + weights.queue * min(instance.queue_depth, 10)
@@ -157,18 +184,18 @@ def score(
 
 
 def by_score(instances: Sequence[InstanceInfo], need: Need, weights: Weights, prefer_model: str | None = None) -> Order:
-    """Best score first."""
+    """Order by score, best first."""
     cheapest = min(instance.cost_usd(need) for instance in instances)
     return lambda i: (-score(i, need, weights, cheapest_usd=cheapest, prefer_model=prefer_model), i.cost_usd(need))
 
 
 def by_cost(need: Need) -> Order:
-    """Cheapest first; a shared price is decided by load, then by latency."""
+    """Order by price, cheapest first; among equal prices by load, then by queue and latency."""
     return lambda i: (i.cost_usd(need), i.load, float(i.queue_depth), i.avg_latency_ms or 0.0)
 
 
 def by_speed(need: Need) -> Order:
-    """Quickest first; one of which nothing was seen is tried as if it took a second."""
+    """Order by latency, quickest first. An instance without a latency counts as if it took a second."""
     return lambda i: (1000.0 if i.avg_latency_ms is None else i.avg_latency_ms, i.load, i.cost_usd(need))
 
 
@@ -186,7 +213,8 @@ def decide(instance: InstanceInfo, need: Need, reason: str, *, fallback: bool = 
 
 
 def _ratio(cost: float, cheapest: float) -> float:
-    """How many times the cheapest; beside something free all that costs is taken as ten times."""
+    """Return the cost as a multiple of the cheapest. Beside a free instance, every other counts as ten times as
+    expensive."""
     if cheapest > 0:
         return cost / cheapest
     return 1.0 if cost <= 0 else 10.0

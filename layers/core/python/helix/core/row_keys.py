@@ -6,7 +6,7 @@
     l#<lineage>        lineage            how a lineage's beginning is made of older ones
     c#<version>        checkpoint         count + lineage + custom state
     x#<run id>         stop               interrupt or abort of one run
-    h#<run id>#<hook>  guard              a run-level hook that was delivered
+    h#<run id>#<hook>  guard              the mark of a run-level hook that was called
     t#<digest>         token              a parent's execution that waits for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
 
@@ -51,12 +51,14 @@ def attempt_sort(run_id: str, step: int, attempt: int) -> str:
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:
-    """`cpv1-<session>-s<step>-t<ms>-<6 hex>`; the hex is the session version, so an id finds its row without an index."""
+    """Return `cpv1-<session>-s<step>-t<ms>-<6 hex>`. The hex is the session version, so an id finds its row without an
+    index."""
     return f"cpv1-{session_id}-s{step}-t{int(now * 1000)}-{version:06x}"
 
 
 def checkpoint_version(session_id: str, checkpoint: str) -> int:
-    """The version in the id. Raises `CheckpointNotFoundError` for ids of other sessions and for what is no id."""
+    """Return the version in the id. Raises `CheckpointNotFoundError` for an id of another session and for a text that
+    is not an id."""
     head, _, tail = checkpoint.rpartition("-")
     try:
         if not head.startswith(f"cpv1-{session_id}-s"):
@@ -69,7 +71,7 @@ def checkpoint_version(session_id: str, checkpoint: str) -> int:
 
 
 def step_of(checkpoint: str) -> int | None:
-    """The step in the id. None for what is no id."""
+    """Return the step in the id, or None if the text is not an id."""
     step = checkpoint.rsplit("-", 3)[1:2]
     return int(step[0][1:]) if step and step[0][:1] == "s" and step[0][1:].isdecimal() else None
 
@@ -79,19 +81,19 @@ def checkpoint_sort(version: int) -> str:
 
 
 def make_run_id(turn: int, fresh: str) -> str:
-    """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world: its 80 random
-    bits do, and the time before them would only be repeated in most rows."""
+    """Return the id of a run. Run ids sort by turn within their session. The 80 random bits of `fresh` (from the Ids
+    port) make them globally unique. The time in front of them is left out, because most rows would only repeat it."""
     return f"run_{turn:06d}_{fresh.rpartition('_')[2][-16:]}"
 
 
 def make_worker_id(fresh: str) -> str:
-    """Of a process: its 80 random bits make it unique, and each answer names it."""
+    """Return the id of a process. Its 80 random bits make it unique. It is short because each answer names it."""
     return f"worker_{fresh.rpartition('_')[2][-16:]}"
 
 
 @lru_cache(256)
 def turn_of(run_id: str) -> int | None:
-    """The turn that the id names. None for an id of another form."""
+    """Return the turn that the id names, or None for an id of another form."""
     turn = run_id[4:].partition("_")[0]
     known = turn.isascii() and turn.isdigit() and run_id.startswith(f"run_{int(turn):06d}_")
     return int(turn) if known else None

@@ -1,13 +1,14 @@
-"""How many instances of an agent may run at once: what all policies share, and the policy for processors and memory.
+"""The number of instances of an agent that may run at once: the parts that all policies share, and the policy for
+processors and memory.
 
-Law: pure. The same numbers, state and moment give the same decision, and the state holds what was applied, never what was
-only decided. An instance is one unit of allowed concurrency; times are Unix seconds, cooldowns seconds.
+Law: pure. The same numbers, state and moment give the same decision. The state holds what was applied, never what was
+only decided. An instance is one unit of allowed concurrency. Times are Unix seconds, cooldowns seconds.
 
-- An up waits `scale_up_cooldown` after the last up; a down waits `scale_down_cooldown` after the last change of any kind,
-  because it must be judged by what came after that change.
-- A turn is a change against the direction of the one before. After a turn, the next one waits `oscillation_lock`; going on
-  in the same direction does not. So no interval of that length has up, down and up again, and the lock always ends.
-  A policy may hold turns otherwise, if it keeps that (`locked_until`).
+- A step up waits `scale_up_cooldown` after the last step up. A step down waits `scale_down_cooldown` after the last
+  change of any kind, because it must be judged by what came after that change.
+- A turn is a change against the direction of the one before. After a turn, the next turn waits `oscillation_lock`; a
+  change in the same direction does not. So no interval of that length has up, down and up again, and the lock always
+  ends. A policy may hold turns in another way if it keeps this promise (`locked_until`).
 """
 
 from __future__ import annotations
@@ -24,36 +25,43 @@ Action = Literal["up", "down", "hold"]
 Blocked = Literal["cooldown", "oscillation", "budget", "throttling", "operator", "unsettled"]
 Rule = Literal[
     "none",  # nothing to do
-    "bounds",  # outside of minimum and maximum
+    "bounds",  # outside the minimum or maximum
     "load",  # above a target
     "quiet",  # every signal is low
-    "wake",  # at 0, and somebody waits
+    "wake",  # at 0, and runs wait
     "budget critical",
     "budget stop",
     "budget reset",
     "operator",
-    "health",  # a readiness check
+    "health",  # a readiness check failed or recovered
 ]
 
 
 FIXED = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-"""Of policies."""
+"""The pydantic settings of all policies: frozen, without unknown options."""
 
 
 class ScalingDecision(Record, frozen=True):
-    """`before` and `after`: instances. `reason` is for people. `signals`: the numbers that were judged. `wanted`: what the
-    rules asked for, where `blocked_by` stood in the way. `trigger`: what made somebody look (an alarm, the schedule).
-    `budget`: the name of the one that stops the agent."""
+    """A decision about the instances of one agent."""
 
     before: int
+    """The number of instances before the decision."""
     after: int
+    """The number of instances that the decision sets. It equals `before` for a hold."""
     rule: Rule = "none"
+    """The rule that decided. `none` if no rule asked for a change."""
     reason: str
+    """The explanation for people."""
     signals: dict[str, float] = Field(default_factory=dict)
+    """The numbers that the decision was based on, by signal name."""
     blocked_by: Blocked | None = None
+    """The obstacle that turned a wish into a hold. None if nothing blocked it."""
     wanted: int | None = None
+    """The number of instances that the rule asked for, if it was blocked or cut. Otherwise None."""
     trigger: str = ""
+    """The cause of the look at the agent, such as an alarm or the schedule. The governor sets it."""
     budget: str | None = None
+    """The name of the budget that stops the agent. None if no budget does. The governor sets it."""
 
     @property
     def action(self) -> Action:
@@ -66,23 +74,28 @@ class ScalingDecision(Record, frozen=True):
 
 
 class ScalingState(Record, frozen=True):
-    """What was applied to one agent so far: its last up and down, its last direction, when that turned, and how many
-    `instances` that left (None: nothing was, or not the rules did it). `stopped`: its intake is closed because its money is
-    spent."""
+    """The changes that were applied to one agent so far."""
 
     up_at: float | None = None
+    """The time of the last step up. None if there was none."""
     down_at: float | None = None
+    """The time of the last step down. None if there was none."""
     direction: Direction | None = None
+    """The direction of the last change. None if there was none."""
     turned_at: float | None = None
+    """The time of the last change against the direction of the one before. None if there was none."""
     instances: int | None = None
+    """The number of instances that the last change left. None if there was none, or if an operator or a health check
+    made it."""
     stopped: bool = False
+    """Whether the agent admits no runs because its money is spent."""
 
     @property
     def changed_at(self) -> float | None:
         return max((at for at in (self.up_at, self.down_at) if at is not None), default=None)
 
     def applied(self, decision: ScalingDecision, now: float) -> ScalingState:
-        """The state once that decision is in force. A hold changes nothing."""
+        """Return the state once the decision is in force. A hold changes nothing."""
         moved: dict[str, Any]
         match decision.action:
             case "hold":
@@ -98,12 +111,14 @@ class ScalingState(Record, frozen=True):
 
 
 class Bounds(BaseModel):
-    """Raises `ValueError` where minimum and maximum contradict each other."""
+    """The smallest and largest number of instances. Raises `ValueError` if they contradict each other."""
 
     model_config = FIXED
 
     min_instances: int = Field(default=1, ge=0)
+    """The smallest number of instances. 0 lets an agent without work sleep."""
     max_instances: int = Field(default=10, ge=1)
+    """The largest number of instances."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -115,22 +130,29 @@ class Bounds(BaseModel):
 
 
 class Steps(BaseModel):
-    """How far and how fast."""
+    """The size and the pace of changes. Times are in seconds."""
 
     model_config = FIXED
 
     scale_up_cooldown: float = Field(default=60, ge=10)
+    """The pause between one step up and the next."""
     scale_down_cooldown: float = Field(default=300, ge=30)
+    """The pause between the last change of any kind and a step down, which must be judged by what came after that
+    change."""
     scale_up_step: int = Field(default=1, ge=1)
+    """The number of instances that one step up adds."""
     scale_down_step: int = Field(default=1, ge=1)
+    """The number of instances that one step down removes."""
     oscillation_lock: float = Field(default=600, ge=0)
+    """The time after a turn during which the direction may not turn again. 0 turns the lock off."""
 
 
 class Pace(Bounds, Steps):
-    """The moves that these allow."""
+    """The changes that bounds, steps and cooldowns allow."""
 
     def outside(self, current: int, signals: Mapping[str, float]) -> ScalingDecision | None:
-        """Back between minimum and maximum at once: these are the user's word, not a judgement."""
+        """Return the decision to go back between minimum and maximum at once, or None if `current` is within them. No
+        cooldown applies: the user set the bounds, and no signal is judged."""
         bounded = min(max(current, self.min_instances), self.max_instances)
         if bounded == current:
             return None
@@ -148,7 +170,8 @@ class Pace(Bounds, Steps):
         state: ScalingState,
         now: float,
     ) -> ScalingDecision:
-        """Towards `wanted`, within the bounds, unless a cooldown or the lock stands in the way."""
+        """Return a move towards `wanted` within the bounds, or a hold if a cooldown or the oscillation lock forbids
+        it."""
         after = min(max(wanted, self.min_instances), self.max_instances)
         if after == current:
             return hold(current, f"{reason}; {current} is all that is allowed", signals, rule=rule)
@@ -165,27 +188,34 @@ class Pace(Bounds, Steps):
         return decision
 
     def locked_until(self, state: ScalingState, direction: Direction) -> float | None:
-        """When the oscillation lock lets the next change go this way; None: now."""
+        """Return the time when the oscillation lock lets the next change go this way. None: now."""
         if state.turned_at is None or state.direction in (None, direction):
             return None
         return state.turned_at + self.oscillation_lock
 
 
 class ScalingMetrics(Record, frozen=True):
-    """Averages over the instances, in percent of what they may use; `request_rate` in requests per second; `timestamp` in
-    Unix seconds. Where a processor means little, as in Lambda, give the share of the concurrency limit in use."""
+    """Averages over the instances of an agent. Where a processor says little about the load, as in Lambda, give the
+    share of the concurrency limit in use instead."""
 
     cpu_percent: float = 0
+    """The processor time in use, in percent of what the instances may use."""
     memory_percent: float = 0
+    """The memory in use, in percent of what the instances may use."""
     request_rate: float = 0
+    """Requests per second. A rate above 0 wakes a sleeping agent and keeps one instance."""
     timestamp: float = 0
+    """The time of the measurement. No policy decides by it."""
 
 
 class ScalingPolicy(Pace):
-    """Up if processor or memory is above its target; down only if both are below half of theirs."""
+    """A policy that scales up if processor or memory is above its target, and down only if both are below half of
+    theirs."""
 
     target_cpu_percent: float = Field(default=70, gt=0, le=100)
+    """The processor use above which the policy scales up, in percent."""
     target_memory_percent: float = Field(default=80, gt=0, le=100)
+    """The memory use above which the policy scales up, in percent."""
 
     def evaluate_scaling(
         self,
@@ -225,7 +255,7 @@ def hold(current: int, reason: str, signals: Mapping[str, float], *, rule: Rule 
 
 
 def blocked(decision: ScalingDecision, by: Blocked, why: str) -> ScalingDecision:
-    """The same wish, not granted."""
+    """Return the decision as a hold that records the wish and the obstacle."""
     reported = {
         "after": decision.before,
         "wanted": decision.after,

@@ -1,8 +1,9 @@
-"""The sequencer: at-least-once records of many writers become one dense, truthful stream (docs/protocol.md#sequencer).
+"""The sequencer. It turns at-least-once records of many writers into one dense, truthful stream
+(docs/protocol.md#sequencer).
 
-Law: `admit` is a pure function of (head, records). Sequences are 1, 2, 3, ...; each chunk of a committed attempt is
-admitted once and in order; nothing of a superseded run or a dead attempt is admitted after its successor began; no
-reader of turn t is ended by turn t-1. The head travels with the last segment, so one conditional put moves both.
+Law: `admit` is a pure function of (head, records). Sequences are 1, 2, 3, ... Each chunk of a committed attempt is
+admitted once and in order. Nothing of a superseded run or a dead attempt is admitted after its successor began. No
+reader of turn t is ended by turn t-1. The head is stored with the last segment, so one conditional put moves both.
 """
 
 from __future__ import annotations
@@ -22,85 +23,113 @@ MAX_ENDED_CHILDREN = 16
 
 
 class StreamRecord(Record):
-    """What a writer hands to the log.
-
-    kind: `run` (its first and last record), `attempt` (a try at a step), `call` (a claim of a tool call), `fold` (what a
-        commit made of a step).
-    attempt: the try's number within the step; for `call`, the number of the claim.
-    n: 0, 1, 2, ... per writer; a resend keeps its number. Not used by `run` and `fold`.
-    version: for `fold`, the session version that the commit made; it is admitted if newer than the last one. For `call`,
-        that of the fold with which a result is written again; where the fold is known, so is the result.
-    created_at: of the session's row. A session that was deleted and one made later under its id differ in it. 0: of an
-        earlier version, or of no session.
-    last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
-    seen: for `started`, the stream's last sequence and its time as the claim saw them, where nothing deleted the stream
-        between the two: a head that has them is the present one. Not handed to a log that other processes read.
-    chunks: JSON of chunks, envelope filled in but for `sequence`.
-    """
+    """A record of chunks that a writer hands to the log."""
 
     model_config = ConfigDict(extra="ignore")
 
     session_id: str
+    """The session that the chunks belong to. A sub-agent's records are on the stream of its root."""
     run_id: str
+    """The run that the record belongs to. Empty in a record that fails a stream without a known run."""
     turn: int
+    """The number of that run within its session. Records of an older turn are dropped."""
     created_at: float = 0.0
+    """The creation time in the session's row (Unix seconds). A deleted session and a later one with the same id differ
+    in it. 0: the record is of an earlier version, or of no session."""
     agent_type: str = ""
+    """The name of the session's agent."""
     kind: Literal["run", "attempt", "call", "fold"]
+    """`run`: the first or last record of a run. `attempt`: a try at a step. `call`: a claim of a tool call. `fold`:
+    what a commit made of a step."""
     step: int = 0
+    """The step that the record is about. 0 for `run`."""
     attempt: int = 0
+    """The number of the try within the step. For `call`, the number of the claim."""
     call_id: str | None = None
+    """The tool call that a `call` is about. None for other kinds."""
     n: int = 0
+    """The number of the record at its writer: 0, 1, 2, ... A resend keeps its number. `run` and `fold` do not use
+    it."""
     version: int = 0
+    """For `fold`, the session version that the commit made. It is admitted if newer than the last one. For `call`, the
+    version of the fold with which a result is written again. If that fold was admitted, so was the result."""
     mark: Mark | None = None
+    """The beginning or end that the record marks. `started` begins a run, and `end`, `fail` and `paused` end it.
+    `committed` ends an attempt or a call. None for chunks in between."""
     last: tuple[int, int] | None = None
+    """For the first and last record of a run, the (step, attempt) staged or committed last. It settles an attempt left
+    open. None if there was none."""
     seen: tuple[int, float] | None = None
+    """For `started`, the stream's last sequence and its time as the claim saw them, if nothing deleted the stream
+    since. A remembered head with the same values is current. Logs that other processes read do not get it."""
     status: str | None = None
+    """For the last record of a run, the run's status."""
     error: str | None = None
+    """For the last record of a run, the message of the run's error. None without an error."""
     chunks: list[JsonObject] = Field(default_factory=list)
+    """The chunks as JSON. Their envelope is complete except for `sequence`."""
     time: float = 0.0
+    """The writer's time when it made the record (Unix seconds)."""
 
 
 class SessionHead(Record):
-    """Where one session stands on the stream. `calls` maps a call id of the current step to (claim, last n, ended).
-    `began`: the stream's last sequence before the current turn. `run_id` and `agent_type` are known while the turn runs.
-    `created_at`: of the session's row, as the turn's first record has it; of a sub-agent, while its turn runs."""
+    """The position of one session on the stream."""
 
     model_config = ConfigDict(extra="ignore")
 
     turn: int = 0
+    """The current or last turn. 0 before the first."""
     began: int = 0
+    """The last sequence of the stream before that turn."""
     over: bool = True
+    """Whether the turn has ended. Further records of it are dropped."""
     status: str = "running"
+    """The status of the turn's run: `running`, or how it ended."""
     step: int = 0
+    """The step of the newest attempt."""
     attempt: int = 0
+    """The number of that attempt within the step."""
     open: bool = False
+    """Whether that attempt is neither committed nor discarded yet."""
     n: int = -1
+    """The number of the last record admitted from that attempt. -1: none yet."""
     version: int = 0
+    """The session version of the last admitted fold."""
     run_id: str = ""
+    """The run of the turn. Empty once the turn is over."""
     agent_type: str = ""
+    """The name of the session's agent. Empty once the turn is over."""
     created_at: float = 0.0
+    """The creation time in the session's row, as the first record of the turn has it (Unix seconds). For a sub-agent it
+    becomes 0 when its turn ends."""
     calls: dict[str, tuple[int, int, bool]] = Field(default_factory=dict)
+    """The (claim, last n, ended) of each call of the current step, by call id."""
 
 
 class Head(Record):
-    """Everything the next admission needs to know of the past. `root` is the first session seen: the stream's own."""
+    """Everything that the next admission needs to know of the past."""
 
     model_config = ConfigDict(extra="ignore")
 
     sequence: int = 0
+    """The sequence of the last message. 0 for a stream without messages."""
     root: str = ""
+    """The first session seen, which is the stream's own. Empty before the first record."""
     created_at: float = 0.0
+    """The time of the first record (Unix seconds)."""
     updated_at: float = 0.0
+    """The latest time of a record that gave messages (Unix seconds)."""
     sessions: dict[str, SessionHead] = Field(default_factory=dict)
+    """The sessions on the stream, by id. At most `MAX_ENDED_CHILDREN` sub-agents that have ended are kept."""
 
     def copied(self) -> Head:
-        """A copy that shares nothing that admission changes."""
+        """Return a copy that shares nothing that admission changes."""
         sessions = {key: value.model_copy(update={"calls": dict(value.calls)}) for key, value in self.sessions.items()}
         return self.model_copy(update={"sessions": sessions})
 
 
 def admit(stream_id: str, head: Head, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
-    """The head after `records`, and the messages they add. The arguments are not changed."""
+    """Return the head after `records`, and the messages that they add. The arguments are not changed."""
     admission = _Admission(stream_id, head.copied())
     for record in records:
         admission.take(record)
@@ -111,7 +140,7 @@ def admit(stream_id: str, head: Head, records: Sequence[StreamRecord]) -> tuple[
 class _Admission:
     def __init__(self, stream_id: str, head: Head) -> None:
         self.stream_id, self.head = stream_id, head
-        self.sequence, self.updated_at = head.sequence, head.updated_at  # the head has those of the end
+        self.sequence, self.updated_at = head.sequence, head.updated_at  # copied to the head at the end
         self.out: list[StreamMessage] = []
 
     def take(self, record: StreamRecord) -> None:
@@ -151,7 +180,7 @@ class _Admission:
         self._close_attempt(session, record)
         self._emit(record, record.chunks)
         session.over, session.status = True, record.status or "completed"
-        session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt is spoken for
+        session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt needs them
         if record.session_id != self.head.root:
             session.created_at = 0.0
         kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
@@ -165,7 +194,7 @@ class _Admission:
 
     def _call(self, session: SessionHead, record: StreamRecord) -> None:
         if record.step < session.step:
-            return  # its step is over, and `calls` has forgotten how far it came
+            return  # its step is over, and `calls` no longer has its position
         if 0 < record.version <= session.version:
             return
         call_id = record.call_id or ""
@@ -176,7 +205,7 @@ class _Admission:
             n = -1
         if record.mark != "committed" and record.n <= n:
             return
-        self._gap(record, n)  # the end may be written by another worker, whose n = 0 proves nothing
+        self._gap(record, n)  # another worker may write the end: its n is 0 and shows no gap
         session.calls[call_id] = (record.attempt, record.n, record.mark == "committed")
         self._emit(record, record.chunks)
 
@@ -191,7 +220,7 @@ class _Admission:
                 session.calls = {}
             session.step, session.attempt, session.open, session.n = *mine, True, -1
         if record.mark == "committed":
-            self._gap(record, session.n)  # another worker's mark has n = 0 and proves nothing
+            self._gap(record, session.n)  # the mark of another worker has n = 0 and shows no gap
             session.open = False
             self._emit(record, record.chunks)
             return
@@ -204,14 +233,15 @@ class _Admission:
     # --- shared ---------------------------------------------------------------------------------------------------
 
     def _begin(self, session: SessionHead, record: StreamRecord) -> None:
-        """A new turn: what the last one left open is committed if the record says so, else discarded."""
+        """Begin a new turn. An attempt that the last turn left open is committed if the record says so, else
+        discarded."""
         self._close_attempt(session, record)
         retained = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
         session.began = self.sequence
         session.run_id, session.agent_type, session.created_at = record.run_id, record.agent_type, record.created_at
         session.open, session.n = False, -1
-        if not retained:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
+        if not retained:  # the last staged step stays closed, unless a rewind (no `last`) left it behind
             past = record.last if record.last is not None and record.last[0] < session.step else (0, 0)
             session.step, session.attempt = past
             session.calls = {}
@@ -228,7 +258,7 @@ class _Admission:
         session.open = False
 
     def _mark(self, session: SessionHead, chunk: StepCommittedChunk | StepDiscardedChunk, time: float = 0.0) -> None:
-        """The end of the open attempt, in the name of its writer."""
+        """Add the end of the open attempt, on behalf of its writer."""
         session_id = next(key for key, value in self.head.sessions.items() if value is session)
         about = StreamRecord(
             session_id=session_id,
@@ -243,12 +273,13 @@ class _Admission:
         self._add(about, chunk)
 
     def _gap(self, record: StreamRecord, last: int) -> None:
-        """A hole in a writer's numbers: its chunks are lost for good, and readers start again from the checkpoint."""
+        """Add a `stream_resync` if a writer's numbers have a hole. The chunks are lost for good, and readers start
+        again from the checkpoint."""
         if record.n > last + 1:
             self._add(record, StreamResyncChunk(reason="chunks were lost", from_sequence=self.sequence))
 
     def _add(self, about: StreamRecord, chunk: StepCommittedChunk | StepDiscardedChunk | StreamResyncChunk) -> None:
-        """A chunk of the sequencer's own."""
+        """Add a chunk that the sequencer itself makes."""
         envelope = {name: getattr(about, name) for name in ("session_id", "run_id", "agent_type", "step", "attempt")}
         reported = chunk.model_copy(update={**envelope, "agent_id": about.session_id, "timestamp": about.time})
         self._emit(about, [{"type": chunk.type, **reported.model_dump(mode="json", exclude_defaults=True)}])
@@ -273,8 +304,8 @@ class _Admission:
         )
 
     def _forget_children(self, session_id: str) -> None:
-        """Ended children leave the head after a while: it travels with every segment and must not grow for ever. The one
-        that has just ended, `session_id`, is the last to go."""
+        """Remove ended children from the head, oldest first. The head travels with every segment and must not grow
+        without limit. The child that has just ended, `session_id`, is removed last."""
         self.head.sessions[session_id] = self.head.sessions.pop(session_id)
         ended = [key for key, value in self.head.sessions.items() if value.over and key != self.head.root]
         for key in ended[: max(0, len(ended) - MAX_ENDED_CHILDREN)]:

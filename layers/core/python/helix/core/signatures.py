@@ -1,4 +1,4 @@
-"""A tool's input schema from its function's signature: parameters become fields, `Field` and defaults are kept."""
+"""A tool's input schema, made from its function's signature. Parameters become fields, with their `Field` and defaults."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ _VERBATIM = frozenset({"default", "const", "enum", "examples"})
 
 
 class Signature(typing.NamedTuple):
-    """`attributes` maps each parameter to its attribute in `schema` (they differ where pydantic reserves the name).
-
-    `context` is the name of the parameter that receives the `ToolContext`, or None.
-    """
+    """The signature of a tool's function, as `read_signature` reads it."""
 
     schema: type[BaseModel]
+    """The model of the function's arguments, without the context and bound parameters."""
     attributes: dict[str, str]
+    """The attribute of `schema` for each parameter. The two differ where pydantic reserves the parameter's name."""
     context: str | None
+    """The name of the parameter that receives the `ToolContext`. None if no parameter does."""
     returns: Any
+    """The annotation of the return value. None if there is no annotation."""
 
 
 def read_signature(function: Callable[..., Any], owner: str, context_type: type, localns: dict[str, Any]) -> Signature:
-    """Inspect `function`. `localns` helps resolve postponed annotations of types defined inside another function.
+    """Inspect `function`. `localns` helps to resolve postponed annotations of types defined inside another function.
 
-    What `functools.partial` has bound is hidden from the model. Raises `DefinitionError` naming the parameter that has
-    no annotation, a kind that JSON cannot fill, or a type without a JSON schema.
+    Parameters that `functools.partial` has bound are hidden from the model. Raises `DefinitionError`, which names the
+    parameter that has no annotation, a kind that JSON cannot fill, or a type without a JSON schema.
     """
     bound = function.keywords if isinstance(function, functools.partial) else {}
     hints = _hints(function, owner, localns)
@@ -71,7 +72,7 @@ def read_signature(function: Callable[..., Any], owner: str, context_type: type,
 
 
 def parameters_of(schema: type[BaseModel]) -> dict[str, Any]:
-    """JSON Schema of the model without the noise of generated titles."""
+    """Return the JSON Schema of the model without the generated titles."""
     return typing.cast("dict[str, Any]", _untitled(schema.model_json_schema()))
 
 
@@ -86,7 +87,7 @@ def _hints(function: Callable[..., Any], owner: str, localns: dict[str, Any]) ->
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
-    """`ToolContext`, `ToolContext[State]`, and either inside `Annotated` or `| None`."""
+    """Return whether the hint is `ToolContext` or `ToolContext[State]`, also inside `Annotated` or with `| None`."""
     if get_origin(hint) is Annotated:
         return _is_context(get_args(hint)[0], context_type)
     if get_origin(hint) in (typing.Union, types.UnionType):
@@ -95,7 +96,8 @@ def _is_context(hint: Any, context_type: type) -> bool:
 
 
 def _attribute(name: str, taken: set[str]) -> str:
-    """pydantic reserves leading underscores and what `BaseModel` itself has (`json`, `copy`, `model_dump`)."""
+    """Return an attribute's name that pydantic does not reserve. It reserves leading underscores, and the names of
+    `BaseModel` itself (`json`, `copy`, `model_dump`)."""
     if not (name.startswith(("_", "model_dump", "model_validate")) or hasattr(BaseModel, name)):
         return name
     attribute = f"field_{name.strip('_')}"
@@ -121,7 +123,7 @@ def _culprit(attributes: dict[str, str], fields: dict[str, Any]) -> str:
 
 
 def _untitled(node: Any) -> Any:
-    """Without `title` texts; a property named `title` is an object and stays, and so do values given as data."""
+    """Return the schema without `title` texts. Properties named `title`, and values given as data, stay."""
     if isinstance(node, dict):
         return {
             key: value if key in _VERBATIM else _untitled(value)

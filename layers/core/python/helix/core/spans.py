@@ -1,8 +1,9 @@
-"""Spans: what was done within a run, from when to when, and what it belongs to. One trace for each root run.
+"""Spans: the work within a run, with its start and end and the work that it is part of. There is one trace for each
+root run.
 
-Law: the ids of a span follow from the ids of what it is about, so no context travels: a run's id gives its
-trace, and a span that is recorded twice has one id. Only a sub-agent's session carries something: the ids of its
-root's run and of its parent's.
+Law: the ids of a span follow from the ids of the work that it describes, so no context travels. A run's id gives its
+trace, and a span that is recorded twice has one id. Only a sub-agent's session carries something: the ids of its root's
+run and of its parent's.
 """
 
 from __future__ import annotations
@@ -17,41 +18,59 @@ Kind = Literal["internal", "client"]
 
 
 class SpanRef(NamedTuple):
-    """Hexadecimal, as W3C Trace Context has them: 32 and 16 digits."""
+    """The ids of a span, in hexadecimal as in W3C Trace Context."""
 
     trace_id: str
+    """The trace of the root run, 32 digits."""
     span_id: str
+    """The span within the trace, 16 digits."""
 
 
 class Trace(NamedTuple):
-    """Where a sub-agent's run belongs: the run ids of its root and of its parent."""
+    """The trace that a sub-agent's run belongs to."""
 
     root: str
+    """The id of the root's run, which the trace's id follows from."""
     parent: str
+    """The id of the run that called the sub-agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
+    """A moment within a span."""
+
     name: str
+    """The kind of event, such as `helix.model_retry`."""
     at: float
+    """The time of the event in Unix seconds."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    """Further facts about the event, by OpenTelemetry's names (`core.genai`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that is over. Times in Unix seconds. `parent`: a span's id in the same trace, None for the root.
-    `error`: why it failed, in a word, or None."""
+    """A piece of work that is over. Times are in Unix seconds."""
 
     ref: SpanRef
+    """The ids of the span."""
     name: str
+    """The name that trace viewers show, such as `chat openai/gpt-4o-mini`."""
     start: float
+    """The time at which the work began."""
     end: float
+    """The time at which the work ended."""
     parent: str | None = None
+    """The id of the span above it in the same trace. None for the root."""
     kind: Kind = "internal"
+    """The kind of OpenTelemetry: `client` for a model call, `internal` for all other work."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    """Facts about the work, by OpenTelemetry's names (`core.genai`)."""
     events: Sequence[SpanEvent] = ()
+    """The events within the span, such as repeats of a model call."""
     links: Sequence[SpanRef] = ()
+    """Related spans in other traces: a run that goes on from an earlier one is linked to it."""
     error: str | None = None
+    """Why the work failed, as a short code. None for a success."""
 
 
 def trace_id(root_run_id: str) -> str:
@@ -59,7 +78,7 @@ def trace_id(root_run_id: str) -> str:
 
 
 def run_span_id(run_id: str) -> str:
-    """Of the run itself, from its claim to its end."""
+    """Return the id of the span of the run itself, from its claim to its end."""
     return _digest("run", run_id)[:16]
 
 
@@ -68,7 +87,7 @@ def queue_span_id(run_id: str) -> str:
 
 
 def agent_span_id(run_id: str) -> str:
-    """Of the agent at work: what it asks of models and tools is below it."""
+    """Return the id of the span of the agent at work. Its calls of models and tools are below it."""
     return _digest("agent", run_id)[:16]
 
 
@@ -77,12 +96,12 @@ def chat_span_id(session_id: str, attempt_id: str) -> str:
 
 
 def tool_span_id(session_id: str, call_id: str, claim: int) -> str:
-    """Of one claim of a call: a call whose outcome was unknown, and which is repeated, has two."""
+    """Return the id of the span of one claim of a call. A call that is repeated after an unknown outcome has two."""
     return _digest("tool", session_id, call_id, str(claim))[:16]
 
 
 def child_span_id(child_run_id: str) -> str:
-    """Of a parent's tool call, as far as this run of its sub-agent is it."""
+    """Return the id of the span of a parent's tool call, for the part of it that this run of its sub-agent is."""
     return _digest("child", child_run_id)[:16]
 
 

@@ -10,8 +10,8 @@ SIMILAR = 0.6
 
 
 def did_you_mean(given: str, known: Iterable[str], rest: str = "") -> str:
-    """Return the end of an error's sentence, such as "; did you mean 'desk'?", or "" if no known name is similar. `rest`
-    follows the name that is suggested."""
+    """Return the end of an error's sentence, such as "; did you mean 'desk'?", or "" if no known name is similar.
+    `rest` is appended to the suggested name."""
     lowered = {name.lower(): name for name in known}
     found = get_close_matches(given.lower(), lowered, n=1, cutoff=SIMILAR)
     return f"; did you mean {lowered[found[0]] + rest!r}?" if found else ""

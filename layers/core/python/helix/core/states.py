@@ -1,4 +1,4 @@
-"""Custom state between its stored form (JSON) and the agent's own type."""
+"""Converts custom state between its stored form (JSON) and the agent's own type."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from helix.core.tracker import dump_state, load_state
 
 
 def typed_state(agent: AnyAgent, state: JsonObject) -> Any:
-    """The state as the agent's schema, or the JSON object itself where it has none. A fresh value each time."""
+    """Return the state as an instance of the agent's schema, or as a JSON object if the agent has no schema. Each call
+    returns a fresh value."""
     return json_copy(state) if agent.state_schema is None else load_state(agent.state_schema, state)
 
 
 def refused_state(agent: AnyAgent, error: InvalidInputError) -> str:
-    """Why a run cannot go on: the agent's schema was changed, and refuses the state that is stored."""
+    """Return the message for a run that cannot go on, because the agent's schema was changed and refuses the stored
+    state."""
     return f"the stored state does not fit the state schema of agent {agent.name!r}: {error}; repair the schema, then retry"
 
 
 def merged_state(agent: AnyAgent, state: JsonObject, given: Mapping[str, Any]) -> JsonObject:
-    """`state` with the members of `given` in place of its own, as the agent's schema writes it; `given` may use the
-    schema's aliases. Raises `InvalidInputError` naming the fields that are wrong."""
+    """Return `state` with the members of `given` in place of its own, in the form that the agent's schema writes.
+    `given` may use the schema's aliases. Raises `InvalidInputError`, which names the fields that are wrong."""
     schema = agent.state_schema
     try:
         if schema is None:

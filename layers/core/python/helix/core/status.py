@@ -1,4 +1,4 @@
-"""Statuses, modes and sources of results, and the legal moves: one table (docs/protocol.md#status)."""
+"""Statuses, modes and sources of results, and the one table of legal moves (docs/protocol.md#status)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ AgentStatus = Literal["running", "completed", "failed", "interrupted", "paused"]
 RunStatus = Literal["running", "completed", "failed", "interrupted", "paused", "superseded"]
 EndStatus = Literal["completed", "failed", "interrupted", "paused"]
 SessionStatus = Literal[AgentStatus, "deleting"]
-"""As stored: a session whose rows are being removed is `deleting`, and is gone for everybody else."""
+"""The status as stored. A session whose rows are being removed is `deleting`, and no longer exists for its users."""
 SubSessionStatus = Literal[SessionStatus, "deleted", "not_started"]
-"""A sub-agent's session as its parent sees it. `deleted`: its rows are gone. `not_started`: the call has not begun it."""
+"""A sub-agent's session as its parent sees it. `deleted`: its rows are gone. `not_started`: the call has not started
+it."""
 ClaimMode = Literal[
     "execute",
     "continue",
@@ -25,9 +26,9 @@ ClaimMode = Literal[
     "abort",
 ]
 ResultSource = Literal["tool", "answer", "plan", "policy", "close", "child", "merge"]
-"""Who gave a call's result; `core.entries.CallRow` explains each."""
+"""The source of a call's result; `core.entries.CallRow` explains each."""
 
-# Who may claim a session of which status. An aborted session takes a new message, never a retry.
+# The statuses in which a session may be claimed. An aborted session takes a new message, never a retry.
 CLAIMS: Final[dict[ClaimMode, frozenset[SessionStatus]]] = {
     "execute": frozenset({"completed", "failed", "interrupted", "paused"}),
     "continue": frozenset({"interrupted", "paused"}),
@@ -39,12 +40,12 @@ CLAIMS: Final[dict[ClaimMode, frozenset[SessionStatus]]] = {
     "takeover": frozenset({"running"}),
     "abort": frozenset({"interrupted", "paused"}),
 }
-# What an abort of a session that does not run ends, in the transaction of its claim.
+# An abort of a session with one of these statuses claims it and ends it in one transaction.
 AT_REST: Final = CLAIMS["abort"]
-# How a running session ends. A takeover ends the old run failed and claims in the same transaction.
+# The ends of a running session. A takeover fails the old run and claims in the same transaction.
 ENDS: Final[frozenset[SessionStatus]] = frozenset({"completed", "failed", "interrupted", "paused"})
 OVER: Final[frozenset[RunStatus]] = frozenset({"completed", "failed"})
-"""Ends of runs that never change, and wait for nobody."""
+"""Ends of runs that never change and wait for nothing."""
 FINAL_RUNS: Final[frozenset[RunStatus]] = frozenset({"completed", "failed", "superseded"})
 
 
@@ -53,7 +54,7 @@ def may_claim(mode: ClaimMode, status: SessionStatus) -> bool:
 
 
 def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
-    """Raise `IllegalTransitionError`, naming both ends, unless the table has the move."""
+    """Raise `IllegalTransitionError`, which names both statuses, unless the table has the move."""
     if new == "running":
         legal = old is None or any(old in sources for sources in CLAIMS.values())
     else:
@@ -63,7 +64,8 @@ def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
 
 
 def end_status(status: RunStatus) -> EndStatus:
-    """How a run that no longer runs ended, for its caller: one that was superseded had been interrupted or paused."""
+    """Return how a run ended, for its caller. A superseded run, which had been interrupted or paused, counts as
+    interrupted. Raises `IllegalTransitionError` if the run is still running."""
     match status:
         case "superseded":
             return "interrupted"
@@ -71,5 +73,5 @@ def end_status(status: RunStatus) -> EndStatus:
             raise IllegalTransitionError("a run that is running has no end")
         case "completed" | "failed" | "interrupted" | "paused":
             return status
-        case _:  # of another version, or damaged
+        case _:  # written by another version, or damaged
             raise DamagedRowError(f"a run that is {status!r} cannot be read")

@@ -1,7 +1,7 @@
-"""Why a model stopped, read from each provider's own word.
+"""Stop reasons, translated from the words of each provider.
 
-Law: total functions. A word that a table does not have is `unknown`, which is not an error: what to do is decided from
-the content. Whether calls are present is the caller's knowledge where a provider says "stop" for them too.
+Law: total functions. A word that a table does not have is `unknown`, which is not an error: the content decides what to
+do. Some providers say "stop" for answers with calls too; the caller then knows whether there are calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPENAI: Mapping[str, StopReason] = {
     "tool_calls": StopReason.TOOL_USE,
     "function_call": StopReason.TOOL_USE,
     "content_filter": StopReason.CONTENT_FILTER,
-    # Of other servers, for an answer that broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+    # Words of other servers for an answer that broke off: OpenRouter, vLLM and SGLang, DeepSeek.
     "error": StopReason.ERROR,
     "abort": StopReason.ERROR,
     "insufficient_system_resource": StopReason.ERROR,
@@ -28,7 +28,7 @@ _ANTHROPIC: Mapping[str, StopReason] = {
     "max_tokens": StopReason.MAX_TOKENS,
     "refusal": StopReason.REFUSAL,
     "model_context_window_exceeded": StopReason.MAX_TOKENS,
-    # A paused server-side turn continues: it is neither an error nor an end.
+    # A paused server-side turn continues, so this is neither an error nor an end.
     "pause_turn": StopReason.UNKNOWN,
 }
 _BEDROCK: Mapping[str, StopReason] = {
@@ -62,27 +62,28 @@ _VERCEL: Mapping[str, StopReason] = {
 
 
 def map_openai_finish_reason(reason: str | None, *, refusal: str | None = None) -> StopReason:
-    """Chat Completions' `finish_reason`. A `refusal` text wins: OpenAI says "stop" beside it."""
+    """Translate the `finish_reason` of Chat Completions. A `refusal` text wins: OpenAI says "stop" beside it."""
     return StopReason.REFUSAL if refusal else _OPENAI.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_anthropic_stop_reason(reason: str | None) -> StopReason:
-    """The Messages API's `stop_reason`."""
+    """Translate the `stop_reason` of the Messages API."""
     return _ANTHROPIC.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_bedrock_stop_reason(reason: str | None) -> StopReason:
-    """Amazon Bedrock's `stopReason` of Converse and ConverseStream."""
+    """Translate the `stopReason` of Amazon Bedrock's Converse and ConverseStream."""
     return _BEDROCK.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_gemini_finish_reason(reason: str | None, *, has_tool_calls: bool = False) -> StopReason:
-    """generateContent's `finishReason`. Gemini says STOP for tool calls too: `has_tool_calls` makes that `tool_use`."""
+    """Translate the `finishReason` of generateContent. Gemini says STOP for tool calls too: `has_tool_calls` makes that
+    `tool_use`."""
     if reason == "STOP" and has_tool_calls:
         return StopReason.TOOL_USE
     return _GEMINI.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_vercel_finish_reason(reason: str | None) -> StopReason:
-    """The Vercel AI SDK's `finishReason`."""
+    """Translate the `finishReason` of the Vercel AI SDK."""
     return _VERCEL.get(reason or "", StopReason.UNKNOWN)

@@ -1,7 +1,9 @@
-"""What tools need where they are deployed, as `[tool.helix]` of the project's pyproject.toml declares it.
+"""Settings, secrets and rights that deployed tools need, as `[tool.helix]` of the project's pyproject.toml declares
+them.
 
 Law: each table is checked when it is read; an error names the key and says what it may be. A narrower table goes over a
-wider one: the project's, its stage's, the agent's, the agent's in that stage. Rights add up.
+wider one. From the widest to the narrowest: the project's, its stage's, the agent's, the agent's in that stage. Rights
+add up.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from helix.core.spelling import did_you_mean
 WHERE = "pyproject.toml"
 RESERVED = ("AWS_", "HELIX_", "LAMBDA_", "POWERTOOLS_", "OTEL_")
 MAX_ENVIRONMENT_BYTES = 2048
-"""Lambda allows 4,096 bytes for all variables of a function; Helix needs up to half of it."""
+"""The most bytes that variables and places of secrets take together. Lambda allows 4,096 bytes for all variables of a
+function; Helix needs up to half of it."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]+")
 _FORM = re.compile(r"(secretsmanager|ssm):([\w/+=.@-]{1,512})(#[^#,]+)?", re.ASCII)
 _ARN = re.compile(
@@ -29,11 +32,14 @@ _ARN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    """Where a secret is stored. `id`: its name or ARN. `field`: of the JSON object that it holds; "": all of its text."""
+    """The place where a secret is stored."""
 
     service: Literal["secretsmanager", "ssm"]
+    """The service that stores it: Secrets Manager, or Parameter Store of Systems Manager (`ssm`)."""
     id: str
+    """The name or the whole ARN of the secret or parameter. A name belongs to the stage's account and region."""
     field: str = ""
+    """The field of the stored JSON object that holds the secret. Empty means the whole text."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -51,7 +57,8 @@ class SecretPlace:
         return f"{place}#{self.field}" if self.field else place
 
     def resource(self, partition: str, region: str, account: str) -> str:
-        """What a policy names it by. Secrets Manager ends an ARN with six random characters."""
+        """Return the ARN for an IAM policy. Secrets Manager ends its ARNs with six random characters, so the pattern
+        ends with six `?`."""
         if self.id.startswith("arn:"):
             return self.id
         place = f"arn:{partition}:{self.service}:{region}:{account}"
@@ -118,25 +125,39 @@ class _Table(BaseModel):
 
 
 class Statement(_Table):
-    """Of an IAM policy, always `Allow`."""
+    """A statement of an IAM policy. Its effect is always `Allow`."""
 
     actions: tuple[Action, ...] = Field(min_length=1)
+    """The allowed actions, such as `ses:SendEmail`. `*` and `?` are wildcards."""
     resources: tuple[str, ...] = Field(min_length=1)
+    """The ARNs that the actions apply to."""
     conditions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """The conditions of the statement, in IAM's form: operator -> key -> value. Empty means none."""
 
 
 class Rights(_Table):
-    """What tools may do in the account. Names are of this account and region; an ARN names what is elsewhere."""
+    """The rights of tools in the account. A name belongs to the stage's account and region; an ARN names a resource
+    elsewhere."""
 
     read_buckets: tuple[Bucket, ...] = ()
+    """S3 buckets whose objects tools may list and read."""
     write_buckets: tuple[Bucket, ...] = ()
+    """S3 buckets whose objects tools may write and delete, but not read."""
     read_tables: tuple[Table, ...] = ()
+    """DynamoDB tables that tools may read, their indexes included."""
     write_tables: tuple[Table, ...] = ()
+    """DynamoDB tables whose items tools may write and delete, but not read."""
     send_queues: tuple[Queue, ...] = ()
+    """SQS queues that tools may send messages to."""
     publish_topics: tuple[Topic, ...] = ()
+    """SNS topics that tools may publish to."""
     invoke_functions: tuple[LambdaFunction, ...] = ()
+    """Lambda functions that tools may invoke, with their versions and aliases."""
     use_keys: tuple[KeyArn, ...] = ()
+    """ARNs of KMS keys that tools may decrypt and encrypt with. Resources that are encrypted with such a key need it
+    too."""
     statements: tuple[Statement, ...] = ()
+    """Statements for everything else."""
 
     def and_also(self, more: Rights) -> Rights:
         return Rights.model_validate({name: getattr(self, name) + getattr(more, name) for name in Rights.model_fields})
@@ -146,23 +167,32 @@ class Vpc(_Table):
     """The network of the functions that execute tools."""
 
     subnets: tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")], ...] = Field(min_length=1, max_length=16)
+    """The ids of the subnets. They need a route to AWS, through a NAT gateway or VPC endpoints."""
     security_groups: tuple[Annotated[str, Field(pattern=r"^sg-[0-9a-f]+$")], ...] = Field(min_length=1, max_length=5)
+    """The ids of the security groups."""
 
 
 class ToolSettings(_Table):
-    """What one table says, or several together. memory_mb and timeout_s: of the function that executes tools; None leaves
-    them as they are. image: packages of the lock that only that function has: it is a container image then. () is none."""
+    """The settings of one table, or of several that were merged."""
 
     environment: dict[Variable, str] = Field(default_factory=dict)
+    """Variables by name, for every function that imports the agents. Their values are in the template: no secrets."""
     secrets: dict[Variable, Place] = Field(default_factory=dict)
+    """The places of secrets by the name with which `ctx.secret` reads them."""
     rights: Rights = Rights()
+    """The rights of the functions that execute tools."""
     vpc: Vpc | None = None
+    """The network of the functions that execute tools. None leaves them outside a VPC, or in that of a wider table."""
     memory_mb: int | None = Field(default=None, ge=256, le=10_240)
+    """The memory of the function that executes tools, in MB. None leaves it as it is."""
     timeout_s: int | None = Field(default=None, ge=60, le=900)
+    """The timeout of the function that executes tools, in seconds. None leaves it as it is."""
     image: tuple[Package, ...] | None = None
+    """Packages of the lock that only the function that executes tools has; it becomes a container image. () means none.
+    None leaves the choice to a wider table."""
 
     def under(self, narrower: ToolSettings) -> ToolSettings:
-        """Both, where `narrower` goes first."""
+        """Return both tables merged. `narrower` wins, and rights add up."""
         return ToolSettings.model_construct(
             environment={**self.environment, **narrower.environment},
             secrets={**self.secrets, **narrower.secrets},
@@ -175,13 +205,14 @@ class ToolSettings(_Table):
 
 
 class StageSettings(ToolSettings):
-    """`agent`: by the agent's name."""
+    """The settings of a stage, or of the project for all stages."""
 
     agent: dict[str, ToolSettings] = Field(default_factory=dict)
+    """The settings of single agents by the agent's name. They go over those of the stage."""
 
     @classmethod
     def own(cls, table: Any) -> Any:
-        """The keys of a table that are about tools: it has those of the deployment too."""
+        """Return the keys of a table that are about tools. The same table has keys of the deployment too."""
         return {key: table[key] for key in table if key in cls.model_fields} if isinstance(table, Mapping) else table
 
     @classmethod
@@ -192,14 +223,14 @@ class StageSettings(ToolSettings):
 
 
 class ProjectTools(StageSettings):
-    """All of `[tool.helix]` that is about tools. `stages`: by the stage's name; what else is in their tables is of the
-    deployment."""
+    """All of `[tool.helix]` that is about tools."""
 
     stages: dict[str, StageSettings] = Field(default_factory=dict)
+    """The settings of single stages by the stage's name. All other keys of these tables belong to the deployment."""
 
     @classmethod
     def others(cls, table: Any) -> Any:
-        """The table without what is read here."""
+        """Return the table without the keys that are read here."""
         rest = super().others(table)
         if isinstance(stages := table.get("stages"), Mapping):
             rest["stages"] = {name: StageSettings.others(own) for name, own in stages.items()}
@@ -207,8 +238,8 @@ class ProjectTools(StageSettings):
 
     @classmethod
     def read(cls, section: Mapping[str, Any]) -> ProjectTools:
-        """From `[tool.helix]`, whose other keys are left alone. Raises `InvalidInputError` that names the first wrong
-        key."""
+        """Read the settings from `[tool.helix]`, and ignore its other keys. Raises `InvalidInputError` that names the
+        first wrong key."""
         try:
             own = cls.own(section)
             if isinstance(stages := own.get("stages"), Mapping):
@@ -223,22 +254,22 @@ class ProjectTools(StageSettings):
         return project
 
     def agents(self, stage: str | None) -> list[str]:
-        """Those with tables of their own in that stage."""
+        """Return the names of the agents that have a table of their own in that stage."""
         return sorted({*self.agent, *(self.stages[stage].agent if stage in self.stages else ())})
 
     def places(self, stage: str) -> dict[SecretPlace, str]:
-        """Every place that holds a secret of the stage, and the secret's name."""
+        """Return every place that holds a secret of the stage, with the secret's name."""
         tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
         return {place: name for tools in tables for name, place in tools.secrets.items()}
 
     def images(self, stage: str) -> frozenset[str]:
-        """Every package that is in a container image of the stage, and in no layer."""
+        """Return every package that is in a container image of the stage, and in no layer."""
         tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
         return frozenset(name for tools in tables for name in tools.image or ())
 
     def of(self, stage: str | None, agent: str | None = None) -> ToolSettings:
-        """What holds for the tools of an agent, or of all that have no table of their own. Raises `InvalidInputError` where
-        the tables do not fit together."""
+        """Return the settings for the tools of an agent, or of all agents without a table of their own. Raises
+        `InvalidInputError` if the tables contradict each other or take too many bytes."""
         own = self.stages.get(stage, StageSettings()) if stage is not None else StageSettings()
         merged = ToolSettings().under(self).under(own)
         if agent is not None:
@@ -255,7 +286,7 @@ class ProjectTools(StageSettings):
 
 
 def _spelled(place: tuple[int | str, ...]) -> str:
-    """As TOML spells it: `tool.helix.rights.read_buckets[0]`."""
+    """Return the key as TOML spells it: `tool.helix.rights.read_buckets[0]`."""
     names = [part for part in place if part != "[key]"]
     return "tool.helix" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in names)
 

@@ -1,6 +1,6 @@
-"""Tools: what a model can call. A definition is data plus one function.
+"""Tools: the functions that a model can call. A definition is data plus one function.
 
-Law: a tool's identity is its name; whether a call may run again after a crash is declared here (`on_unknown`), not
+Law: a tool's identity is its name. Whether a call may run again after a crash is declared here (`on_unknown`), not
 guessed by the engine.
 """
 
@@ -39,42 +39,51 @@ Execute = Callable[[Any, ToolContext[Any]], Any]
 
 @dataclass(frozen=True, eq=False)
 class Tool(Generic[In]):
-    """A tool definition. Make one with `@tool`, `define_tool` or `create_sub_agent_tool`.
-
-    name: what the model calls, `[A-Za-z0-9_-]{1,64}`.
-    input_schema: pydantic model; arguments are validated before `execute`, and a mismatch is a failed result.
-    output_schema: if given, results are validated too.
-    execute: `(input, context) -> result`, sync (run in a thread) or async. None for client and sub-agent tools.
-    finish_with: success makes the result the run's output.
-    require_approval: True, or a function of the validated input; the run pauses until someone answers. A text that the
-        function returns is the reason, shown to the person who is asked; an empty one means no.
-    timeout_s: bound of one execution, in seconds.
-    on_unknown: what to do with a call that was started and has no result after its deadline (its process died):
-        `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` answers the model that the outcome
-        is unknown, `ask` pauses for a person.
-    retries: how often an execution that raises is repeated within the same claim, after 0.5, 1, 2, ... seconds.
-    retry_timeouts: True repeats one that took longer than `timeout_s` too. Its outcome is unknown, so this needs
-        `on_unknown="retry"`.
-    inline: quick and trusted: may run beside the model call instead of in a worker of its own.
-    """
+    """A tool definition. Make one with `@tool`, `define_tool` or `create_sub_agent_tool`."""
 
     name: str
+    """The name by which the model calls the tool, `[A-Za-z0-9_-]{1,64}`."""
     description: str
+    """The text by which the model chooses the tool. It may be empty for `__finish__` only."""
     input_schema: type[In]
+    """The pydantic model of the arguments. They are validated before `execute`, and a mismatch is a failed result."""
     execute: Execute | None = None
+    """The function `(input, context) -> result`, async or sync. A sync one runs in a thread. None for client and
+    sub-agent tools."""
     output_schema: type[BaseModel] | None = None
+    """The pydantic model that results are validated against. None accepts any JSON."""
     kind: Kind = "tool"
+    """The executor of a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a
+    run of `agent`. A call of `finish` is not executed: its input is the run's output."""
     agent: Agent[Any, Any] | None = None
+    """The agent that a sub-agent tool runs. None for other kinds."""
     finish_with: bool = False
+    """Whether a successful result becomes the run's output and completes the run."""
     require_approval: Approval = False
+    """True, or a function of the validated input: the run pauses until someone answers. A text that the function
+    returns is the reason, shown to the person who is asked; an empty one means no. If the function raises, approval is
+    required."""
     timeout_s: float = DEFAULT_TOOL_TIMEOUT_S
+    """The bound of one execution in seconds. For a sub-agent tool, how long the call waits for the sub-agent."""
     on_unknown: OnUnknown = "retry"
+    """The policy for a call that was started and has no result after its deadline, because its process died. `retry`
+    runs it again (it is idempotent, or uses `ctx.idempotency_key`). `skip` answers the model that the outcome is
+    unknown. `ask` pauses for a person."""
     retries: int = 0
+    """The number of times that an execution that raises is repeated within the same claim, after 0.5, 1, 2, ...
+    seconds. At most 10."""
     retry_timeouts: bool = False
+    """Whether an execution that took longer than `timeout_s` is repeated too. Its outcome is unknown, so this needs
+    `on_unknown="retry"`."""
     strict: bool = False
+    """Whether the provider is asked to constrain the arguments to the schema, if it can."""
     inline: bool = False
+    """Whether the tool is quick and trusted: deployed, it may run beside the model call instead of in a worker of its
+    own."""
     function: Callable[..., Any] | None = None
+    """The decorated function, which a direct call of the tool runs. None if the tool was not made from one."""
     parameters: JsonObject = field(init=False)
+    """The JSON schema of `input_schema`, as the model sees it."""
 
     def __post_init__(self) -> None:
         owner = f"tool {self.name!r}"
@@ -134,17 +143,26 @@ def is_finish_tool(name: str) -> bool:
 
 
 class ToolOptions(TypedDict, total=False):
-    """What any tool may be given; see `Tool`."""
+    """The options that any tool takes."""
 
     output_schema: type[BaseModel] | None
+    """See `Tool.output_schema`."""
     finish_with: bool
+    """See `Tool.finish_with`."""
     require_approval: Approval
+    """See `Tool.require_approval`."""
     timeout_s: float
+    """See `Tool.timeout_s`."""
     on_unknown: OnUnknown
+    """See `Tool.on_unknown`."""
     retries: int
+    """See `Tool.retries`."""
     retry_timeouts: bool
+    """See `Tool.retry_timeouts`."""
     strict: bool
+    """See `Tool.strict`."""
     inline: bool
+    """See `Tool.inline`."""
 
 
 _OPTIONS = ("name", "description", *ToolOptions.__annotations__)
@@ -158,7 +176,8 @@ def define_tool(
     execute: Callable[[In, ToolContext[Any]], Any] | Literal["client"],
     **options: Unpack[ToolOptions],
 ) -> Tool[In]:
-    """A tool from its parts; fields as in `Tool`. Raises `DefinitionError` naming the field that is wrong."""
+    """Make a tool from its parts, which are the fields of `Tool`. `execute="client"` is a tool that the client
+    executes. Raises `DefinitionError` naming the field that is wrong."""
     client = isinstance(execute, str) and execute == "client"
     return Tool(
         name=name,
@@ -189,7 +208,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def from_function(function: Callable[..., Any], localns: dict[str, Any], options: Mapping[str, Any]) -> Tool[BaseModel]:
-    """`tool(**options)(function)`; `localns` resolves annotations that name types of an enclosing function."""
+    """Do what `tool(**options)(function)` does. `localns` resolves annotations that name types of an enclosing
+    function."""
     if not callable(function) or isinstance(function, (Tool, type)):
         raise DefinitionError("tool", "function", f"{function!r} is not a function that could become a tool")
     given = dict(options)
@@ -227,7 +247,7 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
 
 
 def create_finish_tool(schema: type[BaseModel]) -> Tool[BaseModel]:
-    """The tool `__finish__`: its input is the agent's output; it never executes."""
+    """Make the tool `__finish__`, whose input is the agent's output. It never executes."""
     return Tool(
         name=FINISH_TOOL_NAME,
         description="Call this once, when the task is done, with the final answer.",
@@ -244,12 +264,12 @@ def create_sub_agent_tool(
     timeout_s: float = 3600,
     require_approval: Approval = False,
 ) -> Tool[Any]:
-    """A tool that runs `agent` in a session of its own, on this run's stream, and returns its output.
+    """Make a tool that runs `agent` in a session of its own, on this run's stream, and returns its output.
 
-    The model calls it `subagent__<agent name>`. The child's user message is the `message` field where that is the only
-    one, else the JSON of the validated input. Without `input_schema` the input is one string, `message`.
-    `require_approval` is as for `Tool`: nothing of the sub-agent starts before the answer.
-    Raises `DefinitionError` if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
+    The model calls it `subagent__<agent name>`. The child's user message is the input's field `message` if there is no
+    other field, else the JSON of the validated input. Without `input_schema` the input is one string, `message`.
+    `require_approval` is as for `Tool`: nothing of the sub-agent starts before the answer. Raises `DefinitionError` if
+    the agent has no `output_schema` or the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
 
@@ -273,3 +293,4 @@ class SubAgentInput(BaseModel):
     """What a sub-agent gets when its tool names no schema of its own."""
 
     message: str
+    """The task for the sub-agent, which becomes its user message."""

@@ -1,7 +1,8 @@
 """The state tracker: custom state that changes only as a whole, and remembers its changes as patches.
 
 Law: `apply(base, get_patches())` equals `to_json()`, where base is the state at creation or at the last reset. A change
-that raises, or whose result the schema refuses, changes and records nothing. Nothing handed out or in is shared.
+that raises, or whose result the schema refuses, changes and records nothing. The tracker copies every value that it
+takes or returns.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ Draft: TypeAlias = Annotated[StateT, "a copy of the state that may be changed fr
 
 
 class StateTracker(Generic[StateT]):
-    """`initial` is a JSON object or an instance of `schema`; without a schema the state is any JSON object.
+    """Custom state and a record of its changes. `initial` is a JSON object or an instance of `schema`. Without a schema
+    the state is any JSON object.
 
-    Fields that a newer schema added get their defaults with the first change. Sets are stored as lists: prefer lists.
+    Fields that a newer schema added get their defaults with the first change. Sets are stored as lists, so prefer
+    lists.
     """
 
     def __init__(
@@ -46,9 +49,10 @@ class StateTracker(Generic[StateT]):
         self._open(self._state)
 
     def update(self, change: Callable[[StateT], Any]) -> StateT:
-        """Let `change` alter a draft in place, and return the new state. What `change` itself returns is ignored.
+        """Let `change` alter a draft in place, and return the new state. The return value of `change` is ignored.
 
-        Its exception is raised as it is; a result the schema refuses raises `InvalidInputError` naming the fields.
+        An exception of `change` is raised as it is. If the schema refuses the result, `InvalidInputError` names the
+        fields.
         """
         before = self._state
         draft = self._open(before)
@@ -61,22 +65,24 @@ class StateTracker(Generic[StateT]):
 
     @contextmanager
     def draft(self) -> Generator[StateT, None, None]:
-        """`with tracker.draft() as state:` checks and records on leaving; an exception drops the changes."""
+        """Open a draft that may be changed: `with tracker.draft() as state:`. Leaving the block checks and records the
+        changes. An exception drops them."""
         before = self._state
         draft = self._open(before)
         yield draft
         self._commit(before, draft)
 
     def get_state(self) -> StateT:
-        """A copy: changing it changes nothing here."""
+        """Return a copy of the state. Changing it does not change the tracker."""
         return self._open(self._state)
 
     def get_patches(self) -> list[JsonObject]:
-        """RFC 6902 operations from the base to now; a state changed and changed back gives none."""
+        """Return the RFC 6902 operations from the base to now. They are empty for a state that was changed and changed
+        back."""
         return diff(self._base, self._state, self.array_delta_mode)
 
     def reset_patches(self) -> None:
-        """The present state becomes the base."""
+        """Make the present state the base."""
         self._base = self._state
 
     def to_json(self) -> JsonObject:
@@ -113,7 +119,7 @@ def create_state_tracker(
 def create_state_tracker(
     initial: Any, *, schema: Any = None, array_delta_mode: ArrayDeltaMode = "append_only"
 ) -> StateTracker[Any]:
-    """`StateTracker(...)`, typed after the schema, or as a JSON object without one."""
+    """Make a `StateTracker` that is typed after the schema, or without one as a JSON object."""
     return StateTracker(initial, schema=schema, array_delta_mode=array_delta_mode)
 
 
@@ -132,11 +138,11 @@ def load_state(schema: type[BaseModel], state: JsonObject) -> BaseModel:
 
 
 def dump_state(model: BaseModel) -> JsonObject:
-    """By field name and without computed fields: what `load_state` takes back."""
+    """Return the state by field name and without computed fields, in the form that `load_state` takes."""
     options: dict[str, Any] = {"mode": "json", "round_trip": True, "by_alias": False, "warnings": False}
     try:
         dumped = model.model_dump(**options)
-    except (ValueError, RecursionError) as error:  # too deep, inside of itself, or not JSON
+    except (ValueError, RecursionError) as error:  # too deep, inside itself, or not JSON
         for name in type(model).model_fields:
             try:
                 model.model_dump(include={name}, **options)

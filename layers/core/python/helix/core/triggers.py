@@ -1,7 +1,8 @@
-"""What starts runs by itself, as `[tool.helix.triggers.NAME]` of the project's pyproject.toml declares it, and what an
-event becomes for the agent.
+"""Triggers that start runs by themselves, as `[tool.helix.triggers.NAME]` of the project's pyproject.toml declares
+them, and the input that an agent gets from an event.
 
-Law: one trigger, one source. An event that a template does not fit is refused by name and shows none of its values.
+Law: one trigger, one source. An event that a template does not fit is refused by the name of the missing field, and the
+error shows none of the event's values.
 """
 
 from __future__ import annotations
@@ -45,40 +46,44 @@ Agent: TypeAlias = Annotated[str, StringConstraints(max_length=128)]
 
 
 class Start(BaseModel):
-    """What an event starts: the part of a trigger that the function knows.
-
-    agent: who runs; HTTP: where the request names nobody.
-    prompt: the message; `{detail.object.key}` is a field of the event. Without one the agent gets the event as JSON; an
-    agent that is a function gets it as its parameters.
-    session: the session's name, which may have fields too; without one each event has a session of its own.
-    user: whose sessions they are; nobody's by default.
-    queue: true for an SQS queue of the stage's own, or the ARN of one that is there.
-    """
+    """The part of a trigger that the function needs to start a run from an event."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent: Agent = ""
+    """The agent that runs. For HTTP it is the default for requests that name no agent, and may be empty."""
     prompt: Template | None = None
+    """The message, in which `{detail.object.key}` is a field of the event. Without a prompt the agent gets the event as
+    JSON, and a function agent gets it as its parameters."""
     session: Template | None = None
+    """The session's name, which may have fields of the event too. Without it each event has a session of its own."""
     user: Annotated[str, StringConstraints(pattern=rf"^{_PLAIN}(/{_PLAIN})?$", max_length=256)] | None = None
+    """The user who owns the sessions. Without it they have no owner, and only operators see them."""
     queue: Literal[True] | Annotated[str, StringConstraints(pattern=QUEUE)] | None = None
+    """True for an SQS queue of the stage's own, or the ARN of an existing one. None for other sources."""
 
 
 class Trigger(Start):
-    """schedule: `rate(1 hour)` or `cron(0 2 * * ? *)`, which is in UTC or in the `timezone`. bucket: its new objects, with
-    `prefix` and `suffix`; it must send its events to EventBridge. event: a pattern of EventBridge, on the bus `bus`. http:
-    POST /run and GET /sessions/ID. stages: where it is deployed; everywhere by default.
-    """
+    """A trigger as the project declares it. Exactly one of `schedule`, `queue`, `bucket`, `event` and `http` is set."""
 
     schedule: Annotated[str, StringConstraints(pattern=r"^(rate|cron)\([^()]+\)$")] | None = None
+    """`rate(1 hour)` or `cron(0 2 * * ? *)`. Times are in UTC unless `timezone` is set."""
     timezone: Annotated[str, AfterValidator(_zone)] | None = None
+    """The IANA name of the time zone of a `cron` schedule, such as `Europe/Berlin`. None means UTC."""
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = None
+    """The bucket whose new objects start runs. It must send its events to EventBridge."""
     prefix: str = ""
+    """The beginning of the keys of objects that start runs. Empty means any."""
     suffix: str = ""
+    """The end of the keys of objects that start runs. Empty means any."""
     event: dict[str, Any] | None = Field(default=None, min_length=1)
+    """The pattern of EventBridge that an event must match."""
     bus: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]+$", max_length=256)] = "default"
+    """The event bus of `event`, by name or ARN."""
     http: Literal[True] | None = None
+    """True for the routes `POST /run` and `GET /sessions/ID`. The request gives the prompt, the session and the user."""
     stages: list[str] = Field(default_factory=list)
+    """The stages that have the trigger. Empty means all."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -103,18 +108,19 @@ _STARTS: Final = TypeAdapter(dict[str, Start])
 
 
 def dump_starts(triggers: Mapping[str, Trigger]) -> str:
-    """What the function needs of them, as JSON."""
+    """Return the parts that the function needs, as JSON."""
     fields = set(Start.model_fields)
     return dumps({name: each.model_dump(include=fields, exclude_defaults=True) for name, each in triggers.items()})
 
 
 def read_starts(text: str) -> dict[str, Start]:
-    """Of the JSON that `dump_starts` wrote."""
+    """Read the JSON that `dump_starts` wrote."""
     return _STARTS.validate_json(text or "{}")
 
 
 def filled(template: str, event: JsonObject) -> str:
-    """The template with fields of the event: a text as it is, everything else as JSON. Raises `InvalidInputError`."""
+    """Return the template with the fields of the event: a text as it is, everything else as JSON. Raises
+    `InvalidInputError` if the event does not have a field."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):

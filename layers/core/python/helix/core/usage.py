@@ -1,4 +1,4 @@
-"""What a model call used: tokens, and integer micro-dollars so that sums are exact."""
+"""The usage of model calls: tokens, and integer micro-dollars so that sums are exact."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from helix.core.messages import Record
 
 
 class Usage(Record, frozen=True):
-    """Tokens of one call or a sum of calls. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes
-    `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known.
-    `unknown_calls`: those that may have used more than was reported: cut off, or answered without their usage."""
+    """The tokens and the cost of one call or of several calls together."""
 
     prompt_tokens: int = Field(default=0, ge=0)
+    """The tokens of the prompts, including `cached_tokens`."""
     completion_tokens: int = Field(default=0, ge=0)
+    """The tokens of the answers, including `reasoning_tokens`."""
     reasoning_tokens: int = Field(default=0, ge=0)
+    """The tokens of the answers that were reasoning."""
     cached_tokens: int = Field(default=0, ge=0)
+    """The tokens of the prompts that the provider read from its cache."""
     cost_micros: int = Field(default=0, ge=0)
+    """The cost in millionths of a US dollar. A call without a known price adds 0."""
     calls: int = Field(default=0, ge=0)
+    """The number of calls. Each try that the provider may bill counts."""
     unknown_calls: int = Field(default=0, ge=0)
+    """The number of calls that may have used more than was reported. They were cut off, or answered without their
+    usage."""
     priced: bool = True
+    """Whether all prices were known."""
 
     @property
     def total_tokens(self) -> int:
@@ -30,7 +37,7 @@ class Usage(Record, frozen=True):
         return self.cost_micros / 1_000_000
 
     def __eq__(self, other: object) -> bool:
-        """As pydantic compares, in a tenth of its time: every row that is written is compared with its defaults."""
+        """Compare as pydantic does, in a tenth of its time. Every row that is written is compared with its defaults."""
         return isinstance(other, Usage) and self.__dict__ == other.__dict__
 
     def __add__(self, other: Usage) -> Usage:

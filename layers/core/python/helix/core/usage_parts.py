@@ -1,7 +1,7 @@
-"""Whose a run's usage is: of the model its agent was set to call, of other models, of tools, of sub-agents.
+"""The parts of a run's usage: the model that its agent was set to call, other models, tools and sub-agents.
 
-Law: a row says only what is not the agent's own model, so the common run stores nothing; `shares` of a run add up to its
-usage without its sub-agents', which is counted where they ran.
+Law: a row stores only the parts that are not the agent's own model's, so a common run stores nothing. The `shares` of a
+run add up to its usage without that of its sub-agents, which is counted where they ran.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
 
 TOOLS, AGENTS, ASSUMED = "~tools", "~agents", "~assumed"
-"""Parts that are no model: what tools and sub-agents reported, and what was assumed of calls without an answer."""
+"""Parts that are not models: the usage that tools and sub-agents reported, and the usage assumed for calls without an
+answer."""
 FUNCTION_MODEL = "function"
 COMPLETION, TOOL = "completion", "tool"
 Parts = dict[str, Usage]
@@ -25,20 +26,27 @@ _NUMBERS = tuple(name for name in Usage.model_fields if name != "priced")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one model (`-`: not known) did in an operation. `assumed_*`: of calls whose usage nobody knows. `failed`: of the
-    `runs`, those that ended in an error of their own, not by an abort."""
+    """The usage of one model in one operation."""
 
     model: str
+    """The name of the model. `-`: not known, or not a model."""
     operation: str
+    """`completion` for model calls, `tool` for usage that tools reported."""
     usage: Usage
+    """The usage that was reported."""
     runs: int = 0
+    """1 in the share of the model that the run's agent was set to call, otherwise 0. So sums count each run once."""
     failed: int = 0
+    """The number of these runs that ended in an error of their own, not by an abort."""
     assumed_micros: int = 0
+    """The micro-dollars assumed for calls whose usage is not known. A negative amount takes an earlier assumption
+    back."""
     assumed_tokens: int = 0
+    """The tokens assumed for calls whose usage is not known, negative as for `assumed_micros`."""
 
 
 def static_model(agent: AnyAgent) -> str:
-    """The one model that the agent is set to call; empty where that is decided at each call."""
+    """Return the one model that the agent is set to call. Empty if the agent decides at each call."""
     if agent.function is not None:
         return FUNCTION_MODEL
     model: object = agent.llm_config.model if isinstance(agent.llm_config, LLMConfig) else ""
@@ -50,12 +58,13 @@ def plus(parts: Parts, name: str, usage: Usage) -> Parts:
 
 
 def with_answer(parts: Parts, agent: AnyAgent, model: str | None, usage: Usage) -> Parts:
-    """After a call that `model` answered, which may not be the agent's own: a fallback, a route, a function's choice."""
+    """Return the parts after a call that `model` answered. A fallback, a route or a function may have chosen a model
+    that is not the agent's own."""
     return parts if model is None or model == static_model(agent) else plus(parts, model, usage)
 
 
 def with_calls(parts: Parts, calls: Iterable[CallRow]) -> Parts:
-    """After a fold of these tool calls."""
+    """Return the parts after a fold of these tool calls."""
     for row in calls:
         if row.usage is not None:
             parts = plus(parts, AGENTS if row.by == "child" else TOOLS, row.usage)
@@ -63,7 +72,7 @@ def with_calls(parts: Parts, calls: Iterable[CallRow]) -> Parts:
 
 
 def assume(new: SessionRow, claim: StepClaim) -> None:
-    """Nobody will know what the claimed call used: its worst case counts as spent."""
+    """Count the worst case of the claimed call as spent, because its usage will never be known."""
     worst = Usage(prompt_tokens=claim.tokens, cost_micros=claim.micros, calls=1)
     new.run_parts = plus(new.run_parts, ASSUMED, worst)
 
@@ -71,9 +80,9 @@ def assume(new: SessionRow, claim: StepClaim) -> None:
 def shares(
     run: RunRow, attempts: Sequence[AttemptRow] = (), reported: Mapping[str | None, Usage] | None = None
 ) -> list[Share]:
-    """A run's own usage by model and operation. `attempts`: its attempt rows, needed where answers were lost.
-    `reported`: its
-    answers' usage by model, needed where the agent changed in mid-run; else what is not in `parts` is `run.model`'s."""
+    """Return a run's own usage by model and operation. `attempts`: its attempt rows, needed if answers were lost.
+    `reported`: the usage of its answers by model, needed if the agent changed during the run. Otherwise, usage that is
+    not in `parts` counts for `run.model`."""
     assumed = run.parts.get(ASSUMED, Usage())
     if run.claim is not None and not any(_same(row, run.claim) for row in attempts):
         assumed += Usage(prompt_tokens=run.claim.tokens, cost_micros=run.claim.micros, calls=1)
@@ -104,7 +113,7 @@ def shares(
 
 
 def minus(whole: Usage, part: Usage) -> Usage:
-    """What is left; never below 0."""
+    """Return the usage that is left. No number falls below 0."""
     left = {name: max(0, getattr(whole, name) - getattr(part, name)) for name in _NUMBERS}
     return Usage(**left, priced=whole.priced or not part.priced)
 

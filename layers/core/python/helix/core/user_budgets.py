@@ -5,8 +5,8 @@
     month = { usd = 20, on_exceeded = "pause" }
     hour = { tokens = 200_000 }
 
-Law: a declared budget is a definition of the scope `tenant:*`. `of_user` makes it a budget of one user; nothing is stored
-of it but that user's windows. A budget that is set for the user itself takes its place.
+Law: a declared budget is a definition of the scope `tenant:*`. `of_user` makes it a budget of one user. Only that
+user's windows are stored. A budget that is set for the user itself takes its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNITS: Final[dict[str, Unit]] = {"tokens": "tokens", "usd": "micros"}
 
 
 def parse_user_budgets(table: Any) -> tuple[BudgetDefinition, ...]:
-    """Read `[tool.helix.budgets]`. Raises `InvalidInputError` that names the first wrong key."""
+    """Read `[tool.helix.budgets]`. Raises `InvalidInputError`, which names the first wrong key."""
     if not isinstance(table, Mapping):
         raise InvalidInputError(f"{TABLE} must be a table, not {table!r}")
     for key in table:
@@ -37,19 +37,19 @@ def parse_user_budgets(table: Any) -> tuple[BudgetDefinition, ...]:
 
 
 def of_user(declared: BudgetDefinition, scope: str) -> BudgetDefinition:
-    """The declared budget as that of one user's scope."""
+    """Return the declared budget as that of one user's scope."""
     return declared.model_copy(update={"scope": scope})
 
 
 def unit_of(unit: str) -> Unit:
-    """The unit as it is stored. Raises `InvalidInputError`."""
+    """Return the unit as it is stored. Raises `InvalidInputError`."""
     if unit not in _UNITS:
         raise InvalidInputError(f"unit {unit!r} must be 'tokens' or 'usd'")
     return _UNITS[unit]
 
 
 def whole_amount(amount: float | Decimal, unit: str) -> int:
-    """The amount of tokens or US dollars as a whole number of the stored unit. Raises `InvalidInputError`."""
+    """Return the amount of tokens or US dollars as a whole number of the stored unit. Raises `InvalidInputError`."""
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
         raise InvalidInputError(f"amount {amount!r} is not a number")
     try:

@@ -17,24 +17,33 @@ Kind = Literal["chunk", "end", "fail", "paused"]
 
 
 class StreamMessage(Record):
-    """`chunk` carries a chunk. `end`, `fail` and `paused` close a run's part of the stream: `status` is the run's, and
-    `error` its message. `session_id` names the session: a child's end is not the root's."""
+    """A message of a stream."""
 
     model_config = ConfigDict(extra="ignore")
 
     v: Literal[1] = 1
+    """The version of this format."""
     stream_id: str
+    """The stream, which has the id of its root session."""
     session_id: str
+    """The session that the message is about. The end of a sub-agent is not the end of the root."""
     run_id: str
+    """The run that the message belongs to. Empty if the log made the message itself."""
     turn: int = 0
+    """The number of that run within its session."""
     sequence: int = Field(ge=1)
+    """The position on the stream: 1, 2, 3, ... without gaps."""
     kind: Kind
+    """`chunk` carries a chunk. `end`, `fail` and `paused` close the run's part of the stream."""
     chunk: JsonObject | None = None
+    """The chunk as JSON, without its `sequence`. None for the other kinds."""
     status: str | None = None
+    """The status of a run that ended or paused. None for chunks."""
     error: str | None = None
+    """The message of the run's error. None for chunks, and for runs without an error."""
 
     def parsed(self) -> StreamChunk:
-        """The chunk as a model, its `sequence` set. Only for `kind == "chunk"`. Raises `DamagedRowError`."""
+        """Parse the chunk and set its `sequence`. Only for `kind == "chunk"`. Raises `DamagedRowError`."""
         data: dict[str, Any] = {**(self.chunk or {}), "sequence": self.sequence}
         try:
             return parse_chunk(data)
@@ -45,38 +54,47 @@ class StreamMessage(Record):
 
 
 class StreamInfo(Record):
-    """`latest_sequence` is 0 for a stream without messages. `status` is that of the root session's last run that the stream
-    knows of, `turn` its number, and `began` the last sequence before it: a run may be claimed and not yet on the stream."""
+    """The state of a stream, as far as its messages go. A run may be claimed and not yet on the stream."""
 
     stream_id: str
+    """The stream, which has the id of its root session."""
     status: Literal["active", "paused", "ended", "failed"]
+    """`active` while the root session's last known run is at work. `ended` if that run was completed or interrupted."""
     latest_sequence: int
+    """The sequence of the last message. 0 for a stream without messages."""
     total_chunks: int
+    """The number of messages so far, including those that close runs."""
     created_at: float
+    """The time of the first record (Unix seconds). Without messages, the time of the root session's creation."""
     updated_at: float
+    """The time of the newest record (Unix seconds)."""
     turn: int = 0
+    """The number of the root session's last known run. 0 if the stream knows of none."""
     began: int = 0
+    """The last sequence before that run."""
 
 
 def is_stream_end(message: StreamMessage) -> bool:
-    """True for the message that closes a run: `end`, `fail` or `paused`."""
+    """Return whether the message closes a run: `end`, `fail` or `paused`."""
     return message.kind != "chunk"
 
 
 def is_resync(message: StreamMessage) -> bool:
-    """The word of the log that everything before is lost: it is in no run's name."""
+    """Return whether this is the log's own `stream_resync`. It marks the loss of all earlier chunks and belongs to no
+    run."""
     return message.run_id == "" and (message.chunk or {}).get("type") == "stream_resync"
 
 
 Verdict = Literal["show", "skip", "last", "over"]
-"""What a message is to a reader: to be shown, not its own, shown and the last, or a sign that the end has passed."""
+"""A reader's verdict on a message. `show`: show it. `skip`: it is not the reader's. `last`: show it and stop. `over`:
+stop, the end has passed."""
 Judge = Callable[[StreamMessage], Verdict]
 
 
 def one_run(session_id: str, turn: int, *, begun: bool = False) -> Judge:
-    """For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages
-    between included. A later turn means that the run was taken over, and has no end of its own. begun: the first message
-    has been seen already."""
+    """Return a judge for readers that follow one run. It shows all messages from the session's first of that turn to
+    its end, including those of sub-agents in between. A later turn means that the run was taken over and has no end of
+    its own. `begun`: the reader has already seen the first message."""
 
     def judge(message: StreamMessage) -> Verdict:
         nonlocal begun

@@ -1,4 +1,4 @@
-"""What travels together while a worker advances a run: one object instead of eight arguments."""
+"""The context of a worker that advances a run: one object instead of eight arguments."""
 
 from __future__ import annotations
 
@@ -21,31 +21,46 @@ from helix.ports.state_store import Operation, Update
 from helix.services.run_stream import RunStream
 
 CANCEL_S = 15
-"""A model call ends this long before its delivery's deadline: time to stage its answer, or to release its claim."""
+"""The seconds before its delivery's deadline at which a model call ends. They leave time to stage its answer, or to
+release its claim."""
 
 
 @dataclass(slots=True)
 class RunContext:
-    """`session` is the row as this worker read or wrote it last; `writing` is held while a transaction of it is on its way.
-    `until`: when a sub-agent's run must be over (Unix seconds). `leaving`: whether this worker stops at the next step.
-    `fresh`: this worker's claim has just written `session`. `row`: the run's row, where this worker knows all that was
-    written to it; `text`: of its last answer, once the row has ended. `known`: held, so that it stays cached."""
+    """The run that a worker advances, with all that its verbs need."""
 
     engine: Engine
+    """The ports and settings."""
     agent: AnyAgent
+    """The agent whose run it is."""
     session: SessionRow
+    """The session's row as this worker read or wrote it last."""
     run_id: str
+    """The run that the worker advances."""
     delivery: Delivery
+    """The delivery that executes the verb. Its owner marks the claims, and its deadline bounds the work."""
     stream: RunStream
+    """The run's writer to the stream of its root session."""
     known: Known
+    """The cached rows of the session. The reference keeps them in the cache."""
     watch: StopWatch = field(default_factory=StopWatch)
+    """The watch for an interrupt or abort of the run. It sees none in a context from `make_context`."""
     started_at: float = 0
+    """The time (Unix seconds) of the run's claim. 0: the run's row was not given."""
     until: float | None = None
+    """The time (Unix seconds) by which a sub-agent's run must be over. None: there is no such bound."""
     leaving: Callable[[], bool] = bool
+    """A function that returns whether this worker should stop before the next step. The default never does."""
     fresh: bool = False
+    """Whether this worker's claim has just written `session`, so that the first step need not read it."""
     row: RunRow | None = None
+    """The run's row, if this worker knows everything that was written to it. None: it must be read."""
     text: str | None = None
+    """The text of the run's last answer, set when this worker ends the run. None: not ended here, or without an
+    answer."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A lock that is held while a transaction that writes `session` is in flight. A refused heartbeat waits for it, to
+    see whether this worker's own write was first."""
 
     @property
     def session_id(self) -> str:
@@ -57,7 +72,7 @@ class RunContext:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def next_version(self, session: SessionRow, **changes: Any) -> SessionRow:
-        """A copy of the row, one version on. In process, it moves the deadline of the run's claim too."""
+        """Return a copy of the row, one version on. In process, this also moves the deadline of the run's claim."""
         now = self.now()
         if self.engine.in_process:
             changes |= {"lease_owner": self.delivery.owner, "lease_expires": now + self.engine.settings.claim_s}
@@ -66,7 +81,7 @@ class RunContext:
     async def commit(
         self, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]], session: SessionRow
     ) -> bool:
-        """Commit a transaction that writes `session`. False: refused."""
+        """Commit a transaction that writes `session`. False: a condition refused it."""
         async with self.writing:
             if not await commit(self.engine, name, operations, won):
                 return False
@@ -74,7 +89,7 @@ class RunContext:
             return True
 
     def ended(self, changes: Update, answer: AssistantRow | None) -> None:
-        """This worker has ended the run: with these changes of its row, after this answer."""
+        """Note that this worker has ended the run, with these changes of its row, after this answer."""
         if self.row is not None:
             self.row = RunRow.at(*changes.key[1:], {**self.row.dump(), **changes.set})
             self.text = answer.content if answer is not None else None
@@ -87,21 +102,22 @@ class RunContext:
         )
 
     def may_ask(self) -> bool:
-        """The holder's last look at its clock before it asks the model: past this moment others may buy the step."""
+        """Whether the worker may still ask the model, by its own clock. It checks last before it asks: after this
+        moment others may buy the step."""
         claim = self.session.claim
         return claim is not None and self.now() < claim.deadline - self.engine.settings.margin_s
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def late(self) -> StopRow | None:
-        """The stop of a sub-agent that takes longer than its parent's tool allows."""
+        """Return a stop for a sub-agent that takes longer than its parent's tool allows, or None."""
         if self.until is None or self.now() < self.until:
             return None
         reason = f"the sub-agent took longer than {round(self.until - self.started_at, 1):g} s"
         return StopRow(run_id=self.run_id, stop="abort", reason=reason, created_at=self.now())
 
     def may_begin_another(self, steps: int) -> bool:
-        """Whether this worker begins another step after `steps`: there must be time for a whole model call."""
+        """Whether this worker begins another step after `steps` of them. It needs time for a whole model call."""
         if self.engine.in_process:
             return True
         most = self.engine.settings.steps_per_invocation
@@ -110,19 +126,20 @@ class RunContext:
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
     def model_time(self) -> float | None:
-        """Seconds that a model call may take: what this delivery, or a sub-agent's run, has left. None: any time."""
+        """Return the seconds that a model call may take: the time left to this delivery or to a sub-agent's run. None:
+        no bound."""
         end = min(self.delivery.deadline - CANCEL_S, math.inf if self.until is None else self.until)
         return None if math.isinf(end) else max(0.0, end - self.now())
 
 
 NOBODY = Delivery("", 0)
-"""For contexts that record facts and claim nothing."""
+"""A delivery without an owner, for contexts that record facts and claim nothing."""
 
 
 def make_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None = None, delivery: Delivery = NOBODY
 ) -> RunContext:
-    """`run`: default the session's current one."""
+    """Make the context of a run. `run`: None for the session's current one."""
     run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
     stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
     known = engine.history.cache.known(session.session_id, session.created_at)
@@ -136,7 +153,7 @@ def make_context(
 async def open_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None, delivery: Delivery
 ) -> AsyncIterator[RunContext]:
-    """A context that sees stops; what was put on its stream is in the log when the block ends."""
+    """Open a context that sees stops. When the block ends, the log has all chunks that were put on its stream."""
     context = make_context(engine, agent, session, run, delivery)
     async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch

@@ -1,4 +1,4 @@
-"""What every verb is given: the ports, the agents, and who is acting."""
+"""The engine's ports, agents and settings, and the outcomes that its verbs share."""
 
 from __future__ import annotations
 
@@ -38,37 +38,49 @@ AlertListener = Callable[[TokenAlert], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Times in seconds. `claim_s`: how long a silent worker keeps what it claimed; it renews a claim each third of it.
-    `skew_s`: how far two machines' clocks may differ. `stop_poll_s`: how late an interrupt is seen during a model call.
-    `steps_per_invocation`: how many steps a function takes at most (None: as many as fit); it begins another one while it
-    has `step_time_s` left. `roll_over_events`: how long the history of an execution may get before the run goes on in the
-    next one. `calls_at_once`: how many calls' rows one transaction writes; a step with more takes several. `start_grace_s`:
-    how old a claim, and how long ago its run's last write, is before a sweep asks whether that is executed. Where
-    budgets bound a call:
-    `worst_case_micros_per_token` is taken where no price is known (millionths of a US dollar), `worst_case_margin_percent`
-    is reserved on top for providers that bill more than a request allows, `default_output_tokens` is
-    how long its answer may be where its agent does not say, and `least_output_tokens` to how many it is cut near the line
-    before it is refused. `keep_checkpoints`: how many of a session's newest checkpoints stay, and `session_ttl_s`: how long
-    after its last write a session that neither runs nor waits is deleted (`sessions.deletion`; None: for ever).
-    `own_profiles`: digests (`core.resources.profile_digest`) of the agents with functions of their own, beside those that
-    ask for resources."""
+    """Settings of an engine. Times are in seconds."""
 
     claim_s: float = 30
+    """The time for which a silent worker keeps its claims. A worker renews a claim after a third of this time."""
     skew_s: float = 5
+    """The difference that is allowed between the clocks of two machines."""
     stop_poll_s: float = 0.5
+    """The delay after which a worker sees an interrupt at the latest, also during a model call."""
     steps_per_invocation: int | None = None
+    """The most steps that one invocation of a function buys. None: as many as fit into its time."""
     step_time_s: float = 600
+    """The time that an invocation must have left to begin another step: enough for a whole model call and its
+    staging."""
     max_depth: int = 5
+    """The number of levels of sub-agents that may be below a root session."""
     roll_over_events: int = 12_000
+    """The length of an execution's history, in events, from which the run goes on in its next part. Step Functions
+    allows 25,000; the rest is room for one more delivery and its calls."""
     calls_at_once: int = 80
+    """The number of call rows that one transaction writes, 1 to 80. A step with more calls is wide and takes several
+    transactions."""
     start_grace_s: float = 20
+    """The age from which a sweep checks whether a run is executed. It counts from the run's claim, its last write of
+    the session, or its end."""
     worst_case_micros_per_token: int = 100
+    """The price that a reservation assumes for a model without a known price, in micro-dollars per token."""
     worst_case_margin_percent: int = 10
+    """The percentage that is reserved on top of a call's worst case, for providers that bill more than a request
+    allows."""
     default_output_tokens: int = 4096
+    """The limit of an answer's length, not counting thinking, where its agent sets none and a budget bounds the
+    call."""
     least_output_tokens: int = 256
+    """The length to which an answer may be cut when a budget is nearly used up. If not even this fits, the call is
+    refused."""
     keep_checkpoints: int | None = None
+    """The number of each session's newest checkpoints that are kept. None: all are kept."""
     session_ttl_s: float | None = None
+    """The time after its last write at which a session is deleted if it neither runs nor waits (`sessions.deletion`).
+    None: sessions are kept for ever."""
     own_profiles: frozenset[str] = frozenset()
+    """Digests (`core.resources.profile_digest`) of agents that have functions of their own without asking for
+    resources."""
 
     def __post_init__(self) -> None:
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
@@ -80,49 +92,75 @@ class Settings:
 
     @property
     def margin_s(self) -> float:
-        """How long before its deadline a holder that could not move it stops acting."""
+        """The time before its deadline at which a holder stops acting if it could not move the deadline."""
         return min(self.skew_s, self.claim_s / 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The most a model call can use."""
+    """The most that a model call can use."""
 
     tokens: int
+    """Prompt and answer together."""
     micros: int
+    """The cost in micro-dollars."""
 
 
 @dataclass(slots=True)
 class Engine:
-    """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name. `calling_hooks` are
-    the run-level hooks that are being called. `latencies`: what this process saw of routed models, in milliseconds. With a
-    `launcher`, runs are executed by deliveries, and open runs are indexed. `executes`: which calls of a step the worker
-    that bought it executes itself; default everything, with a launcher the inline tools. `secrets`: what tools read."""
+    """The ports, agents and settings that all verbs use. One per process, or per Lambda function."""
 
     store: StateStore
+    """The rows of sessions and of the control table."""
     streams: StreamManager
+    """The log that chunks are written to."""
     clock: Clock
+    """The clock of all times that are written or compared."""
     ids: Ids
+    """The source of new ids."""
     models: Callable[[AnyAgent], LLMAdapter]
+    """The function that chooses the model adapter of an agent."""
     agents: Callable[[str], AnyAgent]
+    """The function that resolves an agent's name. It raises `AgentNotFoundError` for an unknown one."""
     hooks: HookManager
+    """The manager that calls hooks: those of this process, and those of agents."""
     budgets: RowBudgets
+    """Definitions, windows and draws of budgets."""
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
+    """A function that computes a call's worst case in place of the engine's estimate. None: the engine estimates it."""
     on_alert: list[AlertListener] = field(default_factory=list)
+    """Listeners to budget alerts. They are called in order, and one that raises is logged and skipped."""
     launcher: Launcher | None = None
+    """The port that starts executions of runs outside this process. Open runs are then indexed for the sweep. None:
+    this process executes its runs."""
     executes: Executes | None = None
+    """The calls of a step that are executed by the worker that bought it. None becomes `everything`, or `inline` with a
+    launcher."""
     slots: RowSlots | None = None
+    """The admission of runs under concurrency limits. None: every run is admitted at once."""
     metrics: Metrics = field(default_factory=NoMetrics)
+    """The destination of metrics."""
     catalog: ModelCatalog | None = None
+    """Windows and list prices of models. None: nothing is known of any model."""
     cache: RowCache | None = None
+    """The response cache. None: no answer is remembered, whatever agents ask for."""
     tracer: Tracer = field(default_factory=NoTracer)
+    """The destination of spans."""
     secrets: Secrets = NO_SECRETS
+    """The secrets that tools may read."""
     settings: Settings = field(default_factory=Settings)
+    """Times and limits."""
     history: History = field(init=False)
+    """The reader of sessions, with a cache of rows that never change."""
     counters: Counters = field(init=False)
+    """The counters of usage. They have one shard in process, several elsewhere."""
     stops: Stops = field(init=False)
+    """The poller of interrupts and aborts for the runs at work here."""
     calling_hooks: set[str] = field(init=False, default_factory=set)
+    """The run-level hooks that are being called, as `<run id>/<hook>`, so that two finishers in this process call each
+    once."""
     latencies: dict[str, float] = field(init=False, default_factory=dict)
+    """The moving average of each routed model's latency in this process, in milliseconds by model."""
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
@@ -143,19 +181,23 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The run goes no further. `status` is the run's."""
+    """The outcome of a step after which the run goes no further."""
 
     status: str
+    """The run's status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Step `step` is bought; `calls` of it are to be executed (possibly none). `view` is the step as it was just written,
-    for a worker that goes on at once."""
+    """The outcome of a step that is bought."""
 
     step: int
+    """The step that is bought."""
     calls: Sequence[str]
+    """The ids of the step's calls that are still to be executed, possibly none."""
     view: StepView | None = None
+    """The step as this worker has just written it, so that it need not be read again. None: another worker wrote it, or
+    it has no calls."""
 
 
 Outcome = Over | Staged
@@ -163,6 +205,7 @@ Outcome = Over | Staged
 
 @dataclass(frozen=True, slots=True)
 class ChildWaits:
-    """A sub-agent is paused or interrupted: its parent cannot go on."""
+    """A sub-agent that is paused or interrupted, so that its parent cannot go on."""
 
     pending: Pending
+    """The parent's call that waits for the sub-agent."""

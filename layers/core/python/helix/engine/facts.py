@@ -1,4 +1,4 @@
-"""What became true in a run. Verbs record facts; `helix.engine.observers` turns them into chunks, hooks, metrics and spans.
+"""The facts of a run. Verbs record them; `helix.engine.observers` turns them into chunks, hooks, metrics and spans.
 
 | Fact | Stream | Hooks | Metrics | Spans |
 |---|---|---|---|---|
@@ -55,149 +55,196 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     run: RunRow
+    """The row of the new run, as written by its claim, or by the abort of a session at rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunClaimed:
     claimed: Claimed
+    """The claim, with the rows that it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunBegan:
     run: RunRow
+    """The row of the run that starts to work."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesAdded:
-    """`entries` became history, in order, and `patches` changed the state."""
+    """A commit made messages history and may have changed the custom state."""
 
     entries: Sequence[AnyEntry]
+    """The rows of the new messages, in the order of history."""
     patches: Sequence[JsonObject] = ()
+    """The JSON Patch operations that the commit applied to the custom state. Empty: the state did not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFolded:
     entries: Sequence[AnyEntry]
+    """The step's answer and its calls with their results, in the order of history. Empty if the commit wrote a
+    checkpoint without folding a step."""
     checkpoint: CheckpointRow
+    """The checkpoint that the commit wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsMissed:
-    """What a worker that died may not have recorded. `last`: the stream may not know this turn yet; it begins with the
-    step and attempt staged last."""
+    """Commits that another worker made and may not have written to the stream, because it died or was too slow."""
 
     missed: Missed | None
+    """The commits that the stream may lack. None: nothing was committed that could be missing."""
     begins: bool = False
+    """Whether the run's first record is written too, because the stream may not know this turn yet."""
     last: tuple[int, int] | None = None
+    """The (step, attempt) that was staged or committed last, which the first record carries to settle an open attempt.
+    None: no answer was staged yet in this lineage."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunQueued:
-    """`reason`: why none starts, if the agent is stopped."""
+    """A claimed run waits for a slot."""
 
     queued: int
+    """The number of runs of the agent that wait for a slot, this one included."""
     expires_at: float
+    """The time (Unix seconds) after which the run has waited too long and is ended."""
     reason: str | None = None
+    """The reason why no run of the agent starts, if a budget stopped the agent. None: all slots are taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAdmitted:
-    """A run that waited in line since `since` has a slot."""
+    """A run that waited for a slot has one now."""
 
     run: RunRow
+    """The row of the run that got the slot."""
     since: float
+    """The time (Unix seconds) of the run's claim, since when it has waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheAsked:
-    """The response cache was looked up. `saved_micros`: what a hit saves; None: a miss."""
+    """A lookup in the response cache."""
 
     model: str
+    """The model that the request names."""
     saved_micros: int | None
+    """The cost of the remembered call in micro-dollars, which the hit saves. None: a miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRefused:
-    """`budget`, a window of one, had no room for the next model call."""
+    """A budget that had no room for the next model call."""
 
     budget: str
+    """The name of the budget's window, `<scope>/<period>/<unit>/<window key>`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
     request: LLMGenerateInput
+    """The request that is about to be sent, or answered from the response cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextReceived:
     claim: StepClaim
+    """The step's claim under which the model is called; its attempt identifies the text."""
     delta: str
+    """The next piece of the answer's text, as the adapter gave it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingReceived:
     claim: StepClaim
+    """The step's claim under which the model is called."""
     content: str
+    """A piece of the model's reasoning, or the whole block if `is_complete`."""
     is_complete: bool
+    """Whether `content` is a whole block of reasoning, sent once after its pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class TryFailed:
-    """A try of the model call failed and is repeated. `shown`: some of its answer was."""
+    """A failed try of a model call, which is repeated."""
 
     claim: StepClaim
+    """The step's claim under which the model is called."""
     error: Exception
+    """The error of the try. Its `code`, if it has one, goes to the stream."""
     shown: bool
+    """Whether readers have seen parts of the failed answer, which the stream must then discard."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
     claim: StepClaim
+    """The step's claim under which the model was called."""
     result: AnyStepResult
+    """The answer, or an `ErrorStepResult` if the call failed for good."""
 
 
 @dataclass(slots=True)
 class ModelCallEnded:
-    """One model call, whatever came of it. `first`: when the first piece of the answer came; `tries`: (moment, code) of
-    each try that failed; `error`: a code. `cached`: the answer was remembered, nobody was asked."""
+    """One model call, whatever its result. Times are Unix seconds by the clock of the worker that called."""
 
     claim: StepClaim
+    """The step's claim under which the model was called."""
     request: LLMGenerateInput
+    """The request as prepared, without the callbacks and the timeout of this call."""
     begun: float
+    """The time when the call began, after the hooks `before_llm_call`."""
     first: float | None = None
+    """The time when the first piece of the present try's answer came. None: none came, or the answer was cached."""
     tries: list[tuple[float, str]] = field(default_factory=list)
+    """The failed tries within the call, each with its time and error code."""
     throttled: bool = False
+    """Whether the provider refused a try, or the call, with a rate limit."""
     result: AnyStepResult | None = None
+    """The answer or the final error. None: the call was cancelled or raised."""
     error: str | None = None
+    """`cancelled` if the call has no result. None: it has one, which may be an error itself."""
     cached: bool = False
+    """Whether the response cache gave the answer, so that no model was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallsRefused:
     plan: StepProcessingPlan
+    """The plan of the step; its `resolved` has the calls that are not executed."""
     row: AssistantRow
+    """The answer with those calls, which is about to be staged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepStaged:
     row: AssistantRow
+    """The answer that was staged, or committed at once. Recorded again by a delivery that finds the step staged."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallWaits:
-    """Somebody is asked: for an approval, for the client's result, or what became of an unknown outcome."""
+    """A question to a person or the client: for an approval, for a client tool's result, or about an unknown
+    outcome."""
 
     row: CallRow
+    """The call's row, in the state `asked`."""
     answer: AssistantRow
+    """The answer that has the call, and with it the arguments to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A claimed call of a tool that this worker executes."""
+    """A claimed call of a tool that this worker executes. The base of three facts."""
 
     tool: AnyTool
+    """The tool's definition."""
     request: ToolCallRequest
+    """The call as it is executed, with the arguments that a person may have edited."""
     row: CallRow
+    """The call's row as claimed by this worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,55 +257,72 @@ class ToolStarted(ToolCall): ...
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded(ToolCall):
-    """`done` is None where the tool was cancelled."""
+    """The end of a tool's execution."""
 
     begun: float
+    """The time (Unix seconds) when the tool started."""
     done: CallRow | None = None
+    """The call's row with its result. None: the tool was cancelled."""
     error: str | None = None
+    """`cancelled`, or the class name of the exception that ended the execution. None: the tool has a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallDone:
-    """`version`: of the commit that made it history, where a later worker writes it again. `arguments`: the model's, of a
-    call that was refused."""
+    """The result of a call, which may be recorded again by a later worker."""
 
     row: CallRow
+    """The call's row, in the state `done`."""
     version: int = 0
+    """The session's version of the commit that made the result history, by which the log recognises a result that is
+    recorded again. 0: not given."""
     arguments: JsonObject | None = None
+    """The model's arguments, for a call that was refused and therefore has no `tool_start`. None: the call was
+    executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildBegan:
     row: CallRow
+    """The parent's call row."""
     ref: ChildRef
+    """The ids of the sub-agent's session and first run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildAttached:
     row: CallRow
+    """The parent's call row."""
     request: ToolCallRequest
+    """The parent's call, with the arguments that the sub-agent gets."""
     ref: ChildRef
+    """The ids of the sub-agent's session and first run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
     row: CallRow
+    """The parent's call row."""
     status: str
+    """The status of the sub-agent's session, or `completed` or `failed` by the result in the call row."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
     run: RunRow
+    """The row of the ended run, with the arguments of the calls that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
     run: RunRow
+    """The row of the ended run whose slot was released."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCounted:
     run: RunRow
+    """The row of the ended run, recorded once: by the worker that closed its effects."""
 
 
 Fact = (

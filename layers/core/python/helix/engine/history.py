@@ -1,6 +1,6 @@
 """Reading sessions: rows as stored, and a cache of what can no longer change.
 
-Law: messages of (lineage, count) never change, so what was read below the count is read once per worker.
+Law: messages of (lineage, count) never change, so a worker reads each message below the count once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_changes import BudgetChanges
 
 SWEPT_RUNS = 5
-DELETING = "deleting"  # the status of a session whose rows are being removed: for everybody else it is gone
+DELETING = "deleting"  # the status of a session whose rows are being removed: for all other callers it is gone
 
 
 def session_key(session_id: str) -> Key:
@@ -57,13 +57,13 @@ class History:
     # --- single rows ----------------------------------------------------------------------------------------------
 
     async def session(self, session_id: str) -> SessionRow | None:
-        if not session_id or not session_id.isascii():  # no id is: a store may refuse it as a key
+        if not session_id or not session_id.isascii():  # ids are ASCII, and a store may refuse other keys
             return None
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.at(session_id, value)
 
     async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
-        """The session and its newest runs (None: all of them), in one read: no other row lies between them."""
+        """Return the session and its newest runs (None: all of them), in one read. No other row lies between them."""
         if not session_id or not session_id.isascii():
             return Newest(None)
         most = None if limit is None else limit + 1
@@ -76,7 +76,7 @@ class History:
         return Newest(session, [RunRow.at(session_id, sort, run) for sort, run in [*values.items()][:limit]])
 
     async def seen(self, session_id: str, run_id: str) -> Seen:
-        """What a step begins with, in one read."""
+        """Return the rows with which a step begins, in one read."""
         keys = [session_key(session_id), row_key(session_id, stop_sort(run_id))]
         (value, stop), count = await self._changes.read(session_id, keys)
         if value is None:
@@ -84,8 +84,8 @@ class History:
         return Seen(SessionRow.at(session_id, value), stop, count)
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
-        """The same for a worker that has just written the session: only what others write is read. `state`: and the custom
-        state, where it is not cached."""
+        """Return the same for a worker that has just written the session: only the rows that others write are read.
+        With `state`, the custom state is read too, if it is not cached."""
         points = self._unread_states([session] if state else [])
         keys = [row_key(session.session_id, stop_sort(run_id)), *points]
         (stop, *values), count = await self._changes.read(session.session_id, keys)
@@ -93,14 +93,14 @@ class History:
         return Seen(session, stop, count)
 
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
-        """The session, and the stop row of this run, in one read."""
+        """Return the session and the stop row of this run, in one read."""
         value, stop = await self.store.get([session_key(session_id), row_key(session_id, stop_sort(run_id))])
         if value is None:
             raise SessionNotFoundError(session_id)
         return SessionRow.at(session_id, value), stop
 
     async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
-        """All that a delivery of `call_model` begins with, in one read."""
+        """Return everything with which a delivery of `call_model` begins, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
         (value, run, stop), count = await self._changes.read(session_id, keys)
         if value is None:
@@ -108,7 +108,8 @@ class History:
         return Seen(SessionRow.at(session_id, value), stop, count), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
-        """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id the stream has."""
+        """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id is the
+        stream's."""
         root = session if session.parent is None else await self.session(session.stream_id)
         return root is not None and root.user_id == user_id
 
@@ -124,7 +125,7 @@ class History:
         return _run(session_id, run_id, value)
 
     async def with_run(self, session_id: str, run_id: str) -> tuple[SessionRow | None, RunRow]:
-        """The session, if it is there, and the run, in one read."""
+        """Return the session (None if it does not exist) and the run, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id))]
         known = session_id.isascii() and run_id.isascii()
         value, run = await self.store.get(keys) if known else (None, None)
@@ -149,7 +150,7 @@ class History:
     # --- messages -------------------------------------------------------------------------------------------------
 
     async def entries(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyEntry]:
-        """Rows `start` to `count` of the lineage, all of which exist."""
+        """Return rows `start` to `count` of the lineage. Raises `RowMissingError` if one is missing."""
         found: list[AnyEntry] = []
         for owner, first, end in spans(row, start, count):
             rows = await self.store.query(
@@ -167,20 +168,20 @@ class History:
         return found
 
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
-        """Messages `start` to `count` of the lineage, each with the id of the place where it was written."""
+        """Return messages `start` to `count` of the lineage, each with the id of the place where it was written."""
         entries = await self.entries(session_id, row, start, count)  # a damaged count ends here
         owners = [owner for owner, first, end in spans(row, start, count) for _ in range(first, end)]
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
-        """The session's open step as stored, or None if there is none. `ahead`: the caller will want the messages too;
-        what is not cached of them comes with the same read."""
+        """Return the session's open step as stored, or None if it has no open step. `ahead`: the caller will need the
+        messages too, and those that are not cached come with the same read."""
         if session.open is None:
             return None
         step = session.open
         base = message_sort(session.lineage, step.base)
         end = message_sort(session.lineage, step.base + 1 + step.calls)
-        # Only in the first lineage does all history stand right before the open step.
+        # Only in the first lineage is the whole history stored right before the open step.
         known = self.cache.conversation(session) if ahead and session.lineage == 0 else None
         have = min(step.base, len(known.messages)) if known is not None else step.base
         start = message_sort(session.lineage, have)
@@ -197,7 +198,8 @@ class History:
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
     async def open_call(self, session: SessionRow, call_id: str) -> OpenRows | None:
-        """The open step as one of its calls needs it: of a wide step, the rows of the other calls are left out."""
+        """Return the open step as one of its calls needs it. Of a wide step, the rows of the other calls are left
+        out."""
         if session.open is None or not session.open.wide:
             return await self.open_rows(session)
         step = session.open
@@ -213,7 +215,7 @@ class History:
         return OpenRows(answer, calls)
 
     async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
-        """Asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
+        """Return asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
         found: dict[str, Pending] = {}
         for row in rows.calls:
             if row is None or row.state == "done":
@@ -229,7 +231,7 @@ class History:
         return found
 
     async def unanswered(self, session: SessionRow) -> bool:
-        """True while a call of the open step waits for an answer, here or in a paused sub-agent."""
+        """Whether a call of the open step waits for an answer, here or in a paused sub-agent."""
         rows = await self.open_rows(session)
         for row in rows.calls if rows is not None else ():
             if row is not None and row.state == "asked":
@@ -241,7 +243,8 @@ class History:
         return False
 
     async def pending(self, session: SessionRow) -> list[Pending]:
-        """The calls of a paused or interrupted session that wait for people, here or in a sub-agent, with arguments."""
+        """Return the calls of a paused or interrupted session that wait for people, here or in a sub-agent, with
+        arguments."""
         found: list[Pending] = []
         if session.status == "paused":
             found = session.pending
@@ -260,7 +263,8 @@ class History:
         return (await self.with_arguments(session.session_id, [(session.lineage, session.open.base, found)]))[0]
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
-        """What the run stopped for, with arguments: the answer that it left open stands behind its last checkpoint."""
+        """Return the calls that the run stopped for, with arguments. The answer that it left open stands behind its
+        last checkpoint."""
         if run.status in OVER:
             return []
         session = await self.session(run.session_id)
@@ -274,7 +278,7 @@ class History:
     async def with_arguments(
         self, session_id: str, places: Sequence[tuple[int, int, list[Pending]]]
     ) -> list[list[Pending]]:
-        """Each list with the arguments of its calls, which are in the answer at (lineage, index)."""
+        """Return each list with the arguments of its calls, which are in the answer at (lineage, index)."""
         if not any(pending for *_, pending in places):
             return [pending for *_, pending in places]
         keys = [row_key(session_id, message_sort(lineage, index)) for lineage, index, _ in places]
@@ -289,7 +293,8 @@ class History:
         return found
 
     async def conversation(self, session: SessionRow) -> Conversation:
-        """The cache's own, with all of the session's history: read only. It may go further than the session's row."""
+        """Return the cached conversation with all of the session's history. It belongs to the cache: read only. It may
+        go further than the session's row."""
         have = len((known := self.cache.conversation(session)).messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
@@ -299,24 +304,25 @@ class History:
         return known
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
-        """The session's history. It is the cache's own: read only."""
+        """Return the session's history. It belongs to the cache: read only."""
         messages = (await self.conversation(session)).messages
         return messages[: session.count] if len(messages) > session.count else messages
 
     async def call_ids(self, session: SessionRow) -> Set[str]:
-        """The ids of all calls in the session's history: new ones must differ."""
+        """Return the ids of all calls in the session's history, from which new ids must differ."""
         return (await self.conversation(session)).call_ids
 
     def remember(self, session: SessionRow, base: int, messages: Sequence[AnyMessage]) -> None:
-        """What a commit just made history, at `base`: saves the next call from reading it back."""
+        """Cache the messages that a commit has just made history at `base`, so that the next call need not read
+        them."""
         if (known := self.cache.find(session)) is not None and len(known.messages) == base:
             self.cache.extend(session, known, messages)
 
     # --- custom state ---------------------------------------------------------------------------------------------
 
     async def point(self, session: SessionRow, checkpoint_id: str) -> tuple[CheckpointRow, JsonObject]:
-        """The checkpoint with its custom state, which the caller must not change. Raises `CheckpointNotFoundError`, also
-        where retention deletes it meanwhile."""
+        """Return the checkpoint with its custom state, which the caller must not change. Raises
+        `CheckpointNotFoundError`, also if retention deletes the checkpoint meanwhile."""
         gone = CheckpointNotFoundError(f"session {session.session_id!r} has no checkpoint {checkpoint_id!r}")
         row = await self.checkpoint(session.session_id, checkpoint_id)
         if row is None:
@@ -329,7 +335,7 @@ class History:
             raise
 
     async def state(self, session: SessionRow) -> JsonObject:
-        """The committed custom state. The caller must not change it."""
+        """Return the committed custom state. The caller must not change it."""
         return await self.state_at(session.session_id, session.created_at, session.state_at)
 
     async def state_at(self, session_id: str, created_at: float, checkpoint_id: str) -> JsonObject:
@@ -344,7 +350,7 @@ class History:
         return states[checkpoint_id]
 
     async def read_states(self, sessions: Sequence[SessionRow]) -> None:
-        """The states of several sessions, in one read: `state` has them then."""
+        """Cache the states of several sessions with one read, for later calls of `state`."""
         points = self._unread_states(sessions)
         self._keep_states(points, await self.store.get(list(points)))
 

@@ -2,9 +2,9 @@
 
     buy a step ─> execute the calls that are ours ─> fold, buy the next ...
         │                   │
-        over                somebody else's calls, or no time for another step
+        over                calls for other workers, or no time for another step
 
-Law: the loop keeps nothing that the rows do not have; killing it at any line loses nothing that was recorded.
+Law: the loop keeps nothing that the rows do not have. Killing it at any line loses nothing that was recorded.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from helix.engine.steps.buy import buy_step
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The run is over: complete its effects."""
+    """The run is over. Its effects remain to be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoesOn:
-    """Execute `others` of step `step - 1`, if there are any, then take the run on from `step`."""
+    """The run goes on elsewhere: execute `others` of step `step - 1`, if there are any, then take the run on from
+    `step`."""
 
     step: int
+    """The step to buy next."""
     others: tuple[Call, ...] = ()
+    """The calls that other workers execute. Empty: the worker stopped because its time is short, it is leaving, or it
+    has bought as many steps as it may."""
 
 
 async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | GoesOn:
-    """Take the run as far as this worker may, from `step` on. `seen`: the rows as the caller read them just now."""
+    """Take the run as far as this worker may, from `step` on. `seen`: the rows as the caller has just read them."""
     try:
         return await _advance(run, step, seen)
     except DamagedRowError as error:
@@ -58,7 +62,7 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
 
 
 async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView | None) -> Over | Staged:
-    """In process, wait for another worker that is buying the step; elsewhere the delivery is repeated later."""
+    """Buy the step. In process, wait while another worker is buying it; elsewhere the delivery is repeated later."""
     while True:
         try:
             return await buy_step(run, step, seen, view)

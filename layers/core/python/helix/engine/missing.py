@@ -1,4 +1,4 @@
-"""Rows that other rows of a session need: errors where they are not there, or do not fit."""
+"""Errors for rows that other rows of a session need and that are missing or do not fit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from helix.core.rows import OpenStep, SessionRow
 
 
 class RowMissingError(StoreError):
-    """A row that another row of the session needs is not there."""
+    """A row that another row of the session needs is missing."""
 
 
 class StateMissingError(StoreError):
-    """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
+    """No row holds the custom state: the session moved on since it was read and retention deleted the row, or the row
+    is lost."""
 
 
 def staged_answer(session: SessionRow, step: OpenStep, answer: AnyEntry | None) -> AssistantRow:
-    """The answer of the open step. Raises `RowMissingError`, and `DamagedRowError` where it does not fit."""
+    """Return the answer of the open step. Raises `RowMissingError` if it is missing, and `DamagedRowError` if it does
+    not fit."""
     if not isinstance(answer, AssistantRow):
         raise RowMissingError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
     if step.calls != len(answer.tool_calls):

@@ -1,4 +1,4 @@
-"""Rows that are read together, as they were read."""
+"""Rows that were read together."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from helix.ports.state_store import Value
 
 
 class Newest(NamedTuple):
-    """A session, None where there is none, and its newest runs, newest first."""
+    """A session and its newest runs."""
 
     session: SessionRow | None
+    """The session's row. None: there is no such session."""
     runs: Sequence[RunRow] = ()
+    """The newest runs, newest first, as many as the reader asked for."""
 
     def run(self, run_id: str) -> RunRow | None:
         return next((run for run in self.runs if run.run_id == run_id), None)
 
 
 class Seen(NamedTuple):
-    """A session with the stop row of its run. `budgets`: how often a budget was defined anew."""
+    """A session, with the stop row of its run and the count of budget changes: what a step begins with."""
 
     session: SessionRow
+    """The session's row."""
     stop: Value | None
+    """The stored stop row of the run. None: no stop was asked for."""
     budgets: int
+    """The number of times that any budget was defined or changed. The session binds its budgets again when it moves."""

@@ -1,7 +1,7 @@
-"""What a worker has read of sessions, and will want again.
+"""A cache of session rows that a worker has read and will need again.
 
-Law: what is cached of a session stays as long as somebody holds it, as a run does while it is at work. Of other sessions as
-much stays as fits into `CACHED_BYTES`; what was used longest ago goes first.
+Law: the cached rows of a session stay as long as a caller holds them, as a run does while it works. Rows of other
+sessions stay up to `CACHED_BYTES` in all; the least recently used go first.
 """
 
 from __future__ import annotations
@@ -17,27 +17,33 @@ from helix.core.rows import SessionRow
 
 CACHED_BYTES = 32_000_000
 MESSAGE_BYTES = 1_000
-"""Of a message, besides its text: roughly."""
+"""The rough size of a message besides its text."""
 STATES = 4
-"""Custom states of one session."""
+"""The number of custom states that are cached per session."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """What is cached of one lineage: the first messages, their call ids, and where `edited` results are."""
+    """The cached messages of one lineage, from the first on."""
 
     messages: list[AnyMessage] = field(default_factory=list)
+    """The first messages of the lineage, without a gap."""
     call_ids: set[str] = field(default_factory=set)
+    """The ids of all calls in `messages`, from which new ids must differ."""
     edited: list[int] = field(default_factory=list)
+    """The indexes in `messages` of results whose call a person edited. The model is shown the edit with them."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Known:
-    """What is cached of one session: conversations by lineage, and custom states by checkpoint. `size`: in bytes."""
+    """The cached rows of one session."""
 
     conversations: dict[int, Conversation] = field(default_factory=dict)
+    """Conversations by lineage."""
     states: dict[str, JsonObject] = field(default_factory=dict)
+    """Custom states by the id of the checkpoint that holds them, at most `STATES`."""
     size: int = 0
+    """The size of everything cached here, in bytes, roughly."""
 
 
 class SessionCache:
@@ -47,7 +53,7 @@ class SessionCache:
         self._size = 0
 
     def known(self, session_id: str, created_at: float) -> Known:
-        """What is cached of the session. It stays cached as long as the caller holds it."""
+        """Return the cached rows of the session. They stay cached as long as the caller holds them."""
         key = (session_id, created_at)
         if (known := self._held.get(key)) is None:
             known = self._held[key] = Known()
@@ -63,7 +69,7 @@ class SessionCache:
         return None if known is None else known.conversations.get(session.lineage)
 
     def conversation(self, session: SessionRow) -> Conversation:
-        """The cache's own: read only."""
+        """Return the cached conversation of the session's lineage. It belongs to the cache: read only."""
         known = self.known(session.session_id, session.created_at)
         return known.conversations.setdefault(session.lineage, Conversation())
 
@@ -78,7 +84,7 @@ class SessionCache:
         self._grow(session.session_id, session.created_at, more)
 
     def states(self, session_id: str, created_at: float) -> dict[str, JsonObject]:
-        """The cache's own: read only."""
+        """Return the cached custom states of the session by checkpoint id. They belong to the cache: read only."""
         return self.known(session_id, created_at).states
 
     def put_state(self, session_id: str, created_at: float, checkpoint_id: str, state: JsonObject) -> None:

@@ -1,4 +1,4 @@
-"""An open step as its calls see it."""
+"""The view of an open step on which its calls work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from helix.ports.state_store import Key
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """An open step as read: what all its calls need. Conditions on what was read keep a stale view harmless. `results` are
-    those that this worker recorded."""
+    """An open step as read, with everything that its calls need. Each write has a condition on the rows as read, so a
+    stale view does no harm."""
 
     session: SessionRow
+    """The session's row, with the open step."""
     rows: OpenRows
+    """The step's answer and the rows of its calls."""
     stop: StopRow | None
+    """The stop of the run. None: none was asked for."""
     results: dict[str, CallRow] = field(default_factory=dict)
+    """The results that this worker recorded since the view was read, by call id."""
 
     def finished(self) -> OpenRows | None:
-        """The step with all its results, once this worker has recorded those that were missing: they never change."""
+        """Return the step with all its results, if this worker has recorded those that were missing. Results never
+        change."""
         calls = zip(self.rows.answer.tool_calls, self.rows.calls, strict=True)
         rows = [self.results.get(request.id, row) for request, row in calls]
         return OpenRows(self.rows.answer, rows) if all(row and row.state == "done" for row in rows) else None

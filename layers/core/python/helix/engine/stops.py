@@ -1,7 +1,7 @@
-"""Stops: interrupt and abort, a durable record of one run only (docs/protocol.md#interrupt).
+"""Stops: interrupts and aborts, each a durable record of one run only (docs/protocol.md#interrupt).
 
-Law: a worker sees the stop of each run that it executes within `stop_poll_s`, whoever wrote it. All runs of an event loop
-share one look, so that a thousand of them cost a few reads.
+Law: a worker sees the stop of each run that it executes within `stop_poll_s`, from whichever process it came. All runs
+of an event loop share one poll, so that a thousand of them cost a few reads.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from helix.ports.state_store import Key, StateStore
 
 logger = get_logger("helix")
 AT_ONCE = 100
-"""How many records one read takes."""
+"""The number of records that one read takes."""
 
 
 async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> StopRow | None:
-    """The stop record of this run, or of the current run of one of its ancestors."""
+    """Return the stop record of this run, or of the current run of one of its ancestors."""
     (value,) = await store.get([_key(session, run_id)])
     return await judge_stop(store, session, run_id, value)
 
@@ -33,7 +33,7 @@ async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> Stop
 async def judge_stop(
     store: StateStore, session: SessionRow, run_id: str, value: dict[str, Any] | None
 ) -> StopRow | None:
-    """The same, from the run's own stop row as already read."""
+    """Return the same from the run's own stop row as already read."""
     if value is not None:
         return StopRow.read(session.session_id, stop_sort(run_id), value)
     if session.parent is None:
@@ -53,7 +53,7 @@ def _key(session: SessionRow, run_id: str) -> Key:
 
 
 class StopWatch:
-    """Of one run. `stop` is the record once it was seen."""
+    """The watch for a stop of one run. `stop` is the record once it was seen."""
 
     def __init__(self) -> None:
         self.stop: StopRow | None = None
@@ -75,7 +75,7 @@ class StopWatch:
 
 
 class Stops:
-    """Looks for the stops of the runs that work in this process, every `poll_s` seconds."""
+    """Polls for the stops of the runs that work in this process, every `poll_s` seconds."""
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
         self._store, self._poll_s = store, poll_s
@@ -83,7 +83,7 @@ class Stops:
 
     @asynccontextmanager
     async def watch(self, session: SessionRow, run_id: str) -> AsyncIterator[StopWatch]:
-        """A watch of this run for the length of the block."""
+        """Watch this run while the block works."""
         loop = asyncio.get_running_loop()
         look = self._looks.setdefault(loop, _Look(self._store, self._poll_s))
         watch = StopWatch()
@@ -95,7 +95,7 @@ class Stops:
 
 
 class _Look:
-    """Of one event loop. Its task lives while a run is watched."""
+    """The poll of one event loop. Its task lives while a run is watched."""
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
         self._store, self._poll_s = store, poll_s
@@ -146,7 +146,7 @@ class _Look:
 
 
 def _warn(what: str, error: Exception) -> None:
-    """One look that fails must not end those of the other runs."""
+    """Log a failed read. It must not end the watches of other runs."""
     if isinstance(error, StoreError):
         logger.warning("could not look for a stop of %s; trying again: %s", what, error)
     else:

@@ -1,7 +1,8 @@
-"""The doors of the loop: a claimed run in this process, and one delivery of each verb (docs/protocol.md#deliveries).
+"""The entry points of the loop: a claimed run in this process, and one delivery of each verb
+(docs/protocol.md#deliveries).
 
-Law: a payload carries ids and counters only, so any delivery may be repeated, doubled or late: the rows decide. An
-execution knows no more than its payload; which step, call or part is due is answered here.
+Law: a payload carries ids and counters only, so any delivery may be repeated, doubled or late. The rows decide. An
+execution knows only its payload; these functions decide which step, call or part comes next.
 """
 
 from __future__ import annotations
@@ -41,34 +42,41 @@ from helix.engine.writing import commit, never
 from helix.ports.state_store import Update
 
 RETRY_EVENTS, CALL_RETRIES = 3, 18
-"""Every attempt that fails adds three events to an execution's history: scheduled, started, failed. A call is attempted so
-many times more, for overload and for what may pass (infra/definition.py)."""
+"""The cost of retries in an execution's history. Each failed attempt adds three events: scheduled, started, failed. A
+call is attempted up to 18 times more, for overload and for failures that may pass (infra/definition.py)."""
 MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 12 + RETRY_EVENTS * CALL_RETRIES, 5
-"""What a model call with its choice, a call with its retries, and a map of calls add to it, rounded up. Nobody knows how
-often a call was attempted, so the most counts; call_model knows its own retries, and is sent them."""
+"""The events that a model call with its choice, a call with its retries, and a map of calls add to the history, rounded
+up. It is unknown how often a call was attempted, so the most counts; `call_model` knows its own retries from its
+payload."""
 MAP_CALLS, MAP_BYTES, CALL_BYTES = 100, 200_000, 600
-"""What one map takes: its events must fit into what the history has left at `roll_over_events`, and its input and output
-into the 256 KB of a state. `CALL_BYTES`: of a call without its id."""
+"""The bounds of one map. Its events must fit into the rest of the history at `roll_over_events`, and its input and
+output into the 256 KB of a state. `CALL_BYTES` is the size of a call without its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What the execution does next: execute `calls` of step `step - 1`, if there are any, then buy `step`. `over`: finish
-    the run; `gone`: this execution has no more to do (the next part is at work, or the session was deleted)."""
+    """The next move of an execution: execute `calls` of step `step - 1`, if there are any, then buy `step`."""
 
     kind: Literal["on", "over", "gone"]
+    """`on`: execute `calls`, then buy `step`. `over`: finish the run. `gone`: this execution has nothing more to do,
+    because the next part is at work or the session was deleted."""
     step: int
+    """The step to buy next."""
     events: int
+    """An estimate of the events in the execution's history, rounded up."""
     calls: tuple[Call, ...] = ()
+    """The calls to execute before `step` is bought. Further calls of their step come with the next move."""
 
 
 class Executed(NamedTuple):
-    """`claims`: the runs that the end claimed, a parent that was waiting. `row`: the run's row, if this worker ended it and
-    knows it; `text`: of its last answer."""
+    """The end of a run that was executed in this process."""
 
     claims: list[Claimed]
+    """The runs that the end claimed: a parent that was waiting."""
     row: RunRow | None
+    """The run's row. None: another worker ended the run, or this one does not know everything that was written."""
     text: str | None
+    """The text of the run's last answer. None: this worker did not end the run, or there is no answer."""
 
 
 async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed:
@@ -78,7 +86,7 @@ async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, deliver
         run.fresh, run.row = True, row
         show(run, RunClaimed(claimed))
         await run.stream.flush()
-        if claimed.ended is not None:  # and those before it, whose finisher may have died too
+        if claimed.ended is not None:  # earlier runs too: their finishers may have died as well
             await sweep_session(engine, agent, session.session_id, delivery)
         await record(run, RunBegan(row))
         await record(run, MessagesAdded(claimed.plan.added, claimed.patches))
@@ -94,7 +102,7 @@ async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, deliver
 async def deliver_model(
     engine: Engine, position: Position, delivery: Delivery, leaving: Callable[[], bool] = bool
 ) -> Move:
-    """Take the run as far as this delivery may. `leaving`: whether the worker stops at the next step."""
+    """Take the run as far as this delivery may. `leaving` returns whether the worker stops at the next step."""
     try:
         seen, row = await engine.history.seen_with_run(position.session_id, position.run_id)
     except (SessionNotFoundError, RunNotFoundError):
@@ -146,7 +154,7 @@ async def deliver_child(engine: Engine, position: Position, call_id: str, token:
 
 
 async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: Delivery) -> None:
-    """The effects of an ended run, and the parents that go on with it."""
+    """Apply the effects of an ended run, and begin the parents that go on with it."""
     try:
         session = await engine.history.existing(session_id)
         agent = engine.agents(session.agent_type)
@@ -156,7 +164,7 @@ async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: De
 
 
 async def deliver_failure(engine: Engine, position: Position, cause: str, delivery: Delivery) -> None:
-    """The execution of this part has ended, whatever it was doing."""
+    """Handle the end of this part's execution, whatever the execution was doing."""
     try:
         session = await engine.history.existing(position.session_id)
         agent = engine.agents(session.agent_type)
@@ -166,7 +174,8 @@ async def deliver_failure(engine: Engine, position: Position, cause: str, delive
 
 
 async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery: Delivery) -> bool:
-    """Abort a sub-agent that takes longer than its parent's tool allows: a failed result that the model sees."""
+    """Abort a sub-agent that takes longer than its parent's tool allows. Its call becomes a failed result that the
+    model sees."""
     session = await engine.history.session(row.session_id)
     late = make_context(engine, agent, session, row).late() if session is not None else None
     if late is None:
@@ -180,7 +189,7 @@ async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery:
 
 
 def _one_map(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """The calls that one map takes: once it is over, the next delivery finds the others."""
+    """Return the calls that one map takes. The delivery after the map finds the others."""
     left = MAP_BYTES
     for n, call in enumerate(calls[:MAP_CALLS]):
         left -= CALL_BYTES + len(dumps(call.call_id))
@@ -204,13 +213,13 @@ async def _deliver_call(
     except LostClaimError as error:
         raise WorkInProgressError(str(error), engine.clock.now()) from None
     except DamagedRowError as error:
-        session = await engine.history.existing(position.session_id)  # unreadable: the sweep ends the run
+        session = await engine.history.existing(position.session_id)  # if this raises, the sweep ends the run
         await fail_damaged(engine, session.agent_type, position.session_id, error, position.run_id)
         return "over"
 
 
 async def _note_edition(engine: Engine, agent: AnyAgent, row: RunRow, step: int) -> None:
-    """The agent is not what it was at the step before: the run goes on with it, and records from where."""
+    """Record from which step on the run goes on with a changed agent."""
     logger.info("run %s goes on with a changed agent %r at step %d", row.run_id, agent.name, step)
     editions = [*row.editions, (step, agent.fingerprint())]
     noted = Update(row_key(row.session_id, run_sort(row.run_id)), set={"editions": [list(e) for e in editions]})

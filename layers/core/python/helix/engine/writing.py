@@ -1,4 +1,4 @@
-"""Building the writes that several verbs share, and committing them."""
+"""Builders of the writes that several verbs share, and their commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ DENIED = ErrorInfo(
 async def commit(
     engine: Engine, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]]
 ) -> bool:
-    """Commit the transaction; False if a condition refused it. A lost answer is looked up with `won`, not assumed lost."""
+    """Commit the transaction. False: a condition refused it. After a lost answer, `won` looks up whether it was
+    applied."""
     unsure = False
     for attempt in range(TRIES):
         try:
@@ -48,36 +49,38 @@ async def commit(
 
 
 async def never() -> bool:
-    """For `commit`: a transaction whose lost answer does not matter, because it may be repeated."""
+    """Return False. For `commit` of a transaction whose lost answer does not matter, because it may be repeated."""
     return False
 
 
 def at(session: SessionRow) -> When:
-    """AT(v): the session is still this run's, and nobody wrote it since it was read."""
+    """Return the condition AT(v): the session is still this run's, and unchanged since it was read."""
     return When(equal={"version": session.version, "run_id": session.run_id, "status": "running"})
 
 
 def mine(run_id: str) -> When:
-    """MINE: the session is running this run."""
+    """Return the condition MINE: the session is running this run."""
     return When(equal={"run_id": run_id, "status": "running"})
 
 
 def as_read(row: CallRow | None) -> When:
-    """The condition that a call's row still is what was read. A tool or an answer needs no running session to write its
-    result, so a closing must not overwrite what it did not see."""
+    """Return the condition that a call's row is unchanged since it was read. A tool or an answer can write its result
+    without a running session, so a closing must not overwrite a result that it did not see."""
     if row is None:
         return ABSENT
     return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
 
 
 def exists(session: SessionRow) -> Check:
-    """The session is still there, and not another that was made under its id after a deletion."""
+    """Return the check that the session still exists, and is not another one that was made under its id after a
+    deletion."""
     return Check(session_key(session.session_id), When(equal={"created_at": session.created_at or None}))
 
 
 def beside(session: SessionRow) -> Operation:
-    """For a result that another than the run's worker gives to a call of the open step: the session is as it was read.
-    A pause names the calls that wait. Of a wide step they are too many, so each of its results moves the version."""
+    """Return the operation that accompanies a result for the open step from outside the run's worker. It checks that
+    the session is as it was read. A pause names the calls that wait; those of a wide step are too many, so each of its
+    results moves the version instead."""
     key = session_key(session.session_id)
     if session.open is not None and session.open.wide:
         same_run = When(equal={"run_id": session.run_id, "status": session.status})
@@ -94,7 +97,7 @@ def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: 
 
 
 def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:
-    """A message that becomes `session`'s with the transaction that puts it: no row stands there before."""
+    """Put a message that becomes `session`'s by the same transaction. No row exists at its place before."""
     return replace(entry_put(session.session_id, session.lineage, index, entry), fresh=True)
 
 
@@ -106,7 +109,8 @@ def checkpoint(
     patches: Sequence[JsonObject] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[CheckpointRow, Put]:
-    """The checkpoint of `session` as it will be written: sets its `checkpoint`, and `state_at` if there is a new state."""
+    """Make the checkpoint of `session` as it will be written. Sets the session's `checkpoint`, and `state_at` if there
+    is a new state."""
     ident = checkpoint_id(session.session_id, session.step, now, session.version)
     session.checkpoint = ident
     if state is not None:
@@ -131,24 +135,31 @@ def checkpoint(
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
-    """A copy with `changes`, one version on. Its blocks are its own: settling changes them in place."""
+    """Return a copy with `changes`, one version on. It has its own copy of the blocks, because settling changes them in
+    place."""
     blocks = [block.model_copy() for block in session.blocks]
     return session.model_copy(update={"blocks": blocks, **changes, "version": session.version + 1, "updated_at": now})
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run ends: what its row and the session's say."""
+    """The end of a run, as the rows of the run and the session state it."""
 
     status: EndStatus
+    """The final or resting status of the run and the session."""
     output: Any = None
+    """The run's output. None: the run did not complete, or has no output."""
     error: ErrorInfo | None = None
+    """The error of a failed run. None: it did not fail."""
     reason: str | None = None
+    """The reason of a pause, an interrupt or an abort, for people. None: none was given."""
     completion_reason: str | None = None
+    """The rule that ended the run: `text`, `output`, `finish_with`, `stop_when` or `max_steps`; or the reason of a
+    pause. None: none applies."""
 
 
 def end(session: SessionRow, ended: End, now: float) -> Update:
-    """End `session`'s run: sets the session's fields (on the already advanced copy) and returns the run row's update.
+    """End `session`'s run: set the session's fields (on the already advanced copy) and return the run row's update.
 
     The money of the run (`blocks`, an open `claim`) moves to the run row, where its effects settle it.
     """
@@ -161,7 +172,7 @@ def end(session: SessionRow, ended: End, now: float) -> Update:
         session_id=session.session_id,
         turn=session.turn,
         status=ended.status,
-        mode="execute",  # of this row only the fields below are written
+        mode="execute",  # only the fields below are written of this row
         agent_type="",
         first_step=0,
         steps=session.run_steps,

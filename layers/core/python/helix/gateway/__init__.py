@@ -1,1 +1,1 @@
-"""What faces sockets: connections, their principals, and the actions that clients send."""
+"""The socket side of a service: connections, their principals, and the actions that clients request."""

@@ -1,9 +1,11 @@
-"""What clients ask for: runs, and stopping, copying, deleting and following sessions. `gateway.reads` looks at them.
+"""The requests of clients that act: starting runs, and stopping, copying, deleting and following sessions.
+`gateway.reads` has the requests that read.
 
-Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come twice,
-because its sender saw no answer or a network repeated it: what a request makes is named after the request, or noted under
-its name before it is made, so the repeat finds it (`services.request_keys`). A subscriber is registered before the log is
-read, so nothing falls between replay and live messages; a repeated message has its sequence, and the client drops it.
+Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
+twice, because its sender saw no answer or a network repeated it. Whatever a request makes is named after the request,
+or recorded under its name before it is made, so the repeat finds it (`services.request_keys`). A subscriber is
+registered before the log is read, so nothing is lost between replay and live messages. A repeated message has its
+sequence, and the client drops it.
 """
 
 from __future__ import annotations
@@ -37,18 +39,19 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_key(caller: Connection, request: p.Run | p.Resume | p.Retry | p.Branch | p.Clone, *session_id: str) -> str:
-    """26 characters that this request and its repeats have, and no other: of one principal for a key, of one connection
-    without. With `session_id`: on that session, so that runs of two sessions never have the same key."""
+    """Return 26 characters that this request shares with its repeats only. With a key, they are unique for the
+    principal; otherwise for the connection. With `session_id`, they are also unique for the session, so runs of two
+    sessions never share a key."""
     own = ["id", caller.connection_id, request.id] if request.key is None else ["key", caller.principal, request.key]
     number = int.from_bytes(hashlib.sha256(dumps([request.action, *own, *session_id]).encode()).digest()[:17])
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 async def minted(backend: Backend, key: str) -> str:
-    """The id of the new session that this request makes, the same for its repeats while the key holds. Ids are minted, not
-    derived: sessions are listed by them, and they sort by time."""
+    """Return the id of the new session of this request. Its repeats get the same id while the key holds. Ids are made,
+    not derived from the key, because sessions are listed by id and must sort by time."""
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
-    # An hour longer than the key of the run, which is recorded later: a repeat never finds the run without its session.
+    # An hour longer than the key of the run, which is recorded later. A repeat thus never finds a run without its session.
     value = {"session_id": fresh, "ttl": int(backend.clock.now() + HOLDS_S + 3600)}
     if await refused(backend.executor.store, "mint_session", [Put(place, value, ABSENT)]) is None:
         return fresh
@@ -57,20 +60,20 @@ async def minted(backend: Backend, key: str) -> str:
 
 
 REPLAY_S: Final = 15.0
-"""How long one request replays: well within the 29 s after which API Gateway gives the function up."""
+"""The seconds that one request may replay: well below the 29 s after which API Gateway gives up on the function."""
 BATCH: Final = 200
 
 
 class ConnectionGoneError(Exception):
-    """There is nobody to answer any more."""
+    """A connection that closed before its answer."""
 
 
 async def replay(backend: Backend, connection_id: str, stream_id: str, after: int) -> tuple[int, bool]:
-    """Post what is stored behind `after`, for at most `REPLAY_S`. A connection that is too slow for it is marked lagging.
-    Returns the last sequence that was posted, and whether nothing is stored behind it.
+    """Post the stored messages after `after`, for at most `REPLAY_S`. A connection that is too slow is marked as
+    lagging. Return the last sequence that was posted, and whether nothing is stored after it.
 
-    A hole at the log's beginning, which expires, is reported as `stream_resync`. Raises `ConnectionGoneError`;
-    `StreamNotFoundError` where there were messages once and is no stream now.
+    If the log's beginning has expired, the gap is reported as `stream_resync`. Raises `ConnectionGoneError`, and
+    `StreamNotFoundError` if the stream had messages once and no longer exists.
     """
     until = backend.clock.now() + REPLAY_S
     position, batch = after, list[StreamMessage]()
@@ -167,7 +170,7 @@ async def _started(
     row: SessionRow | None,
     start: Start,
 ) -> JsonObject:
-    """Subscribe, claim and answer; or answer for the run that this request started before."""
+    """Subscribe, claim and answer. For a repeat, answer with the run that this request started before."""
     stream_id = row.stream_id if row is not None else session_id
     after = await subscribed(backend, caller, stream_id, request.subscribe)
     try:
@@ -180,7 +183,7 @@ async def _started(
 
 
 async def subscribed(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
-    """Where the stream is, once the connection is sent what follows (if it wants to `subscribe`)."""
+    """Subscribe the connection if `subscribe` asks for it. Return the stream's last sequence."""
     if subscribe:
         await backend.connections.subscribe(caller.connection_id, stream_id)
     info = await backend.executor.streams.info(stream_id)
@@ -188,13 +191,13 @@ async def subscribed(backend: Backend, caller: Connection, stream_id: str, subsc
 
 
 def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
-    """What `execute` makes of a mapping: a function agent reads its parameters from the message."""
+    """Return the message that `execute` makes of a mapping. A function agent reads its parameters from the message."""
     return dumps(parameters) if agent.function is not None else str(parameters.get("message", ""))
 
 
 async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:
     run = await backend.executor.sessions.get_run(session_id, run_id)
-    begin = min(after, run.start_sequence)  # of a run that an earlier delivery started, there may be messages already
+    begin = min(after, run.start_sequence)  # a run that an earlier delivery started may have messages already
     reply: JsonObject = {"session_id": session_id, "run_id": run_id, "turn": run.turn, "stream_id": stream_id}
     return {**reply, "after": begin, "replay": begin < after}
 
@@ -238,7 +241,7 @@ async def unsubscribe(backend: Backend, caller: Connection, request: p.Unsubscri
 
 
 async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe | p.Unsubscribe) -> SessionRow:
-    """The session whose stream is meant: a stream has the id of its root session."""
+    """Return the session whose stream is meant. A stream has the id of its root session."""
     return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
 
 
@@ -246,7 +249,7 @@ async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe 
 
 
 async def copy(backend: Backend, caller: Connection, request: p.Branch | p.Clone) -> JsonObject:
-    """A repeat of a request without `target` finds the copy that an earlier delivery made."""
+    """Copy a session. A repeat of a request without `target` finds the copy that an earlier delivery made."""
     check_root(await backend.owned(caller.principal, request.session_id))
     if request.target is not None:
         backend.check_wanted(caller.principal, request.target)
@@ -260,7 +263,8 @@ async def copy(backend: Backend, caller: Connection, request: p.Branch | p.Clone
 
 
 async def delete(backend: Backend, caller: Connection, request: p.Delete) -> JsonObject:
-    """One whose deletion died on its way is deleted on. Its followers go too: the id may come to be another's."""
+    """Delete a session, or continue a deletion that stopped halfway. Its subscriptions are removed too, because another
+    user may later get its id."""
     try:
         check_root(await backend.owned(caller.principal, request.session_id, deleting=True))
     except DamagedRowError:

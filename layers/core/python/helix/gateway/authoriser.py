@@ -1,13 +1,13 @@
-"""Who may open a connection: principals, API keys, the token's place in a handshake, and what it proves.
+"""Authentication: principals, API keys, the token's place in a handshake, and what a token proves.
 
-An API key is `helix_<id>_<secret>`, made for a user, shown once, and known to the service by its hash. A secret has 160
-random bits, so one round of SHA-256 is enough: there is no dictionary of such secrets to try. Rows of the control table:
+An API key is `helix_<id>_<secret>`. It is made for a user and shown once, and the service knows only its hash. A secret
+has 160 random bits, so one round of SHA-256 is enough: no dictionary of such secrets exists. Rows of the control table:
 `key#<id>` has what a check needs, `keys` lists the ids.
 
-Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the answer does
-not say what is wrong with it. Nobody who reads the table can use a key. A key that was revoked or has expired opens no
-connection; the connections it has opened end with their proof, at most two hours later. Different (tenant, user) pairs have
-different texts, and no principal's prefix begins another's.
+Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the answer
+does not say what is wrong with the token. Reading the table is not enough to use a key. A key that was revoked or has
+expired opens no connection. The connections that it opened before end with their proof, at most two hours later.
+Different (tenant, user) pairs have different texts, and no principal's prefix begins another's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helix.ports.state_store import ABSENT, Delete, Key, Put, StateStore, Update
 from helix.services.committing import refused
 
 if TYPE_CHECKING:
-    from helix.gateway.json_web_tokens import TokenVerifier  # which a service without such tokens does without
+    from helix.gateway.json_web_tokens import TokenVerifier  # services without such tokens do not import it
 
 
 logger = get_logger("helix.gateway")
@@ -39,10 +39,13 @@ _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`str(principal)` is `user`, or `tenant/user`, with what is neither a letter, a digit nor one of `_.@+-` as `=XX`."""
+    """A user, with the tenant if there is one. `str(principal)` is `user`, or `tenant/user`. Characters other than
+    letters, digits and `_.@+-` are written as `=XX`."""
 
     user_id: str
+    """The user, as the issuer or the creator of the key named them."""
     tenant: str | None = None
+    """The tenant that the user belongs to. None for users without tenant."""
 
     def __post_init__(self) -> None:
         if not self.user_id or self.tenant == "" or len(str(self)) > MAX_PRINCIPAL_BYTES:
@@ -56,8 +59,8 @@ class Principal:
 
 
 def prefix_of(principal: str | None) -> str:
-    """How the session ids begin that this principal may choose: `user:` or `:tenant:user:`. Nothing is reserved for
-    nobody: where nobody is asked who they are, all ids are everybody's."""
+    """Return the prefix of the session ids that this principal may choose: `user:` or `:tenant:user:`. Without
+    authentication every caller may use every session id, so no prefix is reserved."""
     if principal is None:
         return ""
     tenant, slash, user = principal.rpartition("/")
@@ -72,7 +75,7 @@ def _encode(text: str) -> str:
 
 
 def refusal(why: str) -> NotAuthenticatedError:
-    """The log says what is wrong; the sender of the token does not learn it."""
+    """Return the refusal. Only the log says what is wrong with the token; its sender does not learn it."""
     logger.info("a token was refused: %s", why)
     return NotAuthenticatedError("the token is not valid here, or has expired")
 
@@ -85,15 +88,22 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What may be shown of a key. Times are Unix seconds. operator: it may read the fleet and change budgets too."""
+    """The public fields of a key. Times are Unix seconds."""
 
     key_id: str
+    """The public part of the key, by which it is listed and revoked."""
     principal: Principal
+    """The user for whom the key was made."""
     name: str
+    """A name for people. May be empty."""
     created_at: float
+    """The time of its creation."""
     expires_at: float | None = None
+    """The time of its expiry. None: it does not expire."""
     revoked_at: float | None = None
+    """The time of its revocation. None: it was not revoked."""
     operator: bool = False
+    """Whether the key may also read the fleet and change budgets."""
 
 
 class ApiKeys:
@@ -109,8 +119,8 @@ class ApiKeys:
         expires_at: float | None = None,
         operator: bool = False,
     ) -> str:
-        """The new key: it cannot be read again. `name` is for people. `expires_at` in Unix seconds, default never.
-        `operator`: see `ApiKey`."""
+        """Return the new key, which cannot be read again. `name` is for people. `expires_at` is in Unix seconds; by
+        default the key does not expire. For `operator` see `ApiKey`."""
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInputError(f"expires_at is {expires_at}, which is past")
@@ -130,7 +140,7 @@ class ApiKeys:
         return f"helix_{key_id}_{secret}"
 
     async def verify(self, token: str) -> ApiKey | None:
-        """The key, if it is one, and is neither revoked nor expired."""
+        """Return the key if the token is a key that is neither revoked nor expired."""
         match = KEY.fullmatch(token)
         if match is None:
             return None
@@ -142,21 +152,21 @@ class ApiKeys:
         return None if expired or found.revoked_at is not None else found
 
     async def revoke(self, key_id: str) -> bool:
-        """False if there is no such key. A repeat keeps the time of the first."""
+        """Revoke the key. Return False if it does not exist. A repeat keeps the time of the first."""
         (value,) = await self._store.get([_key(key_id)])
         if value is None:
             return False
         if value["revoked_at"] is not None:
             return True
         revoked = Update(_key(key_id), set={"revoked_at": self._clock.now()})
-        return await refused(self._store, "revoke_key", [revoked]) is None  # else expired, and removed just now
+        return await refused(self._store, "revoke_key", [revoked]) is None  # refused if it has just expired
 
     async def delete(self, key_id: str) -> None:
-        """The key is gone, and no trace of its user stays. Idempotent."""
+        """Delete the key, with every trace of its user. Idempotent."""
         await self._store.transact("delete_key", [Delete(_key(key_id)), Delete(Key("control", "keys", key_id))])
 
     async def of_user(self, principal: str) -> Sequence[str]:
-        """The ids of this principal's keys, expired and revoked ones included."""
+        """Return the ids of this principal's keys, expired and revoked ones included."""
         found: list[str] = []
         after: str | None = None
         while rows := await self._store.query(
@@ -169,7 +179,8 @@ class ApiKeys:
         return found
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
-        """Keys in the order of their making, expired and revoked ones included. `after` is the last page's last id."""
+        """Return keys in the order of their creation, expired and revoked ones included. `after` is the last id of the
+        page before."""
         start = "" if after is None else f"{after}\0"
         rows = await self._store.query("control", "keys", start=start, limit=limit)
         values = await self._store.get([_key(row.key.sort) for row in rows])
@@ -177,7 +188,7 @@ class ApiKeys:
 
 
 def is_api_key(token: str) -> bool:
-    """Whether it looks like one: then it is no JSON Web Token."""
+    """Whether the token looks like an API key. It is not a JSON Web Token then."""
     return token.startswith("helix_")
 
 
@@ -202,15 +213,19 @@ MAX_TOKEN: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`principal` is None where nobody is asked. `expires_at` in Unix seconds. `operator`: of an operator's key."""
+    """The result of checking a token."""
 
     principal: str | None
+    """The authenticated principal, as text. None if the service is anonymous."""
     expires_at: float
+    """The end of the proof, in Unix seconds: the token's expiry, or earlier if a connection cannot last that long."""
     operator: bool = False
+    """Whether the token is an operator's key."""
 
 
 class Authoriser:
-    """`keys` and `tokens` are the kinds of proof that are accepted; with neither, and `anonymous`, anybody may connect."""
+    """A check of tokens. `keys` and `tokens` are the accepted kinds of proof. With neither, and `anonymous`, every
+    client may connect."""
 
     def __init__(
         self, clock: Clock, *, keys: ApiKeys | None = None, tokens: TokenVerifier | None = None, anonymous: bool = False
@@ -220,7 +235,7 @@ class Authoriser:
         self._clock, self._keys, self._tokens, self.anonymous = clock, keys, tokens, anonymous
 
     async def prove(self, token: str | None) -> Proof:
-        """Raises `NotAuthenticatedError`; `StoreError` where it could not be found out."""
+        """Check the token. Raises `NotAuthenticatedError`, and `StoreError` if the check was not possible."""
         longest = self._clock.now() + MAX_CONNECTION_S + ROW_MARGIN_S
         if self.anonymous:
             return Proof(None, longest)
@@ -238,8 +253,9 @@ class Authoriser:
 
 
 def token_of(headers: Mapping[str, str]) -> str | None:
-    """The token in a handshake's headers: `Authorization: Bearer TOKEN`, or from browsers, which cannot set that, among
-    the offered subprotocols as `bearer.TOKEN`. None if there is none; never in the URL, which is logged everywhere."""
+    """Return the bearer token of a handshake. Its place is the header `Authorization`. Browsers cannot set that header,
+    so they offer the subprotocol `bearer.TOKEN`. None without a token. It is never in the URL, which is logged
+    everywhere."""
     given = {name.lower(): value for name, value in headers.items()}
     scheme, _, token = given.get("authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -251,12 +267,12 @@ def token_of(headers: Mapping[str, str]) -> str | None:
 
 
 def subprotocols_of(headers: Mapping[str, str]) -> list[str]:
-    """What the client offers, in its order."""
+    """Return the subprotocols that the client offers, in its order."""
     given = {name.lower(): value for name, value in headers.items()}
     return [part.strip() for part in given.get("sec-websocket-protocol", "").split(",") if part.strip()]
 
 
 def accepted_subprotocol(headers: Mapping[str, str]) -> str | None:
-    """`helix.v1`, where it was offered: a browser closes a connection whose server names none of its offers. The token
-    is never echoed."""
+    """Return `helix.v1` if it was offered, because a browser closes a connection whose server accepts none of its
+    offers. The token is never echoed."""
     return SUBPROTOCOL if SUBPROTOCOL in subprotocols_of(headers) else None

@@ -1,7 +1,7 @@
-"""What the actions act on, and whose sessions are whose.
+"""The objects that actions work on, and the ownership of sessions.
 
-Law: a session belongs to the principal that its root was made for (a stream has the id of its root session). For
-anybody else it does not exist: the same error, word for word.
+Law: a session belongs to the principal that its root was made for (a stream has the id of its root session). For other
+principals it does not exist: they get the same error, word for word.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 
 class Backend:
-    """One for each process. registry: the agents that clients may name, default the executor's. streaming: the setting of
-    the stage that this is deployed in; None on a machine of one's own, where no platform is paid."""
+    """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
+    setting of the deployed stage; None on a developer's machine, where no platform is paid."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -63,26 +63,27 @@ class Backend:
         self.slots = executor.engine.slots or RowSlots(executor.store)
 
     def is_operator(self, caller: Connection) -> bool:
-        """Whether the caller may read the fleet and change budgets. It says nothing of others' sessions."""
+        """Whether the caller may read the fleet and change budgets. This does not give access to others' sessions."""
         return self.operates or caller.operator
 
     def check_operator(self, caller: Connection) -> None:
-        """Raises `NotAllowedError`."""
+        """Raise `NotAllowedError` unless the caller is an operator."""
         if not self.is_operator(caller):
             raise NotAllowedError("this is for operators: use a key that was made with --operator")
 
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
     async def owned(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow:
-        """The session's row. `deleting`: one whose deletion has begun counts. Raises `SessionNotFoundError` where there
-        is none, or it is another's."""
+        """Return the session's row. With `deleting`, a session whose deletion has begun counts. Raises
+        `SessionNotFoundError` if it does not exist or belongs to another principal."""
         row = await self.find(principal, session_id, deleting=deleting)
         if row is None:
             raise SessionNotFoundError(session_id)
         return row
 
     async def find(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow | None:
-        """None where there is none, or it is another's. Raises `DamagedRowError` for one's own that cannot be read."""
+        """Return the session's row, or None if it does not exist or belongs to another principal. Raises
+        `DamagedRowError` if the principal's own row cannot be read."""
         try:
             row = await self.history.session(session_id)
         except DamagedRowError:
@@ -94,30 +95,33 @@ class Backend:
         return row if row.status != DELETING or deleting else None
 
     async def listed(self, principal: str | None, session_id: str) -> Value | None:
-        """The entry of a root session in its owner's list, which says whose it is where its row cannot be read."""
+        """Return the entry of a root session in its owner's list, which shows the owner even if its row cannot be
+        read."""
         (entry,) = await self.executor.store.get([index_entry(principal, session_id)])
         return entry
 
     async def check_free(self, session_id: str) -> None:
-        """A session that is not the principal's, whatever its id, must not be given the principal's message."""
+        """Refuse an id that another principal's session has, because that session must not get this principal's
+        message."""
         if await self.history.session(session_id) is not None:
             raise SessionNotFoundError(session_id)
 
     def check_wanted(self, principal: str | None, session_id: str) -> None:
-        """A session's id may be chosen if it begins with the principal's prefix. Any other may be taken by somebody else,
-        and who is refused it must not learn that: so the answer is that there is no such session."""
+        """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the
+        caller must not learn that. The error therefore says that the session does not exist."""
         prefix = prefix_of(principal)
         if not session_id.startswith(prefix):
             raise SessionNotFoundError(session_id, prefix)
 
     async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:
-        """Whose sessions the principal may list. `wanted`: only this user's."""
+        """Return the users whose sessions the principal may list. `wanted` limits them to this user."""
         if wanted not in (None, principal):
             raise InvalidInputError(f"user is {wanted!r}; this connection lists the sessions of its own user only")
         return [principal]
 
     def user(self, principal: str | None, wanted: str | None) -> str:
-        """Whose usage the principal may see: their own, `wanted` or not. Raises `InvalidInputError`."""
+        """Return the user whose usage the principal may see: only itself, `wanted` or not. Raises
+        `InvalidInputError`."""
         if wanted not in (None, principal):
             raise InvalidInputError(f"user is {wanted!r}; this connection sees the usage of its own user only")
         if principal is None:
@@ -127,7 +131,7 @@ class Backend:
     # --- agents -----------------------------------------------------------------------------------------------------------
 
     def agent(self, name: str, principal: str | None, session_id: str | None = None) -> AnyAgent:
-        """The agent of that name. Raises `AgentNotFoundError`, which lists nothing."""
+        """Return the agent of that name. Raises `AgentNotFoundError`, which does not list other agents."""
         context = AgentFactoryContext(session_id=session_id, user_id=principal)
         try:
             return self.registry.resolve(name, context)
@@ -135,7 +139,7 @@ class Backend:
             raise AgentNotFoundError(f"there is no agent {name!r} here") from None
 
     async def agent_of(self, row: SessionRow, principal: str | None) -> AnyAgent:
-        """The agent of a session: a sub-agent is found in its root's."""
+        """Return the agent of a session. A sub-agent is found in the agent of its root session."""
         if row.parent is None:
             return self.agent(row.agent_type, principal, row.session_id)
         root = await self.history.existing(row.stream_id)
@@ -144,17 +148,18 @@ class Backend:
 
 
 def check_root(row: SessionRow) -> None:
-    """For what cannot be done with a sub-agent's session alone."""
+    """Refuse a sub-agent's session, for actions that apply to a root session only."""
     if row.parent is not None:
         raise InvalidInputError(f"session {row.session_id!r} is a sub-agent's: act on its root, {row.stream_id!r}")
 
 
 OPERATOR = Connection("operator", None, float("inf"), 0.0)
-"""Who runs the service: the command line on its own store, or a caller of AWS whom IAM lets invoke the function."""
+"""The caller who runs the service: the command line on its own store, or a caller of AWS whom IAM lets invoke the
+function."""
 
 
 class OperatorBackend(Backend):
-    """An operator sees and acts on the sessions of all users, and may choose any free id."""
+    """A backend for operators. They see and act on the sessions of all users, and may choose any free id."""
 
     operates = True
 

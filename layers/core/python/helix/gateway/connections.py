@@ -1,14 +1,15 @@
-"""Connections and subscriptions: who is connected, as whom, until when, and which streams each wants.
+"""Connections and subscriptions: the connected clients, their principals, their expiry, and the streams that each
+wants.
 
 Rows of the streams table, in partitions of their own:
 
-    conn#<connection>  connection       principal, expires_at, and `operator` where its proof gives that right
-    conn#<connection>  sub#<stream>     a subscription, as the connection knows it
-    conn#<connection>  part#<id>#<nn>   a part of a request that has not come whole (`helix.gateway.parts`)
-    subs#<stream>      <connection>     the same, as the stream's projector reads it: one query answers all
+    conn#<connection>  connection       principal, expires_at, and `operator` if its proof gives that right
+    conn#<connection>  sub#<stream>     a subscription, for reading by connection
+    conn#<connection>  part#<id>#<nn>   a part of an incomplete request (`helix.gateway.parts`)
+    subs#<stream>      <connection>     the same subscription, for the projector, which reads all in one query
 
-Law: a subscription is made only for a connection that is there and has not expired, in one transaction with both its
-rows; `close` takes the connection first, so nothing can subscribe behind its back. Every row carries `ttl`, for the
+Law: a subscription requires a connection that exists and has not expired, and is made in one transaction with both its
+rows. `close` deletes the connection first, so nothing can subscribe afterwards. Every row carries `ttl`, for
 connections whose end was not reported.
 """
 
@@ -33,29 +34,38 @@ CONNECTION = "connection"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """`principal` is None only where nobody is asked who they are. `expires_at`, in Unix seconds, is when the proof of
-    the principal ends: the connection may stay open behind it, and can do nothing but authenticate. `operator`: it may
-    read the fleet and change budgets."""
+    """A connection of a client, or the caller of an HTTP request in that form. Times are Unix seconds."""
 
     connection_id: str
+    """API Gateway's id of the connection, or a name of the transport."""
     principal: str | None
+    """The authenticated principal. None if the caller is not identified, as in an anonymous service."""
     expires_at: float
+    """The end of the principal's proof. The connection may stay open after it, but can do nothing except
+    authenticate."""
     opened_at: float
+    """The time at which the connection was opened."""
     operator: bool = False
+    """Whether it may read the fleet and change budgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A connection that wants a stream. `lagging`: it was too slow for a frame and must subscribe again to go on."""
+    """A connection that wants a stream."""
 
     connection_id: str
+    """The connection to post to."""
     principal: str | None
+    """The principal of the connection. None if the service is anonymous."""
     expires_at: float
+    """The end of the principal's proof, in Unix seconds."""
     lagging: bool = False
+    """Whether it was too slow for a frame. It must subscribe again to receive more."""
 
 
 class Connections:
-    """On any `StateStore`. All verbs may be repeated; what is gone is not an error unless they say so."""
+    """The connections, on any `StateStore`. All verbs may be repeated. A missing connection is not an error unless a
+    verb says so."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -63,7 +73,7 @@ class Connections:
     async def open(
         self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
     ) -> None:
-        """Write the connection's row. `expires_at` beyond the longest life of a connection is lowered to it."""
+        """Write the connection's row. An `expires_at` beyond the longest life of a connection is lowered to it."""
         now = self._clock.now()
         ttl = int(now + MAX_CONNECTION_S + ROW_MARGIN_S)
         value = {"principal": principal, "expires_at": min(expires_at, ttl), "opened_at": now, "ttl": ttl}
@@ -72,7 +82,7 @@ class Connections:
         await self._store.transact("open_connection", [Put(_connection_key(connection_id), value)])
 
     async def get(self, connection_id: str) -> Connection | None:
-        """The connection, expired or not (compare `expires_at`); None if it was never opened, or is closed."""
+        """Return the connection, expired or not (compare `expires_at`). None if it was never opened, or is closed."""
         (value,) = await self._store.get([_connection_key(connection_id)])
         if value is None:
             return None
@@ -82,10 +92,10 @@ class Connections:
     async def renew(
         self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
     ) -> None:
-        """A new proof of the same principal: the connection and its subscriptions live until `expires_at`, and it has the
-        right of the new proof.
+        """Accept a new proof of the same principal. The connection and its subscriptions live until `expires_at`, with
+        the rights of the new proof.
 
-        Raises `NotAuthenticatedError` where the connection is gone or belongs to another principal.
+        Raises `NotAuthenticatedError` if the connection is closed or belongs to another principal.
         """
         rows = await self._store.query("streams", partition_name(connection_id))
         value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
@@ -100,7 +110,7 @@ class Connections:
             await self._update("renew_subscription", _subscriber_key(stream_id, connection_id), until)
 
     async def close(self, connection_id: str) -> None:
-        """Remove the connection and its subscriptions. Repeating it goes on where it stopped."""
+        """Remove the connection and its subscriptions. A repeat continues where it stopped."""
         await self._store.transact("close_connection", [Delete(_connection_key(connection_id))])
         while rows := await self._store.query("streams", partition_name(connection_id), limit=PAGE):
             await self._store.transact("close_subscriptions", _deletes(connection_id, rows))
@@ -108,9 +118,9 @@ class Connections:
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     async def subscribe(self, connection_id: str, stream_id: str) -> None:
-        """Let the connection have what is posted on the stream from now on, not lagging. Repeating it is harmless.
+        """Subscribe the connection to what is posted on the stream from now on, as not lagging. A repeat does no harm.
 
-        Raises `NotAuthenticatedError` where the connection is gone or has expired, and `InvalidInputError` beyond
+        Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` beyond
         `MAX_SUBSCRIPTIONS`.
         """
         while True:
@@ -132,30 +142,30 @@ class Connections:
                 Put(_subscriber_key(stream_id, connection_id), {**copied, "lagging": False}),
             ]
             if await refused(self._store, "subscribe", operations) is None:
-                return  # else renewed or closed meanwhile
+                return  # refused if renewed or closed in between
 
     async def unsubscribe(self, connection_id: str, stream_id: str) -> None:
         await self._store.transact("unsubscribe", _pair(connection_id, stream_id))
 
     async def subscribers(self, stream_id: str) -> list[Subscriber]:
-        """Those whose connection has not expired, in no particular order. One query."""
+        """Return the subscribers whose connection has not expired, in no particular order. One query."""
         now = self._clock.now()
         rows = await self._store.query("streams", _subscribers_of(stream_id))
         live = [(row.key.sort, row.value) for row in rows if row.value["expires_at"] > now]
         return [Subscriber(name, v["principal"], float(v["expires_at"]), bool(v.get("lagging"))) for name, v in live]
 
     async def mark_lagging(self, stream_id: str, connection_id: str) -> None:
-        """It missed a frame: nothing more is posted to it until it has subscribed again."""
+        """Record that the connection missed a frame. It gets no more posts until it has subscribed again."""
         await self._update("mark_lagging", _subscriber_key(stream_id, connection_id), {"lagging": True})
 
     async def drop_stream(self, stream_id: str) -> None:
-        """Remove all subscriptions of a stream that was deleted: its id may come to belong to somebody else."""
+        """Remove all subscriptions of a deleted stream, because its id may later belong to another user."""
         while rows := await self._store.query("streams", _subscribers_of(stream_id), limit=PAGE):
             pairs = [operation for row in rows for operation in _pair(row.key.sort, stream_id)]
             await self._store.transact("drop_stream", pairs)
 
     async def _update(self, name: str, key: Key, fields: dict[str, Any]) -> None:
-        """Refused where it has unsubscribed, or is closed."""
+        """Update the row. The store refuses that if it was unsubscribed or closed."""
         await refused(self._store, name, [Update(key, set=fields)])
 
 
@@ -191,6 +201,6 @@ def _streams(rows: Sequence[Row]) -> list[str]:
 
 
 def _deletes(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
-    """What is found in the connection's partition, with the stream's side of each subscription."""
+    """Return the deletions of these rows of the connection, with the stream's row of each subscription."""
     operations: list[Operation] = [Delete(row.key) for row in rows]
     return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _streams(rows)]

@@ -1,7 +1,7 @@
-"""The console's page: its files, what it needs to know of a stage, and the headers of each answer.
+"""The console's page: its files, its settings for a stage, and the headers of each answer.
 
-Law: the page loads nothing from elsewhere and runs no inline script; it connects to its own server and to the addresses
-that are named, and to no others. What it knows of a stage is no secret: everybody who has the address can read it.
+Law: the page loads nothing from elsewhere and runs no inline script. It connects only to its own server and to the
+named addresses. Its settings for a stage are not secret: everyone who has the address can read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; ch
 KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"})
 PAGE: Final = "index.html"
 CONFIG: Final = "config.json"
-"""Beside the page: how to sign in, and where to connect."""
+"""A file beside the page that says how to sign in, and where to connect."""
 HSTS_S: Final = 365 * 86_400
 TLS_ONLY: Final = {"strict-transport-security": f"max-age={HSTS_S}"}
 
@@ -25,7 +25,7 @@ SiteConfig = dict[str, Any]
 
 
 def page_files() -> dict[str, tuple[str, bytes]]:
-    """Type and content of each file, by its name. Raises `FileNotFoundError` where the bundle is not there."""
+    """Return type and content of each file, by its name. Raises `FileNotFoundError` if the bundle was not built."""
     files = {path.name: (KINDS[path.suffix], path.read_bytes()) for path in STATIC.iterdir()} if STATIC.is_dir() else {}
     if PAGE not in files:
         raise FileNotFoundError(f"the console's bundle is not in {str(STATIC)!r}: build it in clients/console")
@@ -33,7 +33,7 @@ def page_files() -> dict[str, tuple[str, bytes]]:
 
 
 def content_policy(connect: Iterable[str]) -> str:
-    """`connect`: what the page may connect to beside its own server."""
+    """Return the content security policy. `connect`: addresses to which the page may connect, besides its own server."""
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -48,7 +48,7 @@ def content_policy(connect: Iterable[str]) -> str:
 
 
 def page_headers(connect: Iterable[str]) -> dict[str, str]:
-    """Of each answer, beside those about its content."""
+    """Return the headers of each answer, besides those about its content."""
     return {
         "content-security-policy": content_policy(connect),
         "x-content-type-options": "nosniff",
@@ -64,6 +64,6 @@ def origin_of(url: str) -> str:
 
 
 def connections_of(config: SiteConfig) -> list[str]:
-    """What the page of a stage connects to: the stage's WebSocket API, and what signing in takes."""
+    """Return the addresses to which a stage's page connects: its WebSocket API, and those for signing in."""
     oidc = config.get("oidc")
     return [config["url"], *([origin_of(oidc["issuer"]), *oidc["origins"]] if oidc else [])]

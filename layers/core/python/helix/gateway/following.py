@@ -1,8 +1,8 @@
-"""The follower of the log: what the stream of the table `streams` says was appended goes to the subscribed sockets.
+"""The follower of the log: it posts new segments to subscribed sockets, from the stream of the table `streams`.
 
-Law: the log has it all, so nothing here is lost for a client, which asks for what it misses. What comes again is posted
-again, unless it is old. A stream's messages are posted in the order in which they come, and the streams of a batch do not
-wait for each other. But the batches of a shard do: so a slow socket is soon left to its log.
+Law: the log has every message, so clients lose nothing here; they ask for what they miss. A batch that comes again is
+posted again, unless it is old. A stream's messages are posted in order, and the streams of a batch do not wait for each
+other. The batches of a shard do wait, so a slow socket is soon marked as lagging.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from helix.ports.sockets import Sockets
 
 logger = get_logger("helix.gateway")
 SHARD = Patience(post_s=0.5, frame_s=0.1, notice_s=0.1)
-"""A shard of a table has one lane (docs/adr/0028-streams-without-kinesis.md), so all its streams wait for a slow socket. A
-first post of a process opens its connection, which takes longer than the usual 30 ms."""
+"""A shard of a table has one lane (docs/adr/0028-streams-without-kinesis.md), so all its streams wait for a slow
+socket. The first post of a process opens its connection, which takes longer than the usual 30 ms."""
 
 
 class Appended(NamedTuple):
-    """A segment. `position`: of its record in the table's stream. `time`: when it was written (Unix seconds)."""
+    """A segment that was appended to the log."""
 
     position: str
+    """The sequence number of its record in the table's stream."""
     stream_id: str
+    """The stream that it belongs to."""
     messages: Sequence[StreamMessage]
+    """Its messages, in order. Empty if it cannot be read or was deleted."""
     time: float
+    """The time of the write, in Unix seconds."""
 
 
 class Follower:
@@ -40,7 +44,7 @@ class Follower:
         self._connections, self._sockets, self._clock = connections, sockets, clock
 
     async def post(self, batch: Sequence[Appended]) -> Projected:
-        """Raises nothing that a repeat could fix: see `Projected.failed`."""
+        """Post the segments of a batch. Never raises an error that a repeat could fix; see `Projected.failed`."""
         since = self._clock.now() - REPOST_S
         streams: dict[str, list[Appended]] = {}
         for segment in batch:

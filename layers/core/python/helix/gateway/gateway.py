@@ -1,7 +1,7 @@
-"""Gateway: a client's request in, exactly one answer out, whatever carries both.
+"""Gateway: takes a client's request and gives exactly one answer, over any transport.
 
-Law: who asks is looked up anew for every message, and is nobody once the connection's proof has expired. Nothing that a
-client sends makes `handle` raise; what a client learns of a failure is what `core.refusals` lets it know.
+Law: the caller is looked up again for every message, and is not authenticated once the connection's proof has expired.
+No message of a client makes `handle` raise. A client learns of a failure only what `core.refusals` allows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Act = Callable[[Backend, Connection, Any], Awaitable[JsonObject]]
 
 
 class Gateway:
-    """`count(action, code)` is called for every message: `ok`, or the error's code."""
+    """The gateway of a process. `count(action, code)` is called for every message, with `ok` or the error's code."""
 
     def __init__(self, backend: Backend, *, count: Count | None = None) -> None:
         self.backend = backend
@@ -49,7 +49,8 @@ class Gateway:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def handle(self, connection_id: str, body: str | bytes) -> None:
-        """Do what the message asks, and post the answer to its connection: of a request in parts, once it is whole."""
+        """Do what the message asks, and post the answer to its connection. A request in parts is handled once it is
+        complete."""
         ident, action = request_tags(body)
         code = "ok"
         try:
@@ -73,7 +74,7 @@ class Gateway:
         await self.post(connection_id, text)
 
     async def answer(self, body: str) -> str:
-        """The reply to an operator's request, or the error, which says what happened in full."""
+        """Return the reply to an operator's request, or the error with its full message."""
         ident, action = request_tags(body)
         code = "ok"
         try:
@@ -90,7 +91,8 @@ class Gateway:
         return text
 
     async def post(self, connection_id: str, text: str) -> bool:
-        """False if the client did not get it: it is gone, and its connection closed, or too slow, and will ask again."""
+        """Post a text. Return False if the client did not get it. Either it is gone and its connection is closed, or it
+        is too slow and will ask again."""
         backend = self.backend
         for frame in split(text, backend.ids.new("part")):
             for _ in range(SLOW_TRIES):
@@ -117,7 +119,8 @@ class Gateway:
         return connection
 
     def _log(self, error: Exception, connection_id: str, ident: str | None, action: str | None) -> None:
-        """Ids only: a message's content is its sender's. What is not the caller's fault is logged with its trace."""
+        """Log the error with ids only, because a message's content belongs to its sender. Errors that are not the
+        caller's fault are logged with their trace."""
         code = error.code if isinstance(error, HelixError) else "internal_error"
         extra = {"connection_id": connection_id, "message_id": ident, "action": action, "code": code}
         if isinstance(error, CallerError):
@@ -131,7 +134,8 @@ def _expired() -> NotAuthenticatedError:
 
 
 async def authenticate(backend: Backend, caller: Connection, request: p.Authenticate) -> JsonObject:
-    """Renewing is for the same principal: another one's subscriptions are not inherited."""
+    """Renew the connection's proof. It must name the same principal, because subscriptions are not passed on to another
+    one."""
     expires_at, operator = caller.expires_at, backend.is_operator(caller)
     if request.token is not None:
         proof = await backend.authoriser.prove(request.token)
@@ -180,9 +184,9 @@ ACTS: Final[dict[type[p.AnyRequest], Act]] = {
     p.Delete: actions.delete,
     p.Ping: ping,
 }
-"""What each request does: every kind of request is here."""
+"""The function for each request. Every kind of request is in this table."""
 
 
 async def act(backend: Backend, caller: Connection, request: p.AnyRequest) -> JsonObject:
-    """The result of a request of this caller. Raises what the request is refused with."""
+    """Return the result of a request of this caller. Raises the error with which the request is refused."""
     return await ACTS[type(request)](backend, caller, request)

@@ -1,8 +1,8 @@
-"""JSON Web Tokens: who their issuer says that somebody is, checked with the issuer's public keys.
+"""JSON Web Tokens: the identity that an issuer states, checked with the issuer's public keys.
 
-Law: only signatures with public keys count, the token's algorithm must be one of ours and the key's own, and issuer,
-audience, subject and expiry must all be there. Keys are kept; an unknown key id asks for them again, but not more often
-than every `REFRESH_S`, so that nobody can make the service hammer its issuer.
+Law: only signatures with public keys count. The token's algorithm must be one of ours and that of the key. Issuer,
+audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service fetch them again,
+but at most every `REFRESH_S` seconds, so that no client can make it flood its issuer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ REFRESH_S: Final = 30.0
 LEEWAY_S: Final = 30.0
 FETCH_S: Final = 5.0
 LATEST: Final = 253_402_300_799
-"""The end of the year 9999 in Unix seconds: a token that expires later states no time."""
+"""The end of the year 9999 in Unix seconds. A later `exp` is not a time."""
 OPTIONS: Final[Options] = {
     "require": ["exp", "iss", "aud", "sub"],
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,
 }
-"""Times are compared with our own clock."""
+"""PyJWT's own checks of times are off, because times are compared with our clock."""
 MAX_JWKS_BYTES: Final = 256 * 1024
 
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -45,17 +45,23 @@ Fetch = Callable[[str], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say. `leeway_s`: how far the issuer's clock may be from ours. `tenant_claim`: the claim that
-    names the tenant; tokens without it are of none. `user_claim`: the claim that names the user. An `email` counts only
-    where the issuer says that it is verified: others may be anybody's."""
+    """The rules that a token must meet."""
 
     issuer: str
+    """The issuer (`iss`) that the token must name."""
     audience: str
+    """The audience (`aud`) that the token must name."""
     jwks_url: str
+    """The URL of the issuer's public keys: https, except on this machine."""
     algorithms: tuple[str, ...] = ALGORITHMS
+    """The accepted signature algorithms."""
     leeway_s: float = LEEWAY_S
+    """The seconds by which the issuer's clock may differ from ours."""
     tenant_claim: str = "tenant"
+    """The claim that names the tenant. A token without it belongs to no tenant."""
     user_claim: str = "sub"
+    """The claim that names the user. An `email` counts only if the issuer has verified it, because any user could enter
+    another's address."""
 
     def __post_init__(self) -> None:
         url = urlsplit(self.jwks_url)
@@ -77,8 +83,8 @@ class TokenVerifier:
         self._lock = asyncio.Lock()
 
     async def verify(self, token: str) -> tuple[Principal, float]:
-        """The principal, and when the token expires (Unix seconds). Raises `NotAuthenticatedError`; `StoreError` where
-        the issuer's keys cannot be had."""
+        """Return the principal, and the expiry of the token (Unix seconds). Raises `NotAuthenticatedError`, and
+        `StoreError` if the issuer's keys are not available."""
         import jwt
 
         try:
@@ -97,7 +103,7 @@ class TokenVerifier:
                 audience=self._rules.audience,
                 options=OPTIONS,
             )
-        except (jwt.PyJWTError, ValueError, RecursionError) as error:  # the last two: JSON that Python cannot read
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:  # the last two: JSON that Python cannot parse
             raise refusal(type(error).__name__) from error
         return self._principal(claims), self._expiry(claims)
 
@@ -113,7 +119,7 @@ class TokenVerifier:
     def _expiry(self, claims: dict[str, Any]) -> float:
         now, leeway = self._clock.now(), self._rules.leeway_s
         expires, begins = claims["exp"], claims.get("nbf", 0)
-        for value in (expires, begins):  # the comparison refuses NaN and both infinities too
+        for value in (expires, begins):  # the comparison also refuses NaN and both infinities
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
                 raise refusal("its times are not Unix seconds")
         if not now < expires + leeway or not begins - leeway <= now:
@@ -141,7 +147,8 @@ class TokenVerifier:
         return next((key for key in self._keys if key.key_id == kid), None)
 
     async def _refresh(self, now: float) -> None:
-        """Keys that are known stay if the issuer cannot be reached: it answers again before it rotates them."""
+        """Fetch the keys. If the issuer cannot be reached, the known keys stay: it answers again before it rotates
+        them."""
         from jwt import PyJWKSet, PyJWTError
 
         try:
@@ -155,7 +162,8 @@ class TokenVerifier:
 
 
 async def fetch_url(url: str) -> bytes:
-    """Raises `OSError` and `ValueError`: also where the answer is too long, comes too slowly or leads elsewhere."""
+    """Return the body of the answer. Raises `OSError` and `ValueError`, also if the answer is too long, too slow or a
+    redirect."""
     async with asyncio.timeout(FETCH_S):
         return await asyncio.to_thread(_fetch, url, FETCH_S)
 
@@ -164,7 +172,7 @@ def _fetch(url: str, patience_s: float) -> bytes:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Stays(HTTPRedirectHandler):
-        """A redirect could lead out of TLS, or to an address inside of the network."""
+        """A handler that follows no redirects, which could lead out of TLS or to an address inside the network."""
 
         def redirect_request(self, *_: object) -> None:
             return None

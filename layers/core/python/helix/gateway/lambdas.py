@@ -1,8 +1,8 @@
 """The functions of the WebSocket API: authorise, connect, disconnect, and answer messages.
 
-Law: closed by default. The authoriser says who somebody is, and `connect` believes only it: where identity is asked for
-and the event has none, the handshake is refused. Answers to messages travel by the management API alone, so what the
-integration returns says nothing.
+Law: closed by default. The authoriser identifies the caller, and `connect` trusts only the authoriser. If identity is
+required and the event does not have it, the handshake is refused. Answers to messages travel by the management API
+alone, so the integration's return value is empty.
 """
 
 from __future__ import annotations
@@ -32,47 +32,60 @@ logger = get_logger("helix.gateway")
 
 
 class _Event(BaseModel):
-    """What API Gateway sends has much more, which no function here needs."""
+    """An event of API Gateway. The many fields that no function here needs are ignored."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class Claims(_Event):
-    """What `ws_authorize` found out; context values are texts."""
+    """The findings of `ws_authorize`. Values of the context come as texts."""
 
     principal: str | None = None
+    """The authenticated principal. None if the authoriser did not say."""
     expires_at: float | None = None
+    """The expiry of the proof, in Unix seconds. None if the authoriser did not say."""
     operator: bool = False
+    """Whether the proof is an operator's key."""
 
 
 class RequestContext(_Event):
     connection_id: str = Field(alias="connectionId", min_length=1)
+    """API Gateway's id of the connection."""
     authorizer: Claims | None = None
+    """The findings of `ws_authorize`. None if the event does not have them."""
 
 
 class AuthorizeEvent(_Event):
     method_arn: str = Field(alias="methodArn", min_length=1)
+    """The ARN of `$connect`, to which the policy applies."""
     headers: dict[str, str] | None = None
+    """The headers of the handshake."""
 
 
 class SocketEvent(_Event):
-    """Of a connection: all that `$disconnect` says."""
+    """An event of a connection. `$disconnect` sends nothing more."""
 
     request_context: RequestContext = Field(alias="requestContext")
+    """The connection that the event is about."""
 
 
 class ConnectEvent(SocketEvent):
     headers: dict[str, str] | None = None
+    """The headers of the handshake, with the offered subprotocols."""
 
 
 class MessageEvent(_Event):
-    """A message of a connection, or an `operator`'s request: the function's caller is then AWS's to authorise, and no event
-    of API Gateway is one."""
+    """A message of a connection, or an operator's request. AWS authorises the function's caller in the second case, and
+    no event of API Gateway has that form."""
 
     request_context: RequestContext | None = Field(default=None, alias="requestContext")
+    """The connection that sent the message. None for an operator's request."""
     operator: str | None = None
+    """An operator's request as JSON text. None for a message of a connection."""
     body: str | None = None
+    """The message of a connection. None if it is empty."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
+    """Whether `body` is in base64, as binary frames are."""
 
     @model_validator(mode="after")
     def _one_sender(self) -> MessageEvent:
@@ -81,7 +94,7 @@ class MessageEvent(_Event):
         return self
 
     def message(self) -> str | bytes:
-        """What was sent. A binary frame comes in base 64; one that is not even that is no message."""
+        """Return the message. A binary frame comes in base64; if it is not valid, the message is empty."""
         if not self.is_base64_encoded:
             return self.body or ""
         try:
@@ -91,7 +104,7 @@ class MessageEvent(_Event):
 
 
 async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery) -> Json:
-    """An IAM policy for this API's `$connect`: allow, with the principal and when its proof expires; or deny."""
+    """Return an IAM policy for this API's `$connect`: allow, with the principal and the expiry of its proof; or deny."""
     try:
         proof = await authoriser(app).prove(token_of(event.headers or {}))
     except NotAuthenticatedError:
@@ -128,15 +141,15 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
 
 
 async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -> Json:
-    """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
+    """Remove the connection with its subscriptions. If this event is lost, `ttl` or the next post removes them."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
     note("$disconnect", "ok")
     return {"statusCode": 200}
 
 
 async def message(app: Application, event: MessageEvent, delivery: Delivery) -> Json:
-    """Do what the message asks and post the answer, which is an error for all if the agents cannot be imported; return an
-    operator's.
+    """Do what the message asks and post the answer. If the agents cannot be imported, every message gets that error. An
+    operator's answer is returned instead.
     """
     if event.request_context is None:
         return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
@@ -156,7 +169,7 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
 
 @lru_cache(maxsize=1)
 def authoriser(app: Application) -> Authoriser:
-    """As the settings say: keys, tokens, both, or nobody is asked."""
+    """Return the authoriser that the settings ask for: keys, tokens, both, or no check at all."""
     settings = app.settings
     tokens = None
     if "jwt" in settings.auth:
@@ -193,7 +206,7 @@ def operator_gateway(app: Application) -> Gateway:
 
 
 class NoSockets:
-    """For functions that answer in other ways: everybody is gone."""
+    """Sockets of functions that answer in other ways. Every connection counts as gone."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         return "gone"
@@ -204,12 +217,12 @@ class NoSockets:
 
 @lru_cache(maxsize=1)
 def backend(app: Application) -> Backend:
-    """Of a function without sockets."""
+    """Return the backend of a function without sockets."""
     from helix.gateway.backend import Backend
 
     return Backend(app.executor, NoSockets(), authoriser(app), clock=app.clock)
 
 
 def note(action: str, code: str) -> None:
-    """Log what became of a message: `ok`, or the error's code."""
+    """Log the outcome of a message: `ok`, or the error's code."""
     logger.log(logging.INFO if code == "ok" else logging.WARNING, "%s: %s", action, code)

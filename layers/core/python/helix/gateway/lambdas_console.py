@@ -1,7 +1,7 @@
-"""The function that serves the console's page at a stage: files of the package, and the stage's `config.json`.
+"""The function that serves the console's page of a stage: files of the package, and the stage's `config.json`.
 
-Law: it reads nothing and knows no secret. A browser stores what it has, and asks each time whether that is still the
-newest: after a deployment nobody sees the page of one release with the script of another.
+Law: it reads no tables and has no secrets. A browser stores the files and asks each time whether they are still
+current. After a deployment, no user gets the page of one release with the script of another.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ Json = dict[str, Any]
 NOT_THERE: Final = b"There is nothing here.\n"
 TEXT: Final = "text/plain; charset=utf-8"
 COMPRESSED: Final = 512
-"""Bytes, from which on compression is worth it."""
+"""Files from this number of bytes on are compressed."""
 
 
 class PageEvent(BaseModel):
-    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+    """An HTTP API's event, payload 2.0. Other fields that API Gateway sends are ignored."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
     headers: dict[str, str] = Field(default_factory=dict)
+    """The request's headers, by name."""
     path: dict[str, str] | None = Field(default=None, alias="pathParameters")
+    """The values of the route's path parameters: `file`, if one is named. None without any."""
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers.items() if key.lower() == name), "")
@@ -43,18 +45,24 @@ class PageEvent(BaseModel):
 
 class File(NamedTuple):
     kind: str
+    """The content type."""
     tag: str
+    """The digest of the content, for the header `etag`."""
     body: bytes
+    """The content."""
     packed: bytes | None
+    """The content in gzip. None for a small file."""
 
 
 class Site(NamedTuple):
     files: dict[str, File]
+    """The files by name, `config.json` included."""
     headers: dict[str, str]
+    """The headers of every answer, such as the content security policy."""
 
 
 async def serve_console(app: Application, event: PageEvent, delivery: Delivery) -> Json:
-    """A file of the page. Without a name: where the page is."""
+    """Return a file of the page. Without a name, redirect to the page."""
     site, name = site_of(app), (event.path or {}).get("file")
     if name is None:
         return {"statusCode": 302, "headers": {**site.headers, "location": f"console/{PAGE}"}}

@@ -1,8 +1,8 @@
-"""The function of the HTTP API of runs: start one, look at its session, page through its stream.
+"""The function of the HTTP API of runs: start a run, look at its session, page through its stream.
 
-Law: who asks is proved by the token of each request, as on the socket's handshake; what they may see and start is what the
-socket's messages let them (`helix.gateway.actions`). API Gateway passes nothing on before the function has ended, so an
-answer waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
+Law: the token of each request proves the caller, as on the socket's handshake. Callers may see and start what the
+socket's messages let them (`helix.gateway.actions`). API Gateway passes nothing on before the function has ended. An
+answer therefore waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
 """
 
 from __future__ import annotations
@@ -49,23 +49,30 @@ HTTP: Final = "http"
 
 
 class HttpEvent(BaseModel):
-    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+    """An HTTP API's event, payload 2.0. Other fields that API Gateway sends are ignored."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
 
     route: str = Field(default="", alias="routeKey")
+    """The route, as `POST /run`."""
     headers: dict[str, str] = Field(default_factory=dict)
+    """The request's headers, by name."""
     path: dict[str, str] | None = Field(default=None, alias="pathParameters")
+    """The values of the route's path parameters. None without any."""
     query: dict[str, str] | None = Field(default=None, alias="queryStringParameters")
+    """The values of the query string. None without any."""
     request_id: str = Field(default="", validation_alias=AliasPath("requestContext", "requestId"))
+    """The id that API Gateway gave the request."""
     body: str | None = None
+    """The body as text, or in base64 (`is_base64_encoded`). None without a body."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
+    """Whether `body` is in base64."""
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers.items() if key.lower() == name), None)
 
     def number(self, name: str, most: int | None = None) -> int:
-        """Of the query; 0 where it is missing. Raises `InvalidInputError`."""
+        """Return a number from the query, or 0 if it is missing. Raises `InvalidInputError`."""
         text = (self.query or {}).get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16) or (most is not None and int(text) > most):
             raise InvalidInputError(f"{name} must be a whole number from 0" + (f" to {most}" if most else ""))
@@ -74,11 +81,13 @@ class HttpEvent(BaseModel):
 
 class HttpAnswer(NamedTuple):
     status: int
+    """The HTTP status."""
     body: JsonObject
+    """The body, which is sent as JSON."""
 
 
 async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answers an HTTP API: status, headers, body."""
+    """Answer a request of the HTTP API with a status, headers and a body."""
     backend = backend_of(app)
     try:
         proof = await authoriser(app).prove(token_of(event.headers))
@@ -98,17 +107,22 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
 
 
 class HttpRequest(NamedTuple):
-    """left_s: how long the answer may wait."""
+    """A request of an authenticated caller."""
 
     app: Application
+    """The application of this process."""
     backend: Backend
+    """The backend on which the actions work."""
     caller: Connection
+    """The caller, in the form of a connection."""
     event: HttpEvent
+    """The event with the request."""
     left_s: float
+    """The seconds for which the answer may wait, as far as the function's time allows."""
 
     @property
     def session_id(self) -> str:
-        """Raises `InvalidInputError` for what no session's id is."""
+        """The session id in the path. Raises `InvalidInputError` if it is not a valid session id."""
         check_session_id(given := (self.event.path or {}).get("session_id", ""))
         return given
 
@@ -125,8 +139,8 @@ class HttpRequest(NamedTuple):
 
 
 async def run(request: HttpRequest) -> HttpAnswer:
-    """202 with the ids of the run, which a repeat under the same Idempotency-Key gets as well; 200 with its result, where
-    the run has ended: the request waited for it, or is a repeat."""
+    """Start a run. Answer 202 with the ids of the run, which a repeat under the same Idempotency-Key also gets. Answer
+    200 with the result if the run has ended, because the request waited for it or is a repeat."""
     app, backend, caller, event, _ = request
     wait_s = request.wait_s
     asked = parse_request(dumps(_given(app, event)))
@@ -142,7 +156,7 @@ async def run(request: HttpRequest) -> HttpAnswer:
 
 
 def _given(app: Application, event: HttpEvent) -> JsonObject:
-    """The body as the socket's message `run`."""
+    """Return the body in the form of the socket's message `run`."""
     body = load_object(_body(event))
     if body is None:
         raise InvalidInputError("the body must be a JSON object")
@@ -171,7 +185,7 @@ def default_agent(app: Application) -> str:
 
 
 async def session(request: HttpRequest) -> HttpAnswer:
-    """The session, and how its current run, or that of `run_id`, goes."""
+    """Return the session, and the progress or result of its current run or of `run_id`."""
     asked_run = request.run_id
     row = await request.backend.owned(request.caller.principal, request.session_id)
     run_id = asked_run or row.run_id
@@ -185,8 +199,8 @@ async def session(request: HttpRequest) -> HttpAnswer:
 
 
 async def stream(request: HttpRequest) -> HttpAnswer:
-    """Messages after the sequence `after`; `next` is the `after` of the next page. `status` is the session's: one that does
-    not run brings no more once a page is empty."""
+    """Return messages after the sequence `after`. `next` is the `after` of the next page. `status` is the session's: if
+    it does not run, an empty page is the last one."""
     backend = request.backend
     row = await backend.owned(request.caller.principal, request.session_id)
     after, streams = request.event.number("after"), backend.executor.streams

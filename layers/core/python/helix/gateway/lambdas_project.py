@@ -1,8 +1,10 @@
-"""`project_stream` as a function: a batch of Kinesis, or of the log's own stream, in; a partial batch response out.
+"""`project_stream` as a function: it takes a batch of Kinesis, or of the log's own stream, and returns a partial batch
+response.
 
-Powertools' BatchProcessor takes record by record and reports every failure. Here the records of a stream are appended
-together, streams run at once, and nothing of a stream may be done behind its first failure: so the batch is taken as
-one, and the answer names its first record that has to come again. Lambda repeats from there on, in order.
+Powertools' BatchProcessor handles records one by one and reports every failure. Here the records of a stream are
+appended together, streams run at once, and no record of a stream may be done after its first failure. The batch is
+therefore handled as one. The answer names the first record that must come again, and Lambda repeats from there on, in
+order.
 """
 
 from __future__ import annotations
@@ -34,29 +36,41 @@ class _Event(BaseModel):
 
 class KinesisData(_Event):
     partition: str = Field(alias="partitionKey")
+    """The stream's id."""
     position: str = Field(alias="sequenceNumber", pattern=r"^\d+$")
+    """The sequence number of Kinesis."""
     data: Base64Bytes
+    """The packed records (`core.log_records`), which come in base64."""
     time: float = Field(alias="approximateArrivalTimestamp")
+    """The arrival at Kinesis, in Unix seconds."""
 
 
 class KinesisRecord(_Event):
     kinesis: KinesisData
+    """The record itself."""
 
 
 class TableKeys(_Event):
     pk: dict[str, str]
+    """The partition key in DynamoDB's notation: the stream's id under `S`."""
     sk: dict[str, str]
+    """The sort key in DynamoDB's notation: the segment's key under `S`."""
 
 
 class TableData(_Event):
     keys: TableKeys = Field(alias="Keys")
+    """The keys of the segment's row."""
     position: str = Field(alias="SequenceNumber")
+    """The sequence number of the record in the table's stream."""
     time: float = Field(alias="ApproximateCreationDateTime")
+    """The time of the write, in Unix seconds."""
     image: dict[str, dict[str, Any]] = Field(alias="NewImage")
+    """The item after the write, in DynamoDB's notation."""
 
 
 class TableRecord(_Event):
     dynamodb: TableData
+    """The change of the table."""
 
 
 def _source(record: Any) -> str:
@@ -69,13 +83,15 @@ AnyRecord = Annotated[
 
 
 class ProjectStreamEvent(_Event):
-    """All records of an event are of one source."""
+    """An event with records of one source."""
 
     records: list[AnyRecord] = Field(alias="Records")
+    """The batch, in order. All records are from Kinesis, or all from the table's stream."""
 
 
 async def project_stream(app: Application, event: ProjectStreamEvent, delivery: Delivery) -> dict[str, Any]:
-    """Raises `StoreError` where not even the first record is done: then nothing is, and the function counts an error."""
+    """Project a batch. Raises `StoreError` if not even the first record is done. Nothing is done then, and the function
+    counts an error."""
     batch: list[LogRecord] | list[Appended]
     kinesis = [r.kinesis for r in event.records if isinstance(r, KinesisRecord)]
     if kinesis:
@@ -91,7 +107,7 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
 
 
 def _appended(app: Application, row: TableData) -> Appended:
-    """A segment that cannot be read is skipped here: readers of the log get the error."""
+    """Decode a segment. One that cannot be read is skipped here; readers of the log get the error."""
     stream_id, objects = row.keys.pk["S"], app.overflow
     messages: list[StreamMessage] = []
     try:

@@ -1,9 +1,9 @@
 """The function behind the triggers: SQS messages in, runs out.
 
-Law: an event starts its run as a client's message does, under a key that follows from the event, so a second delivery finds
-the run of the first. A message is done once its run is claimed: from there on the run's rows, and the sweep, see to it. One
-that can never start is put into the dead-letter queue with the reason; one that may start later comes again. The other
-messages of its batch do not wait for either.
+Law: an event starts its run as a client's message does, under a key that follows from the event. A second delivery
+therefore finds the run of the first. A message is done once its run is claimed; the run's rows and the sweep take over
+from there. A message that can never start a run is put into the dead-letter queue with the reason. One that may start
+later comes again. Neither delays the other messages of its batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = get_logger("helix.gateway")
 LATER: Final = (AgentAlreadyRunningError, StaleStateError)
-"""Errors of a caller that pass: the session is at work. Those of operators pass too."""
+"""Errors of a caller that pass, because the session is at work. Errors of operators pass too."""
 PREFIX: Final = "trigger:"
 MAX_REASON: Final = 512
 
@@ -47,26 +47,33 @@ class QueueRecord(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
     message_id: str = Field(alias="messageId", min_length=1)
+    """The id of the message in SQS."""
     body: str
+    """The text of the message."""
     queue: str = Field(alias="eventSourceARN", min_length=1)
+    """The ARN of the queue. It identifies the trigger if that reads from a queue directly."""
 
 
 class QueueEvent(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
     records: list[QueueRecord] = Field(alias="Records")
+    """The batch of messages."""
 
 
 class Occurrence(NamedTuple):
-    """One event of a trigger. `ident`: the same for each delivery of it, and for no other event of the trigger."""
+    """One event of a trigger."""
 
     trigger: str
+    """The name of the trigger."""
     ident: str
+    """The identity of the event: the same for each delivery of it, and for no other event of the trigger."""
     event: JsonObject
+    """The event as JSON: that of EventBridge, or the body of a queue's message."""
 
 
 async def start_triggered(app: Application, event: QueueEvent, delivery: Delivery) -> JsonObject:
-    """Answers SQS: the messages that must come again."""
+    """Start the runs of the messages. Return to SQS the messages that must come again."""
     again: list[Any] = []
     for record in event.records:
         try:
@@ -98,12 +105,12 @@ async def _start(app: Application, record: QueueRecord) -> None:
 
 @lru_cache(maxsize=1)
 def starts(app: Application) -> dict[str, Start]:
-    """The stage's triggers, by name."""
+    """Return the stage's triggers, by name."""
     return read_starts(app.settings.triggers)
 
 
 def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> Occurrence:
-    """Which event of which trigger a message is. Raises `InvalidInputError`."""
+    """Find the event and the trigger of a message. Raises `InvalidInputError`."""
     name = record.queue.rpartition(":")[2]
     body = load_object(record.body)
     for trigger, start in known.items():
@@ -116,8 +123,9 @@ def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> O
 
 
 def _ident(event: Any) -> str:
-    """A tick is its minute, whatever id EventBridge gave it; an object's change its bucket, key and sequencer, which S3
-    repeats; any other event its id. Raises `InvalidInputError` for an event without it: all of these would be one."""
+    """Return the identity of an event. For a tick it is the minute, whatever id EventBridge gave it. For an object's
+    change it is bucket, key and sequencer, which S3 repeats. For any other event it is the id. Raises
+    `InvalidInputError` if that is missing, because all such events would count as one."""
     match event:
         case {"detail-type": "Scheduled Event", "time": str(time)} if len(time) >= len("2026-11-23T02:00"):
             return time[:16]
@@ -131,7 +139,7 @@ def _ident(event: Any) -> str:
 
 
 def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:
-    """What a client would send. Raises `CallerError`s of what the event does not fit."""
+    """Build the request that a client would send. Raises a `CallerError` if the event does not fit."""
     check_json(found.event, "the event")
     given: dict[str, Any] = {"v": 1, "action": "run", "agent": start.agent, "subscribe": False}
     given["id"] = hashlib.sha256(found.ident.encode()).hexdigest()
@@ -151,7 +159,7 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:
 
 
 async def _given_up(app: Application, record: QueueRecord, code: str, reason: str) -> bool:
-    """Put the message into the dead-letter queue, where a person sees why. False if it is not there."""
+    """Put the message into the dead-letter queue, where a person sees the reason. Return False if that failed."""
     said = {"error": code, "reason": clean_text(reason)[:MAX_REASON], "queue": record.queue}
     try:
         app.client("sqs").send_message(

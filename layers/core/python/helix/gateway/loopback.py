@@ -1,7 +1,8 @@
-"""A WebSocket server in this process: what API Gateway, the functions and the projector do, on one event loop.
+"""A WebSocket server in this process, which does the work of API Gateway, the functions and the projector on one event
+loop.
 
-For tests, and for building a client against agents that run here. Law: it is the same `Gateway`, behind the same
-handshake; each message is a task of its own, as each is an invocation of its own when deployed.
+It is for tests, and for building a client against agents that run here. Law: it is the same `Gateway`, behind the same
+handshake. Each message is a task of its own, as each is an invocation of its own in a deployed stage.
 """
 
 from __future__ import annotations
@@ -65,10 +66,12 @@ class LoopbackSockets:
 
 
 class LoopbackGateway:
-    """`async with LoopbackGateway(executor) as served: ... served.url`.
+    """A server to use as `async with LoopbackGateway(executor) as served: ... served.url`.
 
-    registry: the agents that clients may name (default: the executor's). authoriser: who may connect (default: anybody).
-    sockets: what posts frames (default: this server's own). operator: every connection has the sessions of all users.
+    registry: the agents that clients may name (default: the executor's).
+    authoriser: the check of tokens (default: every client may connect).
+    sockets: the sockets that post frames (default: this server's own).
+    operator: every connection has the sessions of all users.
     """
 
     def __init__(
@@ -153,7 +156,7 @@ class LoopbackGateway:
 
 
 class _Followed(Connections):
-    """Connections whose streams are followed here, and posted as they grow: the part of the projector."""
+    """Connections whose streams are followed here and posted as they grow. This is the projector's part."""
 
     def __init__(self, store: StateStore, clock: Clock, sockets: Sockets, streams: StreamManager) -> None:
         super().__init__(store, clock)
@@ -161,7 +164,7 @@ class _Followed(Connections):
         self._following: dict[str, asyncio.Task[Any]] = {}
 
     async def subscribe(self, connection_id: str, stream_id: str) -> None:
-        """Following begins before the subscription counts: nothing falls between."""
+        """Begin to follow before the subscription counts, so that no message is lost in between."""
         if not self._is_followed(stream_id):
             info = await self._streams.info(stream_id)
             begin = info.latest_sequence if info is not None else 0
@@ -170,7 +173,8 @@ class _Followed(Connections):
         await super().subscribe(connection_id, stream_id)
 
     def _is_followed(self, stream_id: str) -> bool:
-        """Following ends with a stream that was deleted, or a store that failed: it begins anew then."""
+        """Whether the stream is followed. Following ends if the stream is deleted or the store fails, and can begin
+        again."""
         task = self._following.get(stream_id)
         return task is not None and not task.done()
 

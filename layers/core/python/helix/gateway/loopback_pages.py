@@ -1,8 +1,8 @@
-"""The HTTP server of Helix's own pages on loopback: it parses requests strictly, refuses foreign ones, and answers.
+"""The HTTP server of Helix's own pages on loopback. It parses requests strictly, refuses foreign ones, and answers.
 
-Law: each request gets an answer or a closed connection within `patience_s`, whatever it holds. A request that could be read
-in two ways is refused with a short 4xx, and its connection is closed: nothing behind it is read as another request. A
-client that breaks the connection is not an error of the server.
+Law: each request gets an answer or a closed connection within `patience_s`, whatever it contains. A request that could
+be read in two ways is refused with a short 4xx, and its connection is closed, so nothing after it is read as another
+request. A client that breaks the connection is not an error of the server.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from helix.gateway.origins import hosts_of, why_foreign
 logger = get_logger("helix.gateway")
 PATIENCE_S: Final = 30.0
 MAX_HEAD: Final = 65_536
-"""Bytes of a request's line and headers."""
+"""The limit of bytes in a request's first line and headers."""
 MAX_REASON: Final = 300
-"""Characters of a refusal that are sent: it quotes the request."""
+"""The limit of characters in a refusal that is sent, because it quotes the request."""
 DRAIN_S: Final = 1.0
-"""Seconds for which the rest of a refused request is read. Unread bytes would reset the connection too early."""
+"""The seconds for which the rest of a refused request is read. Unread bytes would reset the connection too early."""
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _LINE: Final = re.compile(rf"({_TOKEN}) (/[!-~]*) HTTP/1\.([01])")
 _HEADER: Final = re.compile(rf"({_TOKEN}):[ \t]*([ \t\x21-\x7e\x80-\xff]*)")
@@ -36,7 +36,7 @@ _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 
 
 class BrokenRequestError(Exception):
-    """A request that is refused, with its status and a sentence for the client."""
+    """A refused request, with its status and a sentence for the client."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -44,10 +44,10 @@ class BrokenRequestError(Exception):
 
 
 class PageServer(ThreadingHTTPServer):
-    """On 127.0.0.1, with a thread for each connection. `with` serves until the block ends."""
+    """A server on 127.0.0.1 with a thread for each connection. `with` serves until the block ends."""
 
     daemon_threads = True
-    request_queue_size = 128  # a burst beyond it waits a second: the system drops its packets
+    request_queue_size = 128  # a larger burst waits a second, because the system drops its packets
 
     def __init__(self, port: int, handler: type[LoopbackHandler]) -> None:
         super().__init__(("127.0.0.1", port), handler)
@@ -64,11 +64,11 @@ class PageServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a connection was lost", exc_info=True)  # what a handler raises is logged and answered there
+        logger.debug("a connection was lost", exc_info=True)  # errors of handlers are logged and answered there
 
 
 class _UntilDeadline(io.RawIOBase):
-    """The bytes of a connection. Raises `TimeoutError` when the deadline of the request is over."""
+    """The bytes of a connection. Raises `TimeoutError` after the deadline of the request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
-    """`headers_of_all` go with each answer. A subclass has `do_GET` and `do_POST`."""
+    """A handler of requests. `headers_of_all` go with each answer. A subclass has `do_GET` and `do_POST`."""
 
     headers_of_all: ClassVar[Mapping[str, str]] = {}
     patience_s: ClassVar[float] = PATIENCE_S
@@ -123,7 +123,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
             self._reject(500, "The server failed; its log says why.")
 
     def read_body(self, most: int) -> bytes:
-        """All of it. Raises `BrokenRequestError` if it is longer than `most`, or ends early."""
+        """Read the whole body. Raises `BrokenRequestError` if it is longer than `most` bytes, or ends early."""
         if self._length > most:
             raise BrokenRequestError(413, f"The body has {self._length} bytes; send at most {most}.")
         if self.headers.get("expect", "").lower() == "100-continue":
@@ -135,14 +135,15 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return body
 
     def foreign(self, port: int, *, from_links: bool = False) -> str | None:
-        """Why the request may not come in. from_links: a link of another site that a person followed may."""
+        """Return why the request is refused, or None. from_links: accept a link of another site that a person
+        followed."""
         headers = [(name.lower(), value) for name, value in self.headers.items()]
         if from_links and self.command == "GET" and self.headers.get("sec-fetch-mode") == "navigate":
             headers = [pair for pair in headers if pair[0] != "sec-fetch-site"]
         return why_foreign(headers, hosts_of(port))
 
     def refuse(self, why: str) -> None:
-        self.close_connection = True  # its body is not read
+        self.close_connection = True  # because its body is not read
         self.answer(403, f"This request is refused: {why[:MAX_REASON]}.\n".encode())
 
     def answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
@@ -162,7 +163,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return
 
     def _read_head(self) -> list[str]:
-        """The lines of the request's head; none if the client has nothing more to ask."""
+        """Return the lines of the request's head. Empty if the client has ended the connection."""
         lines, left = list[str](), MAX_HEAD
         while line := self.rfile.readline(left + 1):
             left -= len(line)
@@ -180,7 +181,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return []
 
     def _parse(self, lines: list[str]) -> None:
-        """Set what a request consists of. Raises `BrokenRequestError`."""
+        """Set method, path, headers and body length from these lines. Raises `BrokenRequestError`."""
         line = _LINE.fullmatch(lines[0])
         if line is None:
             raise BrokenRequestError(400, "The first line is not 'METHOD /path HTTP/1.1'.")
@@ -195,7 +196,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         if not hasattr(self, f"do_{self.command}"):
             raise BrokenRequestError(405, "Use GET or POST.")
         keeps = minor == "1" and "close" not in self.headers.get("connection", "").lower()
-        self.close_connection = not keeps or (self.command != "POST" and self._length > 0)  # whose body is not read
+        self.close_connection = not keeps or (self.command != "POST" and self._length > 0)  # a body that is not read
 
     def _body_length(self) -> int:
         if "transfer-encoding" in self.headers:
@@ -208,7 +209,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return int(given[0]) if given else 0
 
     def _reject(self, status: int, why: str) -> None:
-        """Answer, and let the client read it: what it still sends is read and dropped, for a moment."""
+        """Answer, and let the client read the answer: its remaining bytes are read and dropped for a moment."""
         self.close_connection = True
         if self._is_answered:
             return

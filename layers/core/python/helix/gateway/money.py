@@ -1,7 +1,8 @@
-"""What clients may know of money: what a session cost, the budgets that bind it, and what a user has used.
+"""The requests of clients about money: the cost of a session, the budgets that bind it, and the usage of a user.
 
-Law: one request reads a bounded number of rows, and only `change_budget`, an operator's, writes. What others have spent is
-the operator's to see: of a budget that is not the user's own, a user sees that it binds and whether it has room.
+Law: one request reads a bounded number of rows, and only `change_budget`, an operator's request, writes. Only operators
+see what others have spent. Of a budget that is not the user's own, a user sees that it binds, and whether it has
+room.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from helix.services.usage_counters import UsageCount, hour_key, read_counts, rea
 MOST_SESSIONS: Final = 25
 MOST_ROWS: Final = 20_000
 SHARED: Final = ("global", "agent:")
-"""Scopes that count what others use too."""
+"""Scopes that also count the usage of others."""
 
 
 async def get_cost(backend: Backend, caller: Connection, request: p.GetCost) -> JsonObject:
-    from helix.sessions.ledger import ledger  # only who asks for it needs the prices
+    from helix.sessions.ledger import ledger  # only this request needs the prices
 
     await backend.owned(caller.principal, request.session_id)
     bounds: dict[str, Any] = {"most": MOST_SESSIONS, "most_rows": MOST_ROWS}

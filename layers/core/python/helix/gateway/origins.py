@@ -1,6 +1,6 @@
-"""Which requests a server on loopback takes: those for its own host that no foreign web page has made.
+"""The requests that a server on loopback accepts: those for its own host that no foreign web page has made.
 
-Law: a page of another site cannot use a name that leads here (DNS rebinding), since `Host` then names that site.
+Law: a page of another site cannot use a name that leads here (DNS rebinding), because `Host` then names that site.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def hosts_of(port: int, more: Iterable[str] = ()) -> frozenset[str]:
-    """What `Host` may be."""
+    """Return the accepted values of `Host`."""
     names = [*LOOPBACK, *more]
     return frozenset([f"{name}:{port}" for name in names] + (names if port == 80 else []))
 
 
 def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, any_port: bool = False) -> str | None:
-    """Why a web page may not send this; None if it is not from one, or from one of this very server. `any_port`: pages of
-    other servers on loopback may too.
+    """Return why a request must be refused as a web page's. None if it comes from no page, or from one of this server.
+    `any_port` also accepts pages of other servers on loopback.
 
-    A browser names the page's origin where it matters, and the relation of the two sites where it does not.
+    A browser names the page's origin where it matters, and otherwise the relation of the two sites.
     """
     given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}
     if len(given["host"]) != 1 or given["host"][0].lower() not in hosts:
@@ -35,7 +35,7 @@ def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, a
 
 
 def _is_loopback(origin: str) -> bool:
-    """A page that is served on this machine."""
+    """Whether the page is served on this machine."""
     try:
         parts = urlsplit(origin)
         name = (parts.hostname or "").lower()

@@ -1,7 +1,7 @@
-"""Requests in parts, of clients that cannot send a message in several frames.
+"""Requests in parts, from clients that cannot send a message in several frames.
 
-Law: a request is handled once, by the call that takes its parts away. Parts wait in the partition of their connection: they
-go with it, or a minute after they came.
+Law: a request is handled once, by the call that removes its parts. Parts are stored under their connection. They are
+deleted with it, or after one minute.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from helix.ports.state_store import Delete, Key, Operation, Put, Row, StateStore
 from helix.services.committing import refused
 
 MAX_OPEN_REQUESTS: Final = 4
-"""Of a connection, with parts that have not come."""
+"""The limit of incomplete requests of a connection."""
 PARTS_S: Final = 60.0
-"""How long a part waits for the others."""
+"""The seconds that a part waits for the others."""
 PART: Final = "part#"
 
 
 async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Part) -> str | None:
-    """Add a part of a request. The text of the request, for the one call that has it whole; None for the others.
+    """Add a part of a request. Return the text of the request to the one call that completes it, and None to the
+    others.
 
-    Raises `NotAuthenticatedError` where the connection has expired or is gone, `InvalidInputError` for more than may wait;
-    then the request's parts are gone.
+    Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` if too much is
+    waiting. The request's parts are deleted then.
     """
     now, partition = clock.now(), partition_name(connection_id)
     key = Key("streams", partition, f"{PART}{part.part}#{part.index:02d}")
@@ -43,13 +44,13 @@ async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Pa
     problem = _problem(part, waiting, ours)
     old = [row for row in parts if row.value["ttl"] <= now]
     for row in old + ours if problem is not None or open_until <= now else old:
-        gone = Delete(row.key, When(equal={"ttl": row.value["ttl"]}))  # unless it has come anew
+        gone = Delete(row.key, When(equal={"ttl": row.value["ttl"]}))  # unless it was sent again
         await refused(store, "forget_part", [gone])
     if open_until <= now:
         raise NotAuthenticatedError("the connection has expired: authenticate, or open a new one")
     if problem is not None:
         raise InvalidInputError(problem)
-    taken: list[Operation] = [Delete(row.key, When()) for row in ours]  # parts come at once, and twice
+    taken: list[Operation] = [Delete(row.key, When()) for row in ours]  # parts may arrive at the same time, or twice
     if len(ours) < part.total or await refused(store, "take_parts", taken) is not None:
         return None
     return "".join(row.value["data"] for row in ours)

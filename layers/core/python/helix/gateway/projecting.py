@@ -1,12 +1,14 @@
-"""The projector: records from Kinesis go into the stream's log and to the subscribed sockets (docs/protocol.md#stream).
+"""The projector: it puts records from Kinesis into the stream's log and posts them to subscribed sockets
+(docs/protocol.md#stream).
 
-Law: the records of one stream are taken in their order, and streams do not wait for each other. A record that cannot be
-read is set aside and fails its stream; only a fault that stops every stream (a store that does not answer) fails the
-batch, from the first record on that is not done. A batch that comes again is posted again, unless its records are old:
-an event source that begins anew delivers all that Kinesis retains, and what is on the log is skipped unread.
+Law: the records of one stream are taken in order, and streams do not wait for each other. A record that cannot be read
+is set aside and fails its stream. Only a fault that stops every stream (a store that does not answer) fails the batch,
+from the first unfinished record on. A batch that comes again is posted again, unless its records are old. An event
+source that starts over delivers everything that Kinesis retains, so records that are on the log already are skipped
+unread.
 
-All sockets are served at once, each within a deadline of its own. A socket that misses its deadline is marked, gets one
-notice, and is left alone until it has subscribed again. It holds up no other.
+All sockets are served at once, each within a deadline of its own. A socket that misses its deadline is marked as
+lagging. It gets one notice and no more messages until it has subscribed again, and it never delays the others.
 """
 
 from __future__ import annotations
@@ -28,31 +30,35 @@ from helix.ports.sockets import Posted, Sockets
 from helix.services.segments import Entry, SegmentStreams
 
 logger = get_logger("helix.gateway")
-REPOST_S = 600.0  # a client that misses a post asks for it long before
+REPOST_S = 600.0  # a client that misses a post asks for it much sooner
 
 
 class Patience(NamedTuple):
-    """How many seconds one socket may take: for what a batch posts to it, and for the notice that it lags. `frame_s`: for
-    each of many frames, because a large message does not make a slow reader."""
+    """The time limits for one socket, in seconds."""
 
     post_s: float
+    """The least time that a socket gets for all frames of a batch."""
     frame_s: float
+    """The time for each of many frames. A large message alone must not make a reader count as slow."""
     notice_s: float
+    """The time for the notice that the socket lags."""
 
     def of(self, frames: int) -> float:
         return max(self.post_s, self.frame_s * frames)
 
 
 LANE = Patience(post_s=2.0, frame_s=0.25, notice_s=0.5)
-"""Where a shard has several lanes, a slow socket holds up its own only."""
+"""For a shard with several lanes. A slow socket delays only its own lane."""
 
 
 @dataclass(slots=True)
 class Posting:
-    """To how many sockets messages were posted, and how many were too slow for them."""
+    """The outcome of posting messages to the sockets of one stream."""
 
     sent: int = 0
+    """The number of sockets that received all messages."""
     lagging: int = 0
+    """The number of sockets that were too slow."""
 
 
 async def post_messages(
@@ -64,10 +70,11 @@ async def post_messages(
 ) -> Posting:
     """Post `messages`, at least one, to the stream's subscribers.
 
-    Raises `StoreError` where the store does not answer, or the gateway takes nothing for anybody: post it all again.
+    Raises `StoreError` if the store does not answer, or if the gateway accepts nothing for any socket. The caller then
+    posts all messages again.
     """
     tally = Posting()
-    # Read behind the append: who subscribed before it is here, who subscribes after it finds the messages in the log.
+    # Read after the append: earlier subscribers are in this list, and later ones find the messages in the log.
     subscribers = await connections.subscribers(stream_id)
     if not subscribers:
         return tally
@@ -79,7 +86,7 @@ async def post_messages(
     async def serve(subscriber: Subscriber) -> None:
         name = subscriber.connection_id
         if subscriber.lagging:
-            if ending:  # it may have missed the notice too, and nothing more will come to remind it
+            if ending:  # it may have missed the notice, and nothing else will remind it
                 await notify(name)
             return
         try:
@@ -103,7 +110,7 @@ async def post_messages(
         await notify(name)
 
     async def notify(name: str) -> None:
-        with suppress(StoreError):  # who misses the notice asks again when its stream is quiet
+        with suppress(StoreError):  # a client that misses the notice asks again when its stream is quiet
             await _post(sockets, name, [notice], patience.notice_s)
 
     await _all(serve(subscriber) for subscriber in subscribers)
@@ -116,14 +123,14 @@ async def post_messages(
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Let all end, then raise what the first of them raised."""
+    """Wait for all to end, then raise the first error among them."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if outcome is not None:
             raise outcome
 
 
 async def _post(sockets: Sockets, connection_id: str, frames: Sequence[bytes], deadline_s: float) -> Posted:
-    """The first outcome that is not "sent", or "sent". Raises `StoreError`."""
+    """Return the first outcome that is not "sent", or else "sent". Raises `StoreError`."""
     try:
         async with asyncio.timeout(deadline_s):
             for frame in frames:
@@ -138,13 +145,16 @@ UNREADABLE = "a record of this stream could not be read: what follows in this ru
 
 
 class LogRecord(NamedTuple):
-    """`position` is Kinesis' sequence number: digits, up to 56 of them. `partition` is the stream's id. `time`: its
-    arrival at Kinesis (Unix seconds)."""
+    """A record of Kinesis."""
 
     position: str
+    """The sequence number of Kinesis: up to 56 digits."""
     partition: str
+    """The stream's id, which is the partition key."""
     data: bytes
+    """The packed records (`core.log_records`)."""
     time: float
+    """The arrival at Kinesis, in Unix seconds."""
 
 
 class Aside(Protocol):
@@ -155,26 +165,34 @@ class Aside(Protocol):
 
 @dataclass(slots=True)
 class Projected:
-    """What became of a batch. `failed`: the position of the first record that is to come again, None if all are done.
-    `messages` were posted to `posted` sockets; `lagging` of them were too slow; `aside` records cannot be read."""
+    """The outcome of a batch."""
 
     failed: str | None = None
+    """The position of the first record that must come again. None if all are done."""
     messages: int = 0
+    """The number of messages that were posted."""
     posted: int = 0
+    """The number of sockets that received them, summed over the streams."""
     lagging: int = 0
+    """The number of sockets that were too slow."""
     aside: int = 0
+    """The number of records that cannot be read."""
 
 
 class _Item(NamedTuple):
-    """A record, decoded: its entry, or None where it cannot be read, or the fault that kept it from being read now."""
+    """A record after decoding."""
 
     record: LogRecord
+    """The record as it came."""
     entry: Entry | None
+    """The decoded record. None if it cannot be read, now or ever."""
     fault: StoreError | None = None
+    """The fault that prevents reading for now. A record without entry and fault can never be read."""
 
 
 class Projector:
-    """`fetch` reads what did not fit Kinesis; it may block. `aside` keeps what cannot be read; default: only the log."""
+    """The projector of a stage. `fetch` reads records that were too large for Kinesis; it may block. `aside` keeps
+    records that cannot be read; by default they are only logged."""
 
     def __init__(
         self,
@@ -190,7 +208,8 @@ class Projector:
         self._fetch, self._aside = fetch, aside
 
     async def project(self, batch: Sequence[LogRecord]) -> Projected:
-        """Records of one shard, in its order. Raises nothing that a repeat could fix: see `Projected.failed`."""
+        """Project records of one shard, in its order. Never raises an error that a repeat could fix; see
+        `Projected.failed`."""
         batch = await self._unknown(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
@@ -204,7 +223,7 @@ class Projector:
         return done
 
     async def _unknown(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
-        """Without old records that are on the log already."""
+        """Return the batch without old records that are on the log already."""
         before = self._clock.now() - REPOST_S
         streams = {record.partition for record in batch if record.time < before}
         if not streams:
@@ -216,7 +235,7 @@ class Projector:
         try:
             return int(await self._log.position(stream_id) or 0)
         except StoreError:
-            return 0  # `_stream` fails by the same fault, and names the record
+            return 0  # `_stream` fails with the same fault, and names the record
 
     def _decode(self, record: LogRecord) -> _Item:
         try:
@@ -231,7 +250,7 @@ class Projector:
         return _Item(record, Entry(record.position, records) if stream_id == record.partition else None)
 
     async def _stream(self, stream_id: str, items: Sequence[_Item], done: Projected) -> str | None:
-        """The position from which on the stream's records are to come again, or None."""
+        """Return the position from which the stream's records must come again, or None."""
         messages: list[StreamMessage] = []
         rest = list(items)
         failed: str | None = None
@@ -255,7 +274,8 @@ class Projector:
         return failed
 
     async def _next(self, stream_id: str, items: Sequence[_Item], done: Projected) -> tuple[int, list[StreamMessage]]:
-        """Take the items up to the next one that cannot be read, or that one: how many, and what they say."""
+        """Take the items before the next unreadable one, or that one itself. Return their number, and the messages that
+        they made."""
         if items[0].fault is not None:
             raise items[0].fault
         entries: list[Entry] = []
@@ -271,7 +291,7 @@ class Projector:
             raise
         except (HelixError, ValueError) as error:
             logger.warning("record %s of stream %r: %s", entries[0].position, stream_id, error)
-        # One of them cannot be stored, however often it is repeated: find out which.
+        # One of them can never be stored. Find out which one.
         try:
             return 1, await self._log.project(stream_id, entries[:1])
         except OperatorError:
@@ -280,7 +300,7 @@ class Projector:
             return 1, await self._set_aside(stream_id, items[0].record, done)
 
     async def _set_aside(self, stream_id: str, record: LogRecord, done: Projected) -> list[StreamMessage]:
-        """Keep what cannot be read, and fail its stream: readers learn that something is missing."""
+        """Keep a record that cannot be read, and fail its stream, so that readers learn that messages are missing."""
         logger.error("record %s of stream %r is set aside", record.position, stream_id)
         if self._aside is not None:
             await self._aside.put(stream_id, record.position, record.data)

@@ -1,6 +1,6 @@
-"""What clients may look at: sessions, their runs, messages, checkpoints, streams and stored rows.
+"""The read requests of clients: sessions, their runs, messages, checkpoints, streams and stored rows.
 
-Law: nothing here writes. Whose sessions a caller sees is the backend's to say (`helix.gateway.backend`).
+Law: nothing here writes. The backend decides which sessions a caller sees (`helix.gateway.backend`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helix.stream.reader import read_page
 logger = get_logger("helix.gateway")
 TITLE_CHARS: Final = 80
 LOOKS: Final = 5
-"""Pages that one filtered list reads, of at most 100 sessions each."""
+"""The number of pages that one filtered list reads, of at most 100 sessions each."""
 PAGE_BYTES: Final = 1_000_000
 
 
@@ -38,7 +38,7 @@ async def get_session(backend: Backend, caller: Connection, request: p.GetSessio
     sessions = backend.executor.sessions
     state = await sessions.get(request.session_id)
     if state.pending:
-        with suppress(AgentNotFoundError):  # who only looks may not have the agents
+        with suppress(AgentNotFoundError):  # a caller who only reads may not have the agents
             agent = await backend.agent_of(row, caller.principal)
             state.pending = with_parameters(agent, state.pending)
     can = await backend.executor.can_resume(request.session_id)
@@ -71,7 +71,7 @@ async def get_session(backend: Backend, caller: Connection, request: p.GetSessio
 
 
 async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
-    """How the run ended, as `AgentResult`; one that has not is `running` and has no other fields."""
+    """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no other results."""
     run = await backend.executor.sessions.get_run(row.session_id, run_id)
     place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
     if run.status == "running":
@@ -124,7 +124,7 @@ def _has(state: SessionState, title: str, words: Sequence[str]) -> bool:
 
 
 async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]:
-    """The beginnings of the first messages."""
+    """Return the beginnings of the first messages."""
     first = await backend.executor.sessions.first_texts([state.session_id for state in states])
     texts = [" ".join(text.split()) for text in first]
     return [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
@@ -157,7 +157,7 @@ async def diff_checkpoints(backend: Backend, caller: Connection, request: p.Diff
 
 
 async def list_agents(backend: Backend, caller: Connection, request: p.ListAgents) -> JsonObject:
-    """One whose factory fails is left out, and the log says why: nobody could run it."""
+    """List agents. An agent whose factory fails is left out, because it cannot run; the log says why."""
     names = [name for name in backend.registry.registered_types() if name > (request.after or "")]
     page = names[: request.limit]
     shown: list[Any] = []
@@ -170,7 +170,7 @@ async def list_agents(backend: Backend, caller: Connection, request: p.ListAgent
 
 
 def card(agent: AnyAgent) -> JsonObject:
-    """What a client has to know of an agent: `helix.core.replies.AgentFound`."""
+    """Return the facts that a client needs about an agent: `helix.core.replies.AgentFound`."""
     schema: Any = agent.output_schema
     output: JsonObject = parameters_of(schema) if schema is not None else {}
     if agent.function is not None:

@@ -1,7 +1,7 @@
-"""How a step was bought: its attempts, what readers of the stream saw of each, and what became of its calls.
+"""The story of a bought step: its attempts, what readers of the stream saw of each, and the outcomes of its calls.
 
-Law: nothing here writes, and one request reads a bounded number of rows and messages. Rows say what happened; the stream,
-which expires, says what was shown.
+Law: nothing here writes, and one request reads a bounded number of rows and messages. Rows record what happened. The
+stream, which expires, records what was shown.
 """
 
 from __future__ import annotations
@@ -29,24 +29,31 @@ from helix.sessions.ledger_rows import bounded_rows
 MOST_MESSAGES: Final = 5_000
 BATCH: Final = 500
 MAX_TEXT: Final = 20_000
-"""Characters of a text that are shown."""
+"""The limit of characters that are shown of a text."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """What the stream has of an attempt. `dropped`: texts of tries before the last, which readers were told to drop."""
+    """The stream's record of an attempt."""
 
     text: str = ""
+    """The text that readers saw, cut at `MAX_TEXT` characters."""
     dropped: list[str] = field(default_factory=list)
+    """Texts of earlier tries within the attempt, which readers were told to drop."""
     discarded: bool = False
+    """Whether readers were told to drop `text`."""
     reason: str | None = None
+    """The reason that readers got for dropping it. None if they got none."""
 
 
 @dataclass(slots=True)
 class _Seen:
     attempts: dict[tuple[str, int], _Shown] = field(default_factory=dict)
+    """The attempts that the stream has, by run id and attempt."""
     starts: dict[str, set[int]] = field(default_factory=dict)
+    """The numbers of the claims under which each call started, by call id."""
     complete: bool = True
+    """Whether the stream was read to its end. False if it has more than `MOST_MESSAGES`."""
 
 
 async def get_step(backend: Backend, caller: Connection, request: p.GetStep) -> JsonObject:
@@ -73,7 +80,7 @@ async def get_step(backend: Backend, caller: Connection, request: p.GetStep) -> 
 
 
 def _open(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCall]:
-    """The attempt that goes on."""
+    """Return the attempt in progress, as a list of one or none."""
     claim = session.claim
     if claim is None or claim.run_id not in runs:
         return []
@@ -83,8 +90,8 @@ def _open(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCall]:
 
 
 def _of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[ModelCall]:
-    """The attempts of the newest step with this number, or of that which the run tried to buy. An answer ends it: what
-    follows is of a step behind a rewind."""
+    """Return the attempts of the newest step with this number, or of the one that the run tried to buy. An answer ends
+    a step. Later attempts with the same number belong to a step after a rewind."""
     found: list[list[ModelCall]] = []
     for call in sorted(calls, key=lambda call: (call.turn, call.attempt)):
         if call.step != step:
@@ -97,7 +104,7 @@ def _of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[
 
 
 async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow], calls: Sequence[ModelCall]) -> _Seen:
-    """From where the first of the runs began, to where one begins that has nothing to do with the step."""
+    """Read the stream from the start of the first of the runs to the start of one that has no part in the step."""
     mine = {call.run_id for call in calls}
     after = min(runs[run_id].start_sequence for run_id in mine)
     last = max(runs[run_id].turn for run_id in mine)
@@ -110,7 +117,7 @@ async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow]
             if message.kind != "chunk":
                 continue
             chunk = message.parsed()
-            if message.turn > last and chunk.step > calls[0].step:  # a later run may go on with the calls of the step
+            if message.turn > last and chunk.step > calls[0].step:  # a later run may continue the calls of the step
                 return seen
             if chunk.step == calls[0].step:
                 _look(seen, message.run_id, chunk)
@@ -129,7 +136,7 @@ def _look(seen: _Seen, run_id: str, chunk: StreamChunk) -> None:
         if isinstance(chunk, StepDiscardedChunk):
             shown.discarded, shown.reason = True, chunk.reason
             return
-        if shown.discarded:  # the model is asked once more, within the attempt
+        if shown.discarded:  # the model was called again within the attempt
             shown.dropped.append(shown.text)
             shown.text, shown.discarded, shown.reason = "", False, None
         shown.text = (shown.text + chunk.delta)[:MAX_TEXT]
@@ -158,7 +165,7 @@ def _attempt(call: ModelCall, seen: _Seen, runs: dict[str, RunRow]) -> JsonObjec
 
 
 def _answer(rows: Sequence[Row], last: ModelCall) -> list[tuple[str, str, CallRow | None]] | None:
-    """The calls of the answer that the last attempt gave: id, tool and row."""
+    """Return the calls of the answer that the last attempt gave: id, tool and row."""
     entries = {
         row.key.sort: parse_entry(row.key.partition, row.key.sort, row.value)
         for row in rows
@@ -179,7 +186,7 @@ Ruling = Literal["asked", "executed_again", "reported", "unknown"]
 
 
 def _call(call_id: str, tool_name: str, row: CallRow | None, seen: _Seen, asked: set[str]) -> JsonObject:
-    """`asked`: the calls whose unknown outcome a person was asked about."""
+    """Return a call. `asked` has the calls whose unknown outcome a person was asked about."""
     starts = seen.starts.get(call_id, set())
     edited: JsonObject | None = (
         None if row is None or row.edited is None else {"by": row.edited.by, "at": row.edited.at}

@@ -1,4 +1,4 @@
-"""Agents in any ASGI app, one line: `app.mount("/agents", helix.http.app(executor, [agent]))`."""
+"""Agents in any ASGI app, with one line: `app.mount("/agents", helix.http.app(executor, [agent]))`."""
 
 from helix.http.app import Encoding as Encoding
 from helix.http.app import User as User

@@ -1,7 +1,7 @@
-"""An ASGI app that starts runs of agents and streams them, in the encoding that a front end reads.
+"""An ASGI app that starts runs of agents and streams them in the encoding of a front end.
 
-Law: the run is the executor's. A client that is gone does not stop it, and what a client sends is asked of the rows before
-it is believed: whose session it is, and which calls wait.
+Law: the run belongs to the executor. A client that leaves does not stop it. The app checks what a client sends against
+the rows: the owner of the session, and the calls that wait.
 """
 
 from __future__ import annotations
@@ -67,18 +67,22 @@ def app(
     heartbeat_s: float = HEARTBEAT_S,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Starlette:
-    """Routes for these agents, to be mounted in any ASGI app. `<encoding>` is `chunks`, `ai-sdk`, `ai-sdk-v6` or `ag-ui`:
+    """Return routes for these agents, to be mounted in any ASGI app. `<encoding>` is `chunks`, `ai-sdk`, `ai-sdk-v6` or
+    `ag-ui`.
 
         POST   /<agent>/<encoding>                    a message or answers; the response streams the run
         GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
         GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that loads
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
-    user: who asks, from the request: the owner of the sessions they start; anybody else's do not exist for them. It may
-        raise Starlette's `HTTPException`. Without it all clients are one user, whose sessions have no owner.
-    heartbeat_s: a silence of that long is broken by a comment. max_body_bytes: a larger request is refused (413); so is one
-        that has more than 4 MB besides its history, which `useChat` and `HttpAgent` send along.
-    Errors are `{"error": {"code", "message", "recoverable", "details"}}`. The executor is the caller's to close.
+    user: returns the caller's user id for a request. Users own the sessions they start, and do not see those of others.
+        It may raise Starlette's `HTTPException`. Without it all clients are one user, whose sessions have no owner.
+    heartbeat_s: after a silence of this many seconds the stream gets a comment.
+    max_body_bytes: a larger request is refused (413). So is one with more than 4 MB besides its history, which `useChat`
+        and `HttpAgent` send along.
+
+    Errors are `{"error": {"code", "message", "recoverable", "details"}}`. The app does not close the executor; its
+    caller does.
     """
     if heartbeat_s <= 0:
         raise InvalidInputError(f"heartbeat_s is {heartbeat_s}: it must be more than 0 seconds")
@@ -146,7 +150,7 @@ class _Service:
         try:
             session = await self._session(agent, request.path_params["session_id"], user)
         except SessionNotFoundError:
-            if encoding in UI:  # a chat that has no run yet: there is nothing to resume
+            if encoding in UI:  # a chat without a run has nothing to resume
                 return Response(status_code=204)
             raise
         run_id, works = request.query_params.get("run"), await at_work(self._executor, session)
@@ -177,7 +181,7 @@ class _Service:
         session = await self._session(agent, request.path_params["session_id"], user)
         return JSONResponse({"interrupted": await self._executor.interrupt(session.session_id, "stopped by its user")})
 
-    # --- who asks for what ------------------------------------------------------------------------------------------
+    # --- the caller and the request ---------------------------------------------------------------------------------
 
     async def _asked(self, request: Request) -> tuple[AnyAgent, Encoding, str | None]:
         name, encoding = request.path_params["agent"], request.path_params["encoding"]
@@ -217,7 +221,7 @@ class _Service:
                 await self._executor.answer(agent, asked.session_id, _confirmation(asked, given, user), user_id=user)
                 acted = True
             except CallNotPendingError:
-                continue  # another request was quicker
+                continue  # another request has answered it
         pause = ask.answers.get(pause_id(session.run_id))
         if not waiting and pause is not None and pause.approved and session.status == "paused":
             await self._executor.resume(agent, session.session_id, user_id=user)
@@ -226,7 +230,7 @@ class _Service:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
         if (
             not acted and session.status == "interrupted"
-        ):  # a page that saw this run again would answer again, without end
+        ):  # a page that received this run again would repeat its answer for ever
             raise CallNotPendingError(
                 f"no call of session {session.session_id!r} waits for an answer, because its run was interrupted: "
                 "send a message, or answer the last one anew"
@@ -246,8 +250,8 @@ class _Service:
         after: Position | None = None,
         joins: bool | None = None,
     ) -> Response:
-        """joins: whether the connection begins now, or goes on with one that was cut; None of a request that has an answer
-        of its own."""
+        """Stream a turn. joins: True if the connection begins now, False if it resumes one that was cut. None for a
+        POST, whose answer is new to the client."""
         encoder = await self._encoder(encoding, turn)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
@@ -277,7 +281,7 @@ class _Service:
 
 
 def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmation:
-    """A page that changed the input of a call's part means these arguments."""
+    """Build the confirmation. If the page changed the input of the call's part, those arguments are executed."""
     arguments, shown = given.arguments, given.shown
     if arguments is None and shown is not None and given.approved and asked.kind == "approval":
         if not isinstance(shown, dict):
@@ -292,14 +296,15 @@ def _content_type(request: Request) -> str:
 
 
 def _check_json(request: Request) -> None:
-    """A page of another site can send any other type with a user's cookies: the browser sends no preflight for it."""
+    """Refuse other content types. A page of another site could send those with a user's cookies, because browsers make
+    no preflight request for them."""
     if (kind := _content_type(request)) != "application/json":
         raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
 
 
 def _check_origin(request: Request) -> None:
-    """The same of a request that needs no body. Without one it has no content type, and a browser says where it comes
-    from."""
+    """Apply the same protection to a request without a body, and thus without a content type. The browser's headers say
+    which site it comes from."""
     if request.method == "POST" and _content_type(request) != "application/json":
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         own = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.url.netloc

@@ -1,7 +1,7 @@
-"""All messages of a session, for a page that loads: what a page shows that saw them come.
+"""All messages of a session, for a page that loads. The page then looks like one that received them live.
 
-Law: each message of the page is folded from the stream as the page folds it. What the stream does not have any more, or
-never had in a copied session, is made of the session's history.
+Law: each message of the page is folded from the stream, as the page itself folds it. Messages that the stream no longer
+has, or never had in a copied session, are made from the session's history.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import CONTINUES, UIMessageEncoder, Version
 
 RUNS = 100
-"""So many of the newest runs are read from the stream."""
+"""The number of newest runs that are read from the stream. Older ones come from history."""
 PAGE = 1000
 REWINDS = frozenset({"from_checkpoint", "from_start"})
 
 
 @dataclass
 class _Entry:
-    """A run, and those that go on with its message of the page. `last_step`: the last one that a rewind behind it left.
-    `late`: ends of its calls that came after it."""
+    """A message of the page: a run, and the runs that continue it."""
 
     first: RunRow
+    """The run that began the message. Its input has the user's message, if there is one."""
     runs: set[str]
+    """The ids of all runs of the message, the first one's included."""
     last_step: float = math.inf
+    """The last step that a later rewind kept. Infinite if no rewind cut into the message."""
     log: list[StreamMessage] = field(default_factory=list)
+    """The stream's messages of these runs, with those of sub-agents in between, in order."""
     late: list[StreamMessage] = field(default_factory=list)
+    """The ends of this message's calls that arrived during the next message."""
 
 
 async def agui_conversation(executor: Executor, session: SessionRow) -> list[JsonObject]:
@@ -102,13 +106,13 @@ def _has_message(run: RunRow) -> bool:
 
 
 async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_Entry]) -> float:
-    """Give each entry its messages of the stream, those of sub-agents between. Return the first sequence that the stream
-    still has."""
+    """Give each entry its messages of the stream, with those of sub-agents in between. Return the first sequence that
+    the stream still has."""
     by_run = {run_id: n for n, entry in enumerate(entries) for run_id in entry.runs}
     after, begins, present = entries[0].first.start_sequence, math.inf, None
     while page := await executor.streams.read(session.stream_id, after):
         for message in page:
-            if begins == math.inf or message.run_id == "":  # or the word that all before is lost
+            if begins == math.inf or message.run_id == "":  # or a record that all earlier messages are lost
                 begins = message.sequence
             after = message.sequence
             if message.run_id == "":
@@ -152,7 +156,8 @@ def _user(said: UserMessage) -> JsonObject:
 
 
 def _from_history(session_id: str, history: Sequence[AnyMessage], run_id: str | None = None) -> list[JsonObject]:
-    """run_id: of the message of the page that all answers belong to; by default each has the run that gave it."""
+    """Convert stored messages. `run_id` names the page's message that all answers belong to. By default, each answer
+    belongs to the run that gave it."""
     found: list[Any] = []
     calls: dict[str, dict[str, Any]] = {}
     for stored in history:

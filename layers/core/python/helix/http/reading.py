@@ -1,6 +1,7 @@
-"""The messages of a turn, from the log: up to where nothing more comes by itself.
+"""The messages of a turn, read from the log until no more can come without a new request.
 
-Law: a reader waits only for what is at work. It takes over a run whose process died, once the run's claim has lapsed.
+Law: a reader waits only while something is at work. If the process of a run died, the reader takes the run over once
+its claim has expired.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from helix.stream.ui_messages import CONTINUES
 async def read_turn(
     executor: Executor, turn: Turn, idle_s: float, left_out: Set[int] = frozenset()
 ) -> AsyncIterator[StreamMessage | None]:
-    """The turn's messages from the beginning of its first run to its end, those of sub-agents between; None whenever
-    `idle_s` is over without one. A turn that goes on ends when its run pauses with no sub-agent at work, or is over.
-    left_out: sequences of messages that the reader is not sent."""
+    """Yield the turn's messages from the beginning of its first run to its end, with those of sub-agents in between.
+    Yield None whenever `idle_s` seconds pass without a message. A turn that goes on ends when its run is over, or
+    pauses while no sub-agent is at work. left_out: sequences of messages that the reader does not receive."""
     session_id, stream_id, begun = turn.session.session_id, turn.session.stream_id, False
     clock = executor.engine.clock
     silent, since = False, clock.now()
@@ -36,10 +37,10 @@ async def read_turn(
         try:
             async for message in messages:
                 idle, newest = message is None and newest is None, message
-                if message is None:  # a wait is over, which may be because a message has come
-                    if clock.now() - since >= 0.9 * idle_s:  # timers and clocks differ a little
+                if message is None:  # the wait ended, perhaps because a message has come
+                    if clock.now() - since >= 0.9 * idle_s:  # timers and clocks differ slightly
                         if silent and end is None and not await _is_at_work(executor, session_id):
-                            return  # the log lacks the run's end: a worker died before it wrote it
+                            return  # the log lacks the run's end, because its worker died first
                         await _take_over(executor, session_id)
                         silent, since = True, clock.now()
                         yield None
@@ -60,11 +61,11 @@ async def read_turn(
                 if end is not None and (idle or newest) and not await _goes_on(executor, end, newest, ended):
                     return
         except StreamNotFoundError:
-            return  # deleted while it was read
+            return  # deleted during the read
 
 
 async def replayed_text(executor: Executor, turn: Turn) -> Set[int]:
-    """The sequences of words in the turn that were discarded before now."""
+    """Return the sequences of the turn's text that has been discarded already."""
     log, after = list[StreamMessage](), turn.first.start_sequence
     while page := await executor.streams.read(turn.session.stream_id, after):
         log += page
@@ -73,7 +74,7 @@ async def replayed_text(executor: Executor, turn: Turn) -> Set[int]:
 
 
 def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
-    """Whether it begins the session's next message: no run that goes on with this one."""
+    """Whether the message begins the session's next page message, rather than a run that continues this one."""
     if message.session_id != end.session_id or message.run_id in ("", end.run_id):
         return False
     chunk = message.chunk or {}
@@ -83,10 +84,11 @@ def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
 async def _goes_on(
     executor: Executor, end: StreamMessage, newest: StreamMessage | None, ended: Mapping[str, int]
 ) -> bool:
-    """Whether more comes after that pause. `newest` was read last; `ended` has the turns of the ends so far."""
+    """Whether more messages follow the pause `end`. `newest` is the message that was read last. `ended` has the turn of
+    the last end of each session."""
     if newest is not None:
         if newest.kind == "chunk" and newest.session_id != end.session_id:
-            return True  # of a sub-agent: its end comes
+            return True  # from a sub-agent, whose end will follow
         info = await executor.streams.info(end.stream_id)
         if info is not None and newest.sequence < info.latest_sequence:
             return True
@@ -96,12 +98,13 @@ async def _goes_on(
     children = await _children(executor, session)
     behind = any(
         child.turn > ended.get(child.session_id, child.turn) for child in children
-    )  # rows are ahead of the log
+    )  # the rows are ahead of the log
     return behind or session.turn > end.turn or session.status == "running" or any(map(_works, children))
 
 
 async def at_work(executor: Executor, session: SessionRow) -> bool:
-    """Whether the session runs, or will by itself: it waits for a sub-agent that is at work, or has just ended."""
+    """Whether the session runs, or will run without a request, because it waits for a sub-agent that is at work or has
+    just ended."""
     return session.status == "running" or any(map(_works, await _children(executor, session)))
 
 
@@ -115,7 +118,7 @@ def _works(child: SessionRow) -> bool:
 
 
 async def _children(executor: Executor, session: SessionRow) -> list[SessionRow]:
-    """The sub-agents that a paused session waits for, and those below them."""
+    """Return the sub-agents that a paused session waits for, and all sub-agents below them."""
     found: list[SessionRow] = []
     rows = [session]
     while rows:
@@ -141,4 +144,4 @@ async def _take_over(executor: Executor, session_id: str) -> None:
             try:
                 await executor.resume(executor.agents.named(row.agent_type), row_id)
             except (AgentAlreadyRunningError, CannotResumeError):
-                continue  # another reader was quicker
+                continue  # another reader has resumed it

@@ -1,8 +1,8 @@
-"""What clients send, in each encoding, as one request.
+"""Parsers that turn a client's request, in each encoding, into one `Ask`.
 
-Law: of a conversation that a client sends, only the newest text of its user and the answers to calls that wait are used.
-All else is the client's copy of what the rows say, and might be anything. A request that asks for more than Helix does is
-refused, and the error names it.
+Law: of the conversation that a client sends, Helix uses only the user's newest text and the answers to waiting calls.
+All else is the client's copy of the rows and may be wrong. A request for something that Helix does not do is refused,
+and the error names it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,49 @@ MAX_ID = 256
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An answer to a call that waits, by its id on the page. `result`: `data` is the result of a tool of the client
-    (None: what it is depends on the call). `arguments`: what to execute in place of the model's. `shown`: the arguments
-    that the page has in the call's part; others than the model's are what to execute too."""
+    """An answer to a waiting call. `Ask.answers` has it under the call's id on the page."""
 
     approved: bool = True
+    """Whether the user approved the call. For a client tool: whether the tool succeeded."""
     data: JsonValue = None
+    """The result of a client tool, or the data that goes with an approval."""
     reason: str | None = None
+    """The user's reason for a denial, or the error text of a client tool. None if the client gave neither."""
     arguments: JsonObject | None = None
+    """The arguments to execute in place of the model's. None keeps the model's."""
     result: bool | None = False
+    """Whether `data` is the result of a client tool. None if the request does not say: the kind of the waiting call
+    decides then."""
     shown: JsonValue = None
+    """The arguments in the call's part on the page. If they differ from the model's, they are executed. None if the
+    encoding does not send them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A message for a session, or answers. `message_id`: the client's name of the message. `key`: of the request.
-
-    edits: the message may take the place of one with its id. again: answer it anew, or give another answer than the page's
-    message `target`. once: the client makes a new `key` for each request, so the same message under another key is another
-    request. state: the client's copy of the session's custom state."""
+    """A request for a session: a message, or answers to waiting calls."""
 
     session_id: str | None
+    """The session that the request is for. None begins a new session."""
     message: Any = None
+    """The message to answer. None if the request has answers, or asks for another answer to a message."""
     message_id: str | None = None
+    """The client's own id of the message. None if the client did not name it."""
     answers: dict[str, Given] = field(default_factory=dict)
+    """Answers to waiting calls, by the call's id on the page. Empty for a request with a message."""
     key: str | None = None
+    """The idempotency key of the request. None: the message's id serves as the key, if there is one."""
     again: bool = False
+    """Whether to give another answer, to `message` or in place of the page's message `target`."""
     target: str | None = None
+    """The page's message to replace with a new answer. None: the answer to `message`, or else the newest one."""
     edits: bool = False
+    """Whether the message may replace the stored message that has its id."""
     once: bool = False
+    """Whether the client makes a new `key` for each request. The same message under another key is then another
+    request."""
     state: JsonObject | None = None
+    """The client's copy of the session's custom state. It is checked, never applied. None if the client sent none."""
 
 
 class _Body(BaseModel):
@@ -62,59 +75,93 @@ BodyT = TypeVar("BodyT", bound=_Body)
 
 class _Answer(_Body):
     tool_call_id: str
+    """The waiting call's id, as the page shows it."""
     approved: bool = True
+    """Whether the user approved the call, or the client tool succeeded."""
     data: JsonValue = None
+    """The result of a client tool, or data for an approved call."""
     reason: str | None = None
+    """The user's reason, which the model reads if the call is denied."""
     arguments: JsonObject | None = None
+    """The arguments to execute in place of the model's. None keeps the model's."""
 
 
 class _Plain(_Body):
     message: str | JsonObject | None = None
+    """The message to answer: a text, or an object that `Executor.execute` takes as input. None if the body has
+    answers."""
     session_id: str | None = None
+    """The session to continue. None begins a new session."""
     key: str | None = None
+    """The idempotency key of the request: a repeat finds the run of the first. None: a repeat counts as another
+    request."""
     answers: list[_Answer] = Field(default_factory=list)
+    """Answers to waiting calls. Empty if the body has a message."""
 
 
 class _UIMessage(_Body):
     id: str = Field(default="", max_length=MAX_ID)
+    """The page's own id of the message. Empty if the page did not name it."""
     role: str
+    """The author: only `user` and `assistant` are used."""
     parts: list[JsonObject] = Field(default_factory=list)
+    """The parts of the message, as the AI SDK builds them."""
 
 
 class _UIRequest(_Body):
     id: str
+    """The AI SDK's chat id, which is the session's id."""
     messages: list[_UIMessage] = Field(default_factory=list)
+    """The conversation as the page shows it, the newest message last."""
     trigger: str = "submit-message"
+    """`submit-message`, or `regenerate-message` for another answer."""
     message_id: str | None = Field(default=None, alias="messageId", max_length=MAX_ID)
+    """The message to edit or to regenerate. None for the newest one."""
     arguments: JsonValue = None
+    """The arguments to execute in place of the model's, by approval id. None if the user changed none."""
 
 
 class _AgUiMessage(_Body):
     id: str = Field(default="", max_length=MAX_ID)
+    """The client's own id of the message. Empty if the client did not name it."""
     role: str
+    """The author. The newest message must be of the role `user`."""
     content: JsonValue = None
+    """A text, or a list of parts with their types."""
 
 
 class _Resume(_Body):
     interrupt_id: str = Field(alias="interruptId")
+    """The interrupt to answer: the waiting call's id as the page shows it, or the id of the pause itself."""
     status: str
+    """`resolved` if the user answered. Anything else counts as a denial."""
     payload: JsonValue = None
+    """The answer, in the form of the interrupt's `responseSchema`."""
 
 
 class _AgUiRequest(_Body):
     thread_id: str = Field(alias="threadId")
+    """AG-UI's thread, which is the session's id."""
     run_id: str = Field(default="", alias="runId", max_length=MAX_ID)
+    """The client's own id of this request. Together with the message's id it makes the idempotency key. Empty: the
+    message's id alone is the key."""
     messages: list[_AgUiMessage] = Field(default_factory=list)
+    """The client's copy of the conversation, the newest message last."""
     resume: list[_Resume] = Field(default_factory=list)
+    """Answers to interrupts. If there are any, `messages` is ignored."""
     state: JsonValue = None
+    """The client's copy of the thread's state, which a client cannot set. Empty or None is not checked."""
     tools: JsonValue = None
+    """Tools of the client. They are not supported, so anything but an empty value is refused."""
     context: JsonValue = None
+    """Context for the model. It is not supported, so anything but an empty value is refused."""
     forwarded_props: JsonValue = Field(default=None, alias="forwardedProps")
+    """Other properties of the client. They are not supported, so anything but an empty value is refused."""
 
 
 def plain_request(text: Body) -> Ask:
-    """`{"message", "session_id", "key"}`, or
-    `{"session_id", "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
+    """Parse a request in the encoding `chunks`. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
+    "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
     answers = {
         one.tool_call_id: Given(one.approved, one.data, one.reason, one.arguments, result=None) for one in body.answers
@@ -125,7 +172,7 @@ def plain_request(text: Body) -> Ask:
 
 
 def ui_request(text: Body) -> Ask:
-    """What the AI SDK's `DefaultChatTransport` sends."""
+    """Parse a request of the AI SDK's `DefaultChatTransport`."""
     body = _parse(_UIRequest, text)
     again, named = body.trigger == "regenerate-message", body.message_id
     if not body.messages and not again:
@@ -147,7 +194,7 @@ def ui_request(text: Body) -> Ask:
 
 
 def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
-    """Approvals that the page has given, and results of its tools; those that nobody waits for are left out later."""
+    """Return the approvals and the tool results that the page has. The caller drops those that no call waits for."""
     found: dict[str, Given] = {}
     edited = {} if given is None else given
     arguments = {name: one for name, one in edited.items() if isinstance(one, dict)} if isinstance(edited, dict) else {}
@@ -174,7 +221,7 @@ def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
 
 
 def agui_request(text: Body) -> Ask:
-    """What AG-UI's `HttpAgent` sends: a `RunAgentInput`."""
+    """Parse a request of AG-UI's `HttpAgent`: a `RunAgentInput`."""
     body = _parse(_AgUiRequest, text)
     for name, given in (("tools", body.tools), ("context", body.context), ("forwardedProps", body.forwarded_props)):
         if given:
@@ -197,7 +244,8 @@ def agui_request(text: Body) -> Ask:
 
 
 def _agui_answer(entry: _Resume) -> Given:
-    """The payload as the interrupt's `responseSchema` has it; that of a tool of the client is its result."""
+    """Read the payload in the form that the interrupt's `responseSchema` asks for. For a client tool, the payload is
+    the tool's result."""
     payload, resolved = entry.payload, entry.status == "resolved"
     if isinstance(payload, dict) and isinstance(payload.get("approved"), bool):
         reason, arguments = payload.get("reason"), payload.get("arguments")
@@ -208,7 +256,7 @@ def _agui_answer(entry: _Resume) -> Given:
 
 
 def _words(parts: list[tuple[str, JsonValue]]) -> str:
-    """The text of a message's parts, each with its type."""
+    """Return the text of a message's parts, which are given with their types."""
     for kind, _ in parts:
         if kind != "text":
             raise InvalidInputError(

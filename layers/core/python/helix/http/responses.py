@@ -1,8 +1,9 @@
-"""Bodies of responses: server-sent events that a client resumes after the last one it has.
+"""Bodies of responses: server-sent events that a client can resume after the last event it received.
 
-Law: the id of an event is the sequence of the stream's message that it comes from, and its place among the events of that
-message: `12.1`. What depends on where a response began has no place of its own, but one behind that of the event
-before it: `12.1.1`. Each reader reads the log for itself, as fast as it takes the events, so a slow one holds up nobody.
+Law: the id of an event has two parts, as in `12.1`: the sequence of the stream's message, and the event's place among
+the events of that message. Events that depend on where a response began have no place of their own. They are numbered
+behind the event before them, as in `12.1.1`. Each reader reads the log for itself, at its own pace, so a slow reader
+does not delay others.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ ALL = 10**6
 
 
 class Position(NamedTuple):
-    """After event `place` of the message `sequence`, and after the `beside` events behind it that have no place."""
+    """A position behind an event. A client that sends it receives the events that follow."""
 
     sequence: int
+    """The sequence of the stream's message that the event comes from."""
     place: int
+    """The place of the event among the numbered events of that message, from 1. 0: before the first of them."""
     beside: int = 0
+    """The number of events without a place of their own that the client has received after that event."""
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.place}" + (f".{self.beside}" if self.beside else "")
@@ -41,7 +45,7 @@ class Encoder(Protocol):
 
 
 class Plain:
-    """The stream's own messages."""
+    """An encoder that returns the stream's own messages."""
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
         return [message.model_dump(mode="json", exclude_none=True)]
@@ -51,7 +55,8 @@ class Plain:
 
 
 def parse_position(text: str | None) -> Position | None:
-    """A `Last-Event-ID`, or a sequence: then all events of that message are there. Raises `InvalidInputError`."""
+    """Parse a `Last-Event-ID`, or a bare sequence, which means that the client has all events of that message. Raises
+    `InvalidInputError`."""
     if text is None:
         return None
     found = _ID.fullmatch(text.strip())
@@ -63,7 +68,7 @@ def parse_position(text: str | None) -> Position | None:
 
 
 class _Places:
-    """Gives each event its position."""
+    """A counter that gives each event its position."""
 
     def __init__(self) -> None:
         self._at, self._before = Position(0, 0), ""
@@ -83,21 +88,22 @@ class _Places:
 
 
 BESIDE = frozenset({"start", "finish-step", "STATE_SNAPSHOT"})
-"""Events that a response has where it begins, or of which one more changes nothing."""
+"""Events that every response sends where it begins, or that do no harm when repeated."""
 BEGINS = frozenset({"RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"})
 
 
 class Join(Protocol):
-    """How a reader is brought to where the events that it is sent go on."""
+    """The state that a reader needs when it joins a turn in the middle."""
 
     def announce(self, *, messages: bool) -> None:
-        """Called before each message is fed. messages: if a run begins with it, the reader has no conversation yet."""
+        """Prepare for the next message, before it is fed. With `messages`, a run that begins with it sends the
+        conversation, because the reader does not have it yet."""
 
     def seen(self, event: JsonObject) -> None:
-        """It has this one."""
+        """Note that the reader has this event."""
 
     def events(self) -> list[JsonObject]:
-        """What it is sent before the first that it does not have."""
+        """Return the events that the reader needs before the first one that it does not have."""
 
 
 async def encode(
@@ -109,10 +115,11 @@ async def encode(
     after: Position | None,
     join: Join | None = None,
 ) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
-    """The events of a turn; None for a time without any.
+    """Yield the events of a turn, and None after each idle interval.
 
-    whole: from the beginning of the page's message, however many runs it took. Otherwise a response to a client that has
-    all before the run `turn.since`. after: the client has these. join: one that has nothing of the turn joins it.
+    whole: start at the beginning of the page's message, however many runs it took. Otherwise the response is for a
+    client that has everything before the run `turn.since`. after: the client has all events up to this position. join:
+    the state for a client that joins the turn without having any of its events.
     """
     places, sequence, goes_on = _Places(), 0, None if join is None else join.events
     live, begun, held = whole or after is not None, False, list[tuple[Position, JsonObject]]()
@@ -127,10 +134,10 @@ async def encode(
             join.announce(messages=after is None or message.sequence == after.sequence)
         sequence = message.sequence
         events = encoder.feed(message)
-        if ends and not whole:  # in a response of several runs too: no event depends on where it began
+        if ends and not whole:  # also between two runs, so that no event depends on where the response began
             events += encoder.close()
         held += places.of(sequence, events)
-        left = ends and not live and message.turn < turn.since  # a response ended here
+        left = ends and not live and message.turn < turn.since  # an earlier response ended here
         begun = begun or (left and message.turn == turn.since - 1)
         live = live or (own and message.turn >= turn.since) or (begun and sequence > turn.seen)
         if left or (begun and not live):
@@ -150,7 +157,7 @@ async def encode(
 def _behind(
     events: Sequence[tuple[Position, JsonObject]], after: Position | None, join: Join | None
 ) -> list[tuple[Position, JsonObject]]:
-    """Those that the reader does not have."""
+    """Return the events that the reader does not have."""
     found = []
     for position, event in events:
         if after is None or position > after:
@@ -163,7 +170,7 @@ def _behind(
 async def body(
     events: AsyncGenerator[tuple[Position, JsonObject] | None, None], end: bytes
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events; a heartbeat for each time without any; then `end`."""
+    """Yield server-sent events, a heartbeat for each idle interval, and finally `end`."""
     async with aclosing(events):
         async for item in events:
             yield HEARTBEAT if item is None else sse(*item)

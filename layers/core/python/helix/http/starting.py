@@ -1,7 +1,7 @@
-"""The run that a message starts: the next one of its session, or one in the place of a message that was sent before.
+"""Starting the run that a message asks for: the session's next run, or one that replaces an earlier message.
 
-Law: a request that comes twice starts one run. A client names its messages, not its requests, so an edit is named after the
-message, its text and the run that it replaces.
+Law: a request that comes twice starts one run. A client names its messages, not its requests. The key of an edit is
+therefore made of the message, its text and the run that it replaces.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
 OLDER_STATES = 100
-"""The most checkpoints by which a client's copy of the state may be behind."""
+"""The number of checkpoints by which a client's copy of the state may be behind."""
 
 
 async def start(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow | None
 ) -> tuple[str, str]:
-    """The session and the run that answers. `session`: the one that is there already, which is the user's."""
+    """Return the ids of the session and the run that answers. `session` is the existing session, which belongs to the
+    user."""
     await check_state(executor, session, ask.state)
     handle: Handle | KeyedRun | None = None
     if session is not None and ask.again:
@@ -52,7 +53,7 @@ async def _next(
     key = None if own is None else request_key(agent, ask, user, key=own)
     rare = key is not None and ask.edits and not ask.once
     if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
-        key = _edit_key(agent, ask, user, session.run_id)  # a rewind took the message away since
+        key = _edit_key(agent, ask, user, session.run_id)  # a rewind has removed the message since
     try:
         return await executor.execute(agent, given, session_id=ask.session_id, user_id=user, key=key)
     except AgentAlreadyRunningError:
@@ -66,7 +67,7 @@ async def _next(
 async def _edited(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
-    """None for a message that the session does not have."""
+    """Replace a message that was sent before. Return None if the session does not have the message."""
     own = request_key(agent, ask, user, key=ask.key or ask.message_id)
     known = await keyed_run(executor.store, own) if ask.once or not ask.edits else None
     if known is not None and (ask.once or await _message_of(executor, known) == ask.message):
@@ -74,8 +75,8 @@ async def _edited(
     said = await find_message(executor.engine.history, session, str(ask.message_id))
     if said is None:
         return None
-    # An edit of an older message took all behind it off the page, even if the text stayed. Of the newest message, the same
-    # text is the same request again.
+    # An edit of an older message removed everything after it from the page, even with the same text. For the newest
+    # message, the same text means the same request again.
     if said.run is not None and said.message.content == ask.message and (said.newest or not ask.edits):
         run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
         return KeyedRun(session.session_id, run_id)
@@ -98,14 +99,14 @@ async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
 async def _again(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
-    """Another answer to the message, or in the place of the page's message `ask.target`. None for a message that the
-    session does not have."""
+    """Answer the message anew, or replace the page's message `ask.target`. Return None if the session does not have the
+    message."""
     history, session_id = executor.engine.history, session.session_id
     own = request_key(agent, ask, user, again=ask.target or session.run_id, message=ask.message_id)
     if ask.target is not None:
         if (known := await keyed_run(executor.store, own)) is not None:
             return known
-    elif session.status == "running":  # such a request may have started it
+    elif session.status == "running":  # an earlier copy of this request may have started it
         before = (await history.run(session_id, session.run_id)).previous_run_id
         first = request_key(agent, ask, user, again=before, message=ask.message_id)
         known = await keyed_run(executor.store, first)
@@ -123,7 +124,7 @@ async def _again(
 async def _shown_run(
     executor: Executor, session: SessionRow, ask: Ask, given: AgentInput | None
 ) -> tuple[RunRow | None, AgentInput | None]:
-    """The first run of the page's message `ask.target`, and the message that it is to have: none, if it had none."""
+    """Return the first run of the page's message `ask.target`, and its user message, if it came with one."""
     target = ask.target or (session.run_id if ask.message_id is None else None)
     try:
         first = (await turn_of(executor, session, target)).first if target else None
@@ -144,16 +145,17 @@ def _input(ask: Ask) -> AgentInput:
 
 
 def request_key(agent: AnyAgent, ask: Ask, user: str | None, **named: JsonValue) -> str:
-    """A client's own names are its own: they are named with its user."""
+    """Return the key of a request. It includes the user, because names that a client chose are unique for its user
+    only."""
     about: JsonObject = {"agent": agent.name, "user": user, "session": ask.session_id, **named}
     return f"http:{sha256(dumps(about).encode()).hexdigest()}"
 
 
-# --- what a client sends along ------------------------------------------------------------------------------------------
+# --- the client's copy of the state -----------------------------------------------------------------------------------
 
 
 async def check_state(executor: Executor, session: SessionRow | None, state: JsonObject | None) -> None:
-    """Refuse a state that the session never had: a client sends back the one that it was sent, and cannot set it."""
+    """Refuse a state that the session never had. A client sends back the state that it received, and cannot set it."""
     if state is None:
         return
     refused = InvalidInputError("state is not that of the thread: a client cannot set it; leave it as it was received")
@@ -169,13 +171,13 @@ async def check_state(executor: Executor, session: SessionRow | None, state: Jso
         try:
             if same_json(await history.state_at(session.session_id, session.created_at, point.state_at), state):
                 return
-        except StateMissingError:  # retention was quicker
+        except StateMissingError:  # retention has deleted it since
             continue
     raise refused
 
 
 def same_json(ours: JsonValue, theirs: JsonValue) -> bool:
-    """Whether a client that reads numbers as JavaScript does would send `theirs` back for `ours`."""
+    """Whether a client whose numbers are those of JavaScript would send `theirs` back for `ours`."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return ours.keys() == theirs.keys() and all(same_json(value, theirs[name]) for name, value in ours.items())
     if isinstance(ours, list) and isinstance(theirs, list):

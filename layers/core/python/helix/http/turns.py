@@ -1,6 +1,7 @@
-"""What a response shows: a run, where the page's message that it belongs to began, and the conversation before that.
+"""The parts of a response: the run it shows, the start of the page's message, and the conversation before that.
 
-Law: rows say it, so any process gives the same answer, and a client's own copy of the conversation is never asked.
+Law: everything here comes from rows, so any process gives the same answer. A client's copy of the conversation is not
+used.
 """
 
 from __future__ import annotations
@@ -25,26 +26,31 @@ from helix.stream.ui_messages import CONTINUES, shown_call
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`run` is the one that the response ends with; `first` the run that began its message: itself, unless it goes on from
-    one that paused, was interrupted, failed or died. `since`: the turn of the first run that the client has nothing of. Of
-    several answers each may start a run. It is later than `run` where no run goes on yet; of what sub-agents did before it
-    the client has all up to the sequence `seen`. `goes_on`: the response also has the runs that sub-agents wake, once `run`
-    has paused."""
+    """A run that a response shows, together with the runs before it that belong to the same message of the page."""
 
     session: SessionRow
+    """The session, as it was read for this response."""
     run: RunRow
+    """The run that the response ends with."""
     first: RunRow
+    """The run that began the message on the page. It is `run` itself, unless `run` continues one that paused, was
+    interrupted, failed or died."""
     since: int
+    """The number of the first turn that the client has nothing of. After several answers, each of which may start a
+    run, it can be lower than that of `run`. It is higher if no run has continued yet."""
     seen: int = 0
+    """The stream's last sequence when the answers came. The client has the output of sub-agents up to it; 0 if that
+    does not matter."""
     goes_on: bool = False
+    """Whether the response also shows the runs that sub-agents start once `run` has paused."""
 
     def is_end(self, message: StreamMessage) -> bool:
-        """The end of a run of the session itself."""
+        """Whether the message ends a run of the session itself."""
         return message.kind != "chunk" and message.session_id == self.run.session_id
 
 
 async def owned(executor: Executor, session_id: str, user: str | None) -> SessionRow:
-    """The session, if it is this user's. Raises `SessionNotFoundError` where there is none, or it is another's."""
+    """Return the session. Raises `SessionNotFoundError` if it does not exist or belongs to another user."""
     check_session_id(session_id)
     row = await executor.engine.history.session(session_id)
     if row is None or row.status == DELETING or not await executor.engine.history.belongs(row, user):
@@ -53,12 +59,13 @@ async def owned(executor: Executor, session_id: str, user: str | None) -> Sessio
 
 
 async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = None, *, goes_on: bool = False) -> Turn:
-    """The turn of a run, by default of the session's present one, for a client that has all up to that run."""
+    """Return the turn of a run, by default of the session's current one. The turn is for a client that has everything
+    up to that run."""
     run = first = await executor.sessions.get_run(session.session_id, run_id or session.run_id)
     while first.mode in CONTINUES and first.previous_run_id and not _said(first):
         try:
             first = await executor.sessions.get_run(session.session_id, first.previous_run_id)
-        except RunNotFoundError:  # of a copied session, whose runs stayed behind
+        except RunNotFoundError:  # a copied session: its earlier runs were not copied
             break
     return Turn(session, run, first, run.turn, goes_on=goes_on)
 
@@ -68,16 +75,21 @@ async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits: where it lives, what it waits for, and the arguments that would be executed."""
+    """A call that waits for the user."""
 
     session_id: str
+    """The session that has the call: the user's own, or that of a sub-agent."""
     call_id: str
+    """The id of the call within that session. The id on the page may be longer."""
     kind: str
+    """The kind of answer: `approval`, `client` (a client tool's result) or `unknown` (a ruling on an unknown
+    outcome)."""
     arguments: JsonObject
+    """The arguments that an approval would execute."""
 
 
 async def questions(executor: Executor, session: SessionRow) -> dict[str, Question]:
-    """The calls of the session and of its sub-agents that wait for the user, by their id on a page."""
+    """Return the calls of the session and its sub-agents that wait for the user, by their id on a page."""
     found: dict[str, Question] = {}
     stack: list[tuple[SessionRow, Sequence[Pending]]] = [(session, await executor.engine.history.pending(session))]
     while stack:
@@ -97,7 +109,7 @@ async def questions(executor: Executor, session: SessionRow) -> dict[str, Questi
 
 
 async def conversation(executor: Executor, turn: Turn) -> list[JsonObject]:
-    """AG-UI messages before the answers of the turn's first run, its own user message included."""
+    """Return the AG-UI messages before the answers of the turn's first run. That run's own user message is included."""
     history, run = executor.engine.history, turn.first
     lineage = await history.lineage(run.session_id, run.start_lineage)
     entries = await history.entries(run.session_id, lineage, 0, run.start_count)
@@ -108,16 +120,16 @@ async def conversation(executor: Executor, turn: Turn) -> list[JsonObject]:
 
 
 def _said(run: RunRow) -> bool:
-    """Whether the run came with a message; a retry may."""
+    """Whether the run came with a message. A retry may have one, too."""
     return (run.input or {}).get("message") is not None
 
 
 async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
-    """The custom state that the patches of the turn's first run change, its claim's included; None where retention has
-    deleted it."""
+    """Return the custom state that the patches of the turn's first run apply to, including those of its claim. None if
+    retention has deleted that state."""
     history, session, run = executor.engine.history, turn.session, turn.first
     at = run.start_state_at or session.state_at
-    if run.mode in ("execute", "with_message") and run.previous_run_id:  # whose open step its claim folded
+    if run.mode in ("execute", "with_message") and run.previous_run_id:  # its claim folded that run's open step
         before = await executor.sessions.get_run(session.session_id, run.previous_run_id)
         point = await history.checkpoint(session.session_id, before.checkpoint) if before.checkpoint else None
         at = point.state_at if point is not None else at
@@ -128,8 +140,8 @@ async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
 
 
 def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObject]:
-    """Rows as AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is on no stream, and
-    not here; a call with edited arguments has those."""
+    """Convert rows to AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is left
+    out, because it is on no stream. A call whose arguments were edited shows the edited ones."""
     edited = {entry.call_id: entry.edited.arguments for entry in entries if isinstance(entry, CallRow) and entry.edited}
     hidden = {entry.call_id for entry in entries if isinstance(entry, CallRow) and not has_end(entry)}
     found: list[JsonObject] = []

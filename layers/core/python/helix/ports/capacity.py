@@ -1,4 +1,4 @@
-"""Machines kept ready for an agent, beside the limit of what it may run."""
+"""Machines that are kept ready for an agent, besides the limit of its runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Protocol
 
 class Capacity(Protocol):
     async def set_instances(self, agent: str, instances: int) -> None:
-        """Keep this number ready from now on; 0 keeps none. Idempotent. Does nothing for an agent that has no machines of
-        its own. Ready machines make runs begin sooner; how many may run is the admission limit's to say, so nobody fails
-        when these are late. Raises `StoreError` when it is unknown whether it was heard."""
+        """Keep this number of machines ready from now on; 0 keeps none. Idempotent. Does nothing for an agent without
+        machines of its own.
+
+        Ready machines make runs begin sooner. The admission limit decides how many runs may work, so no run fails if
+        machines are late. Raises `StoreError` if it is unknown whether the request was received.
+        """
         ...
 
 
 class NoCapacity:
-    """For agents that share machines, which come as they are needed."""
+    """Implements `Capacity` for agents on shared machines, which are started as needed."""
 
     async def set_instances(self, agent: str, instances: int) -> None:
         return

@@ -1,4 +1,4 @@
-"""What is known of models: context windows and list prices."""
+"""Context windows and list prices of models."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """model: litellm id. Limits in tokens, None where unknown. Prices in US dollars per token, None where unknown: then the
-    caller takes its own ceiling. `worst_input_usd` and `worst_output_usd` are the most that one token of this model can
-    cost, whatever the length of the prompt and the cache do: what a reservation counts with."""
+    """The limits and list prices of one model. Limits are in tokens, prices in US dollars per token. None: unknown. For
+    an unknown price the caller assumes a ceiling of its own."""
 
     model: str
+    """The model's litellm id."""
     max_input_tokens: int | None = None
+    """The size of the context window."""
     max_output_tokens: int | None = None
+    """The longest answer."""
     input_usd: float | None = None
+    """The price of a prompt token."""
     output_usd: float | None = None
+    """The price of an answer token."""
     cached_input_usd: float | None = None
+    """The price of a prompt token that the provider's cache has. None: priced like any other."""
     worst_input_usd: float | None = None
+    """The most that one prompt token can cost, whatever the prompt's length and the cache. Reservations count with
+    it."""
     worst_output_usd: float | None = None
+    """The most that one answer token can cost, such as a token of reasoning. Reservations count with it."""
 
     @property
     def priced(self) -> bool:
         return self.input_usd is not None and self.output_usd is not None
 
     def cost_usd(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float | None:
-        """What a call costs at list price; `input_tokens` includes `cached_tokens`. None where no price is known."""
+        """Return the cost of a call at list price, or None if no price is known. `input_tokens` includes
+        `cached_tokens`."""
         if self.input_usd is None or self.output_usd is None:
             return None
         cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
@@ -39,5 +48,6 @@ class ModelInfo:
 
 class ModelCatalog(Protocol):
     def info(self, model: str) -> ModelInfo:
-        """Never raises: a model that nobody knows has no limits and no prices. Quick, and asks nothing of the network."""
+        """Return the limits and prices of a model. Quick and without network access. Never raises: an unknown model has
+        no limits and no prices."""
         ...

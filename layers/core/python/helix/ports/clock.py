@@ -1,4 +1,4 @@
-"""Time."""
+"""The clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         ...
 
     async def sleep(self, seconds: float) -> None:

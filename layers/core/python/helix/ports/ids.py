@@ -1,4 +1,4 @@
-"""Identity."""
+"""The source of ids."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ from typing import Protocol
 
 class Ids(Protocol):
     def new(self, prefix: str) -> str:
-        """A fresh id `<prefix>_<26 characters>`, never given twice, sorting roughly by time of making."""
+        """Return a fresh id `<prefix>_<26 characters>`. No id is given twice, and ids sort roughly by the time of their
+        making."""
         ...

@@ -1,4 +1,4 @@
-"""Where measures go."""
+"""The destination of measures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from helix.core.measures import Measures
 
 class Metrics(Protocol):
     def record(self, measures: Measures) -> None:
-        """Take note of them. Returns at once and never raises: what is measured must not fail because of it. Measures may
-        be lost with their process, and are recorded once at most."""
+        """Take the measures. Returns at once and never raises, because measuring must not make the measured work fail.
+        Measures may be lost with their process; each is recorded once at most."""
         ...
 
 
 class NoMetrics:
-    """For engines that nobody measures."""
+    """Implements `Metrics` for engines without metrics."""
 
     def record(self, measures: Measures) -> None:
         return

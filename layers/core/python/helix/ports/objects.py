@@ -1,4 +1,4 @@
-"""Objects that hold what rows are too large for, by the partition of their rows."""
+"""Objects that hold data too large for rows, by the partition of their rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Objects(Protocol):
 
 
 class NoObjects:
-    """Implements `Objects` for stores that keep all in their rows."""
+    """Implements `Objects` for stores that keep all data in their rows."""
 
     async def count(self, partition: str) -> int:
         return 0

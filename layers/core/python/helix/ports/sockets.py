@@ -8,18 +8,18 @@ Posted = Literal["sent", "gone", "slow"]
 
 
 class Sockets(Protocol):
-    """Connections are known by the ids that the gateway gave them. Both verbs may be called from several tasks at once."""
+    """Connections by the ids that the gateway gave them. Both verbs may be called from several tasks at once."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
-        """Hand one frame to a connection, and say how it went within a deadline that the adapter sets.
+        """Hand one frame to a connection, and return what became of it within a deadline that the adapter sets.
 
-        "sent": the gateway took it. "gone": there is no such connection any more, nor will there be. "slow": not taken
-        in time, or refused for being too fast; it is not known whether the client gets it. One slow connection holds
-        up no other. Raises `InvalidInputError` when `data` exceeds what a frame may carry, `StoreError` when the
-        gateway cannot be reached or refuses the caller: nothing is known about the connection then.
+        "sent": the gateway took it. "gone": the connection is closed for good. "slow": the frame was not taken in time,
+        or refused because frames came too fast; it is unknown whether the client gets it. A slow connection does not
+        delay others. Raises `InvalidInputError` if `data` is larger than a frame may be. Raises `StoreError` if the
+        gateway cannot be reached or refuses the caller; nothing is known about the connection then.
         """
         ...
 
     async def drop(self, connection_id: str) -> None:
-        """Close the connection; one that is gone already is no error. Raises `StoreError` as `post` does."""
+        """Close the connection. One that is closed already is not an error. Raises `StoreError` as `post` does."""
         ...

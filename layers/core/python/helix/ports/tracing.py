@@ -1,4 +1,4 @@
-"""Where spans go."""
+"""The destination of spans."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from helix.core.spans import Span, SpanRef
 
 
 class Tracer(Protocol):
-    """`on`: whether anybody wants spans; where not, none are made. `content`: whether they may carry what people, models
-    and tools said."""
+    """A destination of spans. `on`: whether spans are made at all. `content`: whether they may carry the texts of
+    people, models and tools."""
 
     @property
     def on(self) -> bool: ...
@@ -19,25 +19,26 @@ class Tracer(Protocol):
     def content(self) -> bool: ...
 
     def record(self, span: Span) -> None:
-        """Take a span that is over. Returns at once and never raises; spans may be lost with their process, and the same
-        one may come twice."""
+        """Take a span that is over. Returns at once and never raises. Spans may be lost with their process, and the
+        same one may come twice."""
         ...
 
     def within(self, ref: SpanRef) -> AbstractContextManager[object]:
-        """Spans that other code makes in the block, in this task, have this one for a parent."""
+        """Make this span the parent of spans that other code makes in the block, in this task."""
         ...
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until what was recorded is exported or given up, at most so long. Never raises; False if time ran out."""
+        """Wait until the recorded spans are exported or given up, for `timeout_s` seconds at most. Never raises. False:
+        time ran out."""
         ...
 
     def close(self) -> None:
-        """Flush, and let go of threads and connections; idempotent."""
+        """Flush, and release threads and connections. Idempotent."""
         ...
 
 
 class NoTracer:
-    """For runs that nobody traces."""
+    """Implements `Tracer` for engines without tracing."""
 
     on = False
     content = False

@@ -1,4 +1,6 @@
-"""The agents of a process, and their models: apart from the executor, which most deployed functions do without."""
+"""The agents of a process, and their models. They are separate from the executor, which most deployed functions do not
+need.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
 
 
 class Agents:
-    """Which agents a process knows, and which model answers for each: those it was given, then the registry's."""
+    """The agents that a process knows, and the model of each. Given agents come first, then the registry's."""
 
     def __init__(self, registry: AgentRegistry | None, model: Models | None) -> None:
         self.registry = registry if registry is not None else default_registry
@@ -27,7 +29,7 @@ class Agents:
         self._known[agent.name] = agent
 
     def named(self, name: str) -> AnyAgent:
-        """Raises `AgentNotFoundError`."""
+        """Return the agent of that name. Raises `AgentNotFoundError`."""
         for known in self._known.values():
             found = known.find_agent(name)
             if found is not None:
@@ -35,7 +37,7 @@ class Agents:
         try:
             return self.registry.resolve(name)
         except AgentNotFoundError:
-            for root in self.registry.registered_types():  # a sub-agent is known by its parent
+            for root in self.registry.registered_types():  # a sub-agent is found through its parent
                 agent = self.registry.get(root)
                 found = agent.find_agent(name) if agent is not None else None
                 if found is not None:

@@ -1,4 +1,4 @@
-"""What is known of models without asking one: prices, context windows, numbers of tokens. By default from litellm."""
+"""Facts about models without a request to them: prices, context windows, token counts. By default from litellm."""
 
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.models.token_count import TokenCount, TokenCounter

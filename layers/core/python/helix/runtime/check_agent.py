@@ -1,7 +1,8 @@
-"""The agent that `helix check --stage` runs in a deployed stage. A program answers for its model, so it costs no tokens.
+"""The agent that `helix check --stage` runs in a deployed stage. A program takes the place of its model, so it costs no
+tokens.
 
-Law: the message only chooses among the scripts below. Their calls do nothing but count and wait for a bounded time, so
-the agent may be in every stage, and anybody who may run agents there may run it.
+Law: the message only chooses among the scripts below. Their calls only count, and wait for a bounded time. The agent
+may therefore be in every stage, for every caller who may run agents there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helix.runtime.cloud import CHECK_AGENT
 
 CALLS = 40
 SHORT_PAUSES, SHORT_S, LONG_PAUSES, LONG_S = 100, 1, 6, 15
-"""Both scripts last about as long as a check waits, so an interrupt or a stop arrives in time on a slow stage too."""
+"""Both scripts last about as long as a check waits, so that an interrupt or a stop arrives in time even on a slow stage."""
 Script = Literal["message", "calls", "pauses", "wait"]
 """The first word of the message."""
 
@@ -41,7 +42,7 @@ async def pause(seconds: int) -> str:
 
 
 def _received(request: LLMGenerateInput) -> str:
-    """The version, and how long the message was."""
+    """Return the version, and the length of the message."""
     return f"{__version__} {len(_message(request))}"
 
 
@@ -66,7 +67,7 @@ SCRIPTS: dict[Script, list[Entry]] = {
 
 
 class CheckModel:
-    """Implements `LLMAdapter` by the script that the message names, the first one otherwise."""
+    """Implements `LLMAdapter` with the script that the message names, or else the first one."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         word = _message(request).partition(" ")[0]

@@ -1,7 +1,7 @@
-"""The application as it is deployed: ports on AWS, put together once per process.
+"""The deployed application: ports on AWS, composed once per process.
 
-Law: nothing is made before it is asked for, so a function pays at its start only for the clients and modules that it
-uses, and its role needs only those.
+Law: nothing is made before it is asked for. A function pays at its start only for the clients and modules that it uses,
+and its role needs rights for those only.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DECLARE = "declare it in [tool.helix.secrets] of pyproject.toml"
 CHECK_AGENT = "helix-check"
-"""Every stage has it, for `helix check --stage`; an agent of the project may take its name, and its place."""
+"""The agent of `helix check --stage`, which every stage has. An agent of the project with this name replaces it."""
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
-"""Short timeouts: the caller of a call that hangs repeats it and knows what that means."""
+"""Short timeouts: the caller of a call that hangs repeats it, and knows what a repeat means."""
 
 
 class Application:
-    """What the handlers of one process share. `run` executes a coroutine on the process's one event loop."""
+    """The objects that the handlers of one process share. `run` executes a coroutine on the process's one event loop."""
 
     def __init__(self, settings: CloudSettings, environment: MutableMapping[str, str]) -> None:
         self.settings = settings
@@ -68,7 +68,7 @@ class Application:
         self.clock.follow(self._session)
 
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
-        """The botocore client of that service, made at its first use."""
+        """Return the botocore client of that service. It is made at its first use."""
         if service not in self._clients:
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
@@ -77,12 +77,12 @@ class Application:
         return self._runner.run(work)
 
     def flush(self, timeout_s: float) -> None:
-        """Send what is recorded beside the work, before the process may be frozen."""
+        """Send the traces that were recorded, before the platform may freeze the process."""
         if "tracer" in self.__dict__:
             self.tracer.flush(timeout_s)
 
     def close(self) -> None:
-        """End the event loop and the connections."""
+        """End the event loop, the tracer and the connections."""
         self._runner.close()
         if "tracer" in self.__dict__:
             self.tracer.close()
@@ -110,7 +110,7 @@ class Application:
 
     @cached_property
     def log(self) -> SegmentStreams:
-        """The replay log itself: where the projector appends, and everybody reads."""
+        """The log itself, to which the projector appends and from which all readers read."""
         from helix.adapters.aws.direct import DirectStreams
         from helix.services.segments import SegmentStreams
 
@@ -120,7 +120,7 @@ class Application:
 
     @cached_property
     def streams(self) -> StreamManager:
-        """What writers append to: the log, or Kinesis before it."""
+        """The stream that writers append to: the log, or Kinesis in front of it."""
         if self.settings.streaming == "direct":
             return self.log
         from helix.adapters.aws.direct import AwaitedStreams
@@ -139,14 +139,14 @@ class Application:
 
     @cached_property
     def aside(self) -> S3Aside | None:
-        """Where records go that cannot be read, for a person to look at."""
+        """The store for unreadable records, which a person can inspect there. None without a bucket."""
         from helix.adapters.aws.set_aside import S3Aside
 
         return S3Aside(lambda: self.client("s3"), self.settings.bucket) if self.settings.bucket else None
 
     @property
     def capacity(self) -> Capacity:
-        """Warm functions, if the stage has any."""
+        """The control of warm functions, if the stage has any."""
         from helix.adapters.aws.capacity import ProvisionedConcurrency
         from helix.ports.capacity import NoCapacity
 
@@ -167,7 +167,7 @@ class Application:
 
     @cached_property
     def agents(self) -> Agents:
-        """The agents that are deployed: importing their modules registers them."""
+        """The deployed agents. Importing their modules registers them."""
         from helix.core.registry import default_registry
         from helix.runtime.agents import Agents
         from helix.runtime.models import named_models
@@ -186,7 +186,7 @@ class Application:
             return self.agents.model_of(agent)
         from helix.runtime.rotated_keys import RotatedKeys
 
-        if not self._model_keys.known:  # before a model is made, which may want its key
+        if not self._model_keys.known:  # before a model is made, which may need its key
             self._model_keys.refresh()
         return RotatedKeys(self.agents.model_of(agent), partial(self._model_keys.refresh, at_once=True))
 
@@ -204,8 +204,8 @@ class Application:
         await call(_Lazy(self, "lambda"), "invoke", "starting the sweep", **request)
 
     def refresh_secrets(self) -> None:
-        """Read what tools may read, and the models' keys once they are known, unless that was just now. It blocks, so it
-        comes before the work. Raises `SecretNotFoundError`, `StoreError`."""
+        """Read the secrets of tools again, and the models' keys if they were read before, unless that was just now. It
+        blocks, so callers do it before the work. Raises `SecretNotFoundError`, `StoreError`."""
         if self.settings.secrets:
             self._tool_secrets.refresh()
         if self.settings.model_secrets and self._model_keys.known:
@@ -273,7 +273,7 @@ class Application:
 
 
 def _import(module: str) -> None:
-    """Raises `DefinitionError`, which names the file and the line."""
+    """Import a module of agents. Raises `DefinitionError`, which names the file and the line."""
     try:
         importlib.import_module(module)
     except Exception as error:
@@ -289,8 +289,8 @@ def _checks() -> Any:
 
 
 class _Services(Loader):  # type: ignore[misc]
-    """Those that are used here. botocore's own loader looks through the folders of all its 400 services, twice, to see
-    that the one it is asked for is among them."""
+    """A loader that knows the services in use. botocore's own loader searches the folders of all its 400 services,
+    twice, to check that the requested one exists."""
 
     def list_available_services(self, type_name: str) -> list[str]:
         used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3"]
@@ -298,11 +298,11 @@ class _Services(Loader):  # type: ignore[misc]
 
 
 _SERVICES = _Services()
-"""It keeps what it has read."""
+"""Shared by all sessions, because it caches what it has read."""
 
 
 class _Lazy:
-    """A client that is made at its first call: most processes never meet a row that exceeds an item, and few start an
+    """A client that is made at its first call. Most processes never meet a row that exceeds an item, and few start an
     execution."""
 
     def __init__(self, application: Application, service: str) -> None:
@@ -314,5 +314,5 @@ class _Lazy:
 
 @lru_cache(maxsize=1)
 def application() -> Application:
-    """This process's application, from its environment."""
+    """Return this process's application, made from its environment."""
     return Application(read_cloud_settings(os.environ), os.environ)

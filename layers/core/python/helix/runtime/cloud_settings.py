@@ -1,7 +1,7 @@
-"""Settings of a deployed function: what its environment says, as one typed value.
+"""Settings of a deployed function, read from its environment into one typed value.
 
-Law: the fields of `CloudSettings` are the variables that infrastructure and code share, as `HELIX_<FIELD>`; the environment
-is read once, when the process starts.
+Law: the fields of `CloudSettings` are the variables that infrastructure and code share, as `HELIX_<FIELD>`. The
+environment is read once, when the process starts.
 """
 
 from __future__ import annotations
@@ -19,77 +19,97 @@ LEAST = {"roll_over_events": 50}
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
-    """Where a function finds what it works with. What a function has no use for is empty.
-
-    machine: ARN of the state machines, with `{profile}` in place of a profile's name. sockets: https URL of the WebSocket
-    API's management side. agents: modules that register agents when they are imported. model: "demo"; a litellm name;
-    `import:module:attribute` for an `LLMAdapter` or a function agent -> adapter; empty for each agent's own.
-    auth: which proofs of identity are accepted. roll_over_events: after this number of events an execution hands
-    over to the next. steps_per_invocation: how many steps one invocation takes at most; 0: as many as fit.
-    stream_days: how long streams can be replayed; 0 is for ever. session_days: how long after its last use a session is
-    deleted; 0 is never. keep_checkpoints: how many of its newest checkpoints stay; 0 is all.
-    streaming: how chunks get to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other.
-    model_secrets: names or ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the
-    process's environment has them before its first model call.
-    max_runs: the most runs of the stage at a time; 0 applies the agents' own limits only. notices: ARN of the
-    topic that notifies people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
-    as many as their limit. thresholds: of `helix.core.thresholds`, as JSON: those that differ from the defaults.
-    metrics_secret: ARN of the secret whose text is the bearer token for /metrics; empty: its hash is a row.
-    secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: digests
-    (`core.resources.profile_digest`) of the agents that have functions of their own by a table in `[tool.helix.agent]`.
-    triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
-    events that cannot. jwt_user_claim: the claim of a token that names its user. console: what the console's page knows of
-    the stage, as JSON. budgets: of each user, as JSON: the table `[tool.helix.budgets]`.
+    """The settings of a deployed function. `infra/environment.py` writes them. A setting that a function does not use
+    is empty.
     """
 
     stage: str = "dev"
+    """The name of the stage. It is part of the names of the stage's functions and metrics."""
     sessions_table: str = ""
+    """The DynamoDB table of sessions."""
     streams_table: str = ""
+    """The DynamoDB table of streams (the log that clients replay), and of connections with their subscriptions."""
     control_table: str = ""
+    """The DynamoDB table of everything else: budgets, slots, indexes, API keys."""
     bucket: str = ""
+    """The S3 bucket for large fields, and for stream records that cannot be read. Empty: nothing is stored outside of
+    the tables."""
     chunks: str = ""
+    """The Kinesis stream that writers append chunks to. Empty with `streaming=direct`."""
     streaming: str = "kinesis"
+    """The path of chunks to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other."""
     machine: str = ""
+    """The ARN of the state machines, with `{profile}` in place of a profile's name."""
     sockets: str = ""
+    """The https URL of the management side of the WebSocket API."""
     agents: tuple[str, ...] = ("agents",)
+    """The modules that register agents when they are imported."""
     model: str = ""
+    """The model of all agents: "demo", a litellm name, or `import:module:attribute`. The latter is an `LLMAdapter` or a
+    function agent -> adapter. Empty: each agent's own model."""
     auth: frozenset[str] = frozenset({"keys"})
+    """The accepted proofs of identity: `keys`, `jwt`, both, or `none` alone."""
     jwt_issuer: str = ""
+    """The issuer (`iss`) that tokens must name."""
     jwt_audience: str = ""
+    """The audience (`aud`) that tokens must name."""
     jwks_url: str = ""
+    """The URL of the issuer's public keys."""
     jwt_user_claim: str = "sub"
+    """The claim of a token that names its user."""
     roll_over_events: int = 12_000
+    """The number of history events after which an execution hands over to the next one. The default leaves room below
+    the 25,000 of Step Functions."""
     steps_per_invocation: int = 0
+    """The limit of steps in one invocation. 0: as many as fit into its time."""
     stream_days: int = 0
+    """The number of days for which streams can be replayed. 0: for ever."""
     session_days: int = 0
+    """The number of days after its last use at which a session is deleted. 0: never."""
     keep_checkpoints: int = 0
+    """The number of newest checkpoints that each session keeps. 0: all."""
     model_secrets: tuple[str, ...] = ()
+    """Names or ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY. They are set in
+    the process's environment before its first model call."""
     max_runs: int = 0
+    """The limit of concurrent runs in the stage. 0: only the limits of the agents apply."""
     notices: str = ""
+    """The ARN of the topic that notifies people of budgets and decisions."""
     provision_agents: bool = False
+    """Whether functions of agents with resources of their own are kept warm. Their number follows the agent's limit."""
     thresholds: str = ""
+    """The values of `helix.core.thresholds` that differ from the defaults, as JSON. Empty: none differs."""
     metrics_secret: str = ""
+    """The ARN of the secret whose text is the bearer token for /metrics. Empty: the token's hash is a row."""
     secrets: tuple[str, ...] = ()
+    """The secrets that tools may read, each as `NAME=PLACE` (`core.tool_settings.SecretPlace`)."""
     own_profiles: tuple[str, ...] = ()
+    """Digests (`core.resources.profile_digest`) of the agents that have functions of their own by a table in
+    `[tool.helix.agent]`."""
     triggers: str = ""
+    """The triggers that start runs, as JSON (`helix.core.triggers.dump_starts`)."""
     dead_letters: str = ""
+    """The URL of the queue for events that cannot start a run."""
     console: str = ""
+    """The stage's settings for the console's page, as JSON."""
     budgets: str = ""
+    """The budgets of each user, as JSON: the table `[tool.helix.budgets]`."""
 
 
 def variable(field: str) -> str:
-    """The variable that has this field of `CloudSettings`."""
+    """Return the name of the environment variable for this field of `CloudSettings`."""
     return f"HELIX_{field.upper()}"
 
 
 def read_cloud_settings(environment: Mapping[str, str]) -> CloudSettings:
-    """Raises `InvalidInputError` naming the variable that is wrong. An empty variable counts as one that is not set."""
+    """Read the settings. An empty variable counts as one that is not set. Raises `InvalidInputError`, which names the
+    wrong variable."""
     found = {field: environment.get(variable(field.name), "").strip() for field in fields(CloudSettings)}
     return CloudSettings(**{field.name: _value(field, text) for field, text in found.items() if text})
 
 
 def _value(field: Field[Any], text: str) -> Any:
-    """The text as a value of the default's type."""
+    """Convert the text to the type of the field's default."""
     name, words = variable(field.name), [word.strip() for word in text.split(",") if word.strip()]
     match field.default:
         case bool():

@@ -1,7 +1,7 @@
-"""Edits: another text of a message that the user sent before, or another answer to it.
+"""Edits: another text for a message that the user sent before, or another answer to it.
 
-Law: an edit rewinds to the place before the message and runs, in one claim. The messages that it takes away stay in their
-lineage, where their checkpoints find them.
+Law: an edit rewinds to the place before the message and runs from there, in one claim. The removed messages stay in
+their lineage, where their checkpoints find them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ Handle = AgentExecutionHandle[Any]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the user in the session's history. `newest`: no other message of the user follows it. `run`: the run
-    that came with it, None where the message was copied from another session."""
+    """A user message in the session's history."""
 
     message: UserMessage
+    """The message as history has it."""
     index: int
+    """Its place in the session's current history, from 0."""
     newest: bool
+    """Whether no other user message follows it."""
     run: RunRow | None
+    """The run that came with it. None if the message was copied from another session."""
 
     def is_newest(self, text: str) -> bool:
         """Whether the conversation ends with this message and its answers, and the message has that text."""
@@ -39,7 +42,8 @@ class Said:
 
 
 async def find_message(history: History, session: SessionRow, message_id: str) -> Said | None:
-    """The message that a client calls so: by the id that it was sent with, or `RUN/user` where it had none."""
+    """Return the message with the client's id: the id that it was sent with, or `RUN/user` if it had none. None if the
+    session does not have it."""
     messages, newest = await history.messages(session), True
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -61,8 +65,8 @@ async def _run(history: History, session_id: str, run_id: str | None) -> RunRow 
 async def edit(
     executor: Executor, agent: AnyAgent, session_id: str, given: AgentInput, *, user_id: str | None, key: str
 ) -> Handle:
-    """Run with a message in the place of the one with its `metadata["id"]`. One that the history does not have is the next
-    message. The text that the newest message has already is the same message again: the present run answers it."""
+    """Run with a message that replaces the one with its `metadata["id"]`. If history does not have that message, it
+    becomes the next message. If the newest message has the same text already, the current run answers it."""
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
@@ -79,8 +83,8 @@ async def edit(
 
 
 async def present_run(executor: Executor, session_id: str, given: AgentInput) -> str | None:
-    """The run that came with that message, if it is the session's newest: a request under another key may have been
-    quicker."""
+    """Return the run that came with that message, if it is the session's newest. A request under another key may have
+    started it."""
     session = await executor.engine.history.existing(session_id)
     said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
     return said.run.run_id if said is not None and said.run is not None and said.is_newest(given.message) else None
@@ -96,11 +100,11 @@ async def rewind(
     user_id: str | None,
     key: str,
 ) -> Handle:
-    """Go back to the place before the message, or to where the run began, and run from there with `given` (None: with no
-    message of its own). A repeat under the key gives the run that the first request started.
+    """Go back to the place before the message, or to the start of the run, and run from there. `given` is the run's
+    message; None runs without one. A repeat under the key returns the run that the first request started.
 
-    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` where the custom state of that place is not stored
-    any more."""
+    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` if the custom state of that place is no longer
+    stored."""
     ask = ClaimInput(
         "from_checkpoint",
         given.message if given is not None else None,

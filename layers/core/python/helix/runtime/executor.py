@@ -1,6 +1,7 @@
 """Executor: sessions and runs of agents, wherever they are executed.
 
-Law: what callers do with sessions is here, once. Runtimes differ in `_begin`, `_delivery` and in how an end is awaited.
+Law: all operations of callers on sessions are here, once. Runtimes differ in `_begin`, `_delivery` and the wait for an
+end.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ BRANCH = {"from_session_id", "checkpoint_id"}
 
 
 class Executor(ABC):
-    """Runs agents, and reads and changes their sessions. See `LocalExecutor` and `StepFunctionsExecutor`."""
+    """A base class that runs agents, and reads and changes their sessions. See `LocalExecutor` and
+    `StepFunctionsExecutor`."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
         self.engine = engine
@@ -60,15 +62,15 @@ class Executor(ABC):
 
     @abstractmethod
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
-        """Execute the claimed run, here or elsewhere; return once it is on its way."""
+        """Execute the claimed run, here or elsewhere. Return once it is on its way."""
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """Raise `QueueFullError` where a run that is claimed so could neither work nor wait."""
+        """Raise `QueueFullError` if a run that is claimed in this mode could neither work nor wait."""
         return
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the store, and of what this process executes."""
+        """Close the store, and stop what this process executes."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,17 +80,17 @@ class Executor(ABC):
 
     @abstractmethod
     def _delivery(self) -> Delivery:
-        """Who acts now, and until when."""
+        """Return the delivery that acts now, with its deadline."""
 
     @abstractmethod
     def _gave_up(self, run_id: str) -> None:
-        """Raise where waiting for the run would be waiting for ever."""
+        """Raise if waiting for the run would never end."""
 
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
-        """The result of the run once it no longer runs; a superseded run reports how it stopped, or its abort.
-        Raises `TimeoutError`, and `RunStoppedError` where this process gave the run up."""
+        """Return the result of the run once it no longer runs. A superseded run reports how it stopped, or its abort.
+        Raises `TimeoutError`, and `RunStoppedError` if this process gave the run up."""
         async with asyncio.timeout(timeout_s):
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._gave_up)
             if run.status == "superseded":
@@ -112,19 +114,22 @@ class Executor(ABC):
         priority: int | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Start a run: a new session, or the next message of one that is not running.
+        """Start a run of a new session, or with the next message of a session that is not running.
 
-        input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
-        makes a new session from another's checkpoint (default its latest) first. run_id: the id of the run (default a new
-        one, see `core.row_keys.make_run_id`).
-        user_id: who asks, and the owner of a new session. Another user's session does not exist for them: with `user_id`
-        every verb that takes it raises `SessionNotFoundError` there; without it nobody is asked.
-        key: the name of this request, unique over users and verbs. A repeat under it, from any process and for at least
-        `request_keys.HOLDS_S`, starts nothing and gives the handle of the run that the first one started.
-        priority: where runs wait for slots, a higher one goes first (-999 to 999; a new session has 0): this run, and those
-        of the session after it.
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
-        if as many runs of the agent wait for a slot as may.
+        input: a message, or a mapping with `message` and `state`.
+        branch: a mapping with `from_session_id`, and `checkpoint_id` if that is not the latest. It first makes a new
+            session from that checkpoint of another session.
+        run_id: the id of the run (default: a new one, see `core.row_keys.make_run_id`).
+        user_id: the caller, and the owner of a new session. With it, every verb that takes it raises
+            `SessionNotFoundError` for another user's session. Without it the owner is not checked.
+        key: the idempotency key of this request, unique over users and verbs. A repeat under it, from any process and
+            for at least `request_keys.HOLDS_S`, starts nothing. It returns the handle of the run that the first request
+            started.
+        priority: the place in the queue when runs wait for slots, from -999 to 999; higher goes first. It applies to
+            this run and to later runs of the session. A new session has 0.
+
+        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins. Raises
+        `QueueFullError` if the queue of the agent's waiting runs is full.
         """
         asked = parse_input(agent, input)
         self.agents.know(agent)
@@ -170,13 +175,16 @@ class Executor(ABC):
         user_id: str | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Go on with an interrupted or paused session as a new run, or rewind to a checkpoint.
+        """Continue an interrupted or paused session with a new run, or rewind to a checkpoint.
 
-        continue: execute what is pending, then loop. with_message: close what is pending, then a new message.
-        with_confirmation: answer a pending call (here or in a sub-agent). from_checkpoint: time travel, also from
-        completed and failed sessions; later messages stay reachable by their own checkpoints.
-        A session whose process died goes on here once its lease has lapsed. `user_id`, `key`: as of `execute`;
-        a repeated answer raises `CallNotPendingError`, under a key too.
+        continue: execute the pending calls, then loop.
+        with_message: close the pending calls, then add a new message.
+        with_confirmation: answer a pending call (here or in a sub-agent).
+        from_checkpoint: time travel, also for completed and failed sessions. Later messages stay reachable by their own
+            checkpoints.
+
+        A session whose process died continues here once its lease has expired. For `user_id` and `key` see `execute`. A
+        repeated answer raises `CallNotPendingError`, even under a key.
         """
         self.agents.know(agent)
         _check_mode(mode, ResumeMode)
@@ -219,10 +227,10 @@ class Executor(ABC):
         user_id: str | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Try a failed session again with a fresh step budget: from its last checkpoint, or from the failed run's start.
+        """Try a failed session again with a fresh step budget, from its last checkpoint or from the failed run's start.
 
-        With a message, the failed run's unanswered message is replaced; without, nothing is repeated that was bought.
-        `user_id`, `key`: as of `execute`.
+        With a message, it replaces the failed run's unanswered message. Without one, no bought step or finished call is
+        repeated. For `user_id` and `key` see `execute`.
         """
         self.agents.know(agent)
         _check_mode(mode, RetryMode)
@@ -238,8 +246,8 @@ class Executor(ABC):
     async def answer(
         self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
     ) -> Answered:
-        """Answer a call that waits, here or in a sub-agent. The runs that can go on are started here. First answer wins;
-        later ones raise `CallNotPendingError`."""
+        """Answer a waiting call, here or in a sub-agent. The runs that can continue are started here. The first answer
+        wins; later ones raise `CallNotPendingError`."""
         self.agents.know(agent)
         await self._check_user(session_id, user_id)
         delivery = self._delivery()
@@ -266,7 +274,7 @@ class Executor(ABC):
         left = await children_left(self.engine, seen.session, ask)
         try:
             claimed = await claim(self.engine, agent, session_id, ask, delivery, seen)
-        except CallerError:  # another delivery of the same request may have been quicker
+        except CallerError:  # another delivery of the same request may have won
             if (known := await self._known(agent, ask.key, ask.opening.user_id)) is None:
                 raise
             return known
@@ -277,13 +285,14 @@ class Executor(ABC):
     async def _known(
         self, agent: Agent[Any, OutputT], key: str | None, user_id: str | None
     ) -> AgentExecutionHandle[OutputT] | None:
-        """The run that was started under the key."""
+        """Return the handle of the run that was started under the key, or None."""
         check_key(key)
         known = await keyed_run(self.store, key) if key is not None else None
         return None if known is None else await self.get_handle(agent, known.session_id, known.run_id, user_id=user_id)
 
     async def _check_user(self, session_id: str, user_id: str | None) -> None:
-        """Raise `InvalidInputError` where this is no id, `SessionNotFoundError` where the session is not this user's."""
+        """Raise `InvalidInputError` if the id is not valid, and `SessionNotFoundError` if the session does not belong
+        to this user."""
         check_session_id(session_id)
         if user_id is not None:
             session = await self.engine.history.session(session_id)
@@ -291,7 +300,8 @@ class Executor(ABC):
                 raise SessionNotFoundError(session_id)
 
     async def _recovered(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
-        """The session and its newest runs, after the effects of dead processes. A run that a new message follows fails."""
+        """Return the session and its newest runs, after completing the effects of dead processes. A dead run fails if a
+        new message follows it."""
         seen = await self.engine.history.newest(session_id)
         if mode in ("execute", "from_checkpoint") and seen.session and lapsed(seen.session, self.engine.clock.now()):
             await fail_lapsed(self.engine, agent, session_id, delivery)
@@ -305,7 +315,7 @@ class Executor(ABC):
     async def get_handle(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None, *, user_id: str | None = None
     ) -> AgentExecutionHandle[OutputT]:
-        """A handle of a run by ids (default: the session's current run)."""
+        """Return a handle of a run by ids (default: the session's current run)."""
         self.agents.know(agent)
         await self._check_user(session_id, user_id)
         session = await self.sessions.get(session_id)
@@ -315,20 +325,20 @@ class Executor(ABC):
         return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
 
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
-        """Ask the run to stop; from any process. False if it does not run."""
+        """Ask the run to stop; from any process. Return False if it does not run."""
         return await interrupt(self.engine, session_id, run_id, reason)
 
     async def abort(
         self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
     ) -> None:
-        """Fail the session (with `run_id`: if that is its run) for good, its sub-agents too: running, paused or
-        interrupted. One that has ended stays as it is."""
+        """Fail a running, paused or interrupted session for good, with its sub-agents. With `run_id`, only if that is
+        its current run. A session that has ended stays as it is."""
         self.agents.know(agent)
         for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
 
     async def can_resume(self, session_id: str) -> CanResumeResult:
-        """Whether `resume` would go on with the session here: its agent must be known to this executor."""
+        """Check whether `resume` can continue the session here. Its agent must be known to this executor."""
         found = await self.sessions.can_resume(session_id, now=self.engine.clock.now())
         if found.can_resume:
             try:
@@ -338,13 +348,14 @@ class Executor(ABC):
         return found
 
     async def get_snapshot(self, session_id: str, *, newest: int | None = None) -> SessionSnapshot:
-        """The conversation at its newest checkpoint, and where the stream goes on. newest: the last messages only."""
+        """Return the conversation at its newest checkpoint, and the place where the stream continues. newest: the limit
+        of messages, counted from the end."""
         return await read_snapshot(self.sessions, self.streams, session_id, newest)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
     ) -> SessionState:
-        """A new session with another's messages and state up to a checkpoint (default its latest)."""
+        """Make a new session with another's messages and state up to a checkpoint (default: its latest)."""
         target = session_id if session_id is not None else self.engine.ids.new("ses")
         await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
         return await self.sessions.get(target)
@@ -359,23 +370,24 @@ class Executor(ABC):
         return await self.sessions.get(target)
 
     async def name_checkpoint(self, session_id: str, checkpoint_id: str, name: str | None) -> None:
-        """Keep the checkpoint, whatever `Settings.keep_checkpoints` says, under a name; None lets it go again. Raises
-        `CheckpointNotFoundError`."""
+        """Give the checkpoint a name, which keeps it whatever `Settings.keep_checkpoints` says. None removes the name.
+        Raises `CheckpointNotFoundError`."""
         await name_checkpoint(self.engine, session_id, checkpoint_id, name)
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it runs."""
+        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it
+        runs."""
         return await delete_session(self.engine, session_id)
 
     async def expire(self) -> int:
-        """Delete the sessions that were not used for `Settings.session_ttl_s`, and rows that expired
-        (`StateStore.purge`). Returns how many sessions. A fleet and a deployment do it by themselves."""
+        """Delete the sessions that were not used for `Settings.session_ttl_s`, and expired rows (`StateStore.purge`).
+        Return the number of sessions. Fleets and deployments do this on their own."""
         return await expire_all(self.engine, self._delivery())
 
     async def stream_messages(
         self, session_id: str, run_id: str, *, after: int | None = None
     ) -> AsyncIterator[StreamMessage]:
-        """Messages of the run and of the sub-agents under it, gapless from its beginning to its end."""
+        """Yield the messages of the run and its sub-agents, gapless from its beginning to its end."""
 
         async def idle() -> None:
             self._gave_up(run_id)
@@ -387,7 +399,8 @@ class Executor(ABC):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _tidy(self, session_id: str) -> None:
-        """Complete the effects of a run whose worker died behind its end: who reads its stream waits for them."""
+        """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for
+        them."""
         session = await self.engine.history.session(session_id)
         if session is None or session.status not in ENDS:
             return

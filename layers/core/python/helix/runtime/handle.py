@@ -1,4 +1,4 @@
-"""The handle of a run of an executor, and watching that run from any process: until it stops, and its messages in order."""
+"""The handle of a run, and functions that watch a run from any process: until it stops, or its messages in order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunStoppedError(OperatorError):
 async def wait_run(
     store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
 ) -> RunRow:
-    """The run's row once it no longer runs. `look` is called before each wait, and may raise."""
+    """Return the run's row once it no longer runs. `look` is called before each wait, and may raise."""
     with store.watch("sessions", session_id) as watch:
         run = await sessions.get_run(session_id, run_id)
         while run.status == "running":
@@ -64,12 +64,12 @@ async def read_run(
     after: int | None,
     idle: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[StreamMessage]:
-    """The run's messages and those of the sub-agents under it, from its beginning (or after a sequence) to its end.
-    `idle` is called while nothing comes, and may raise. Raises `RunNotFoundError` if the session is deleted."""
+    """Yield the messages of the run and its sub-agents, from its beginning (or after a sequence) to its end. `idle` is
+    called while no message comes, and may raise. Raises `RunNotFoundError` if the session is deleted."""
     run = await sessions.get_run(session_id, run_id)
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after
-    # Where the log lags behind the rows, the claim saw an earlier end of it: what came since is of the runs before.
+    # If the log lagged behind the rows, the claim saw an earlier end of it. Messages since then belong to earlier runs.
     judge = one_run(session_id, run.turn, begun=after is not None)
     while True:
         messages = await streams.read(stream_id, sequence)
@@ -81,13 +81,13 @@ async def read_run(
             if verdict in ("last", "over"):
                 return
         if not messages:
-            await sessions.get_run(session_id, run_id)  # a deleted one says nothing more
+            await sessions.get_run(session_id, run_id)  # raises if the session was deleted
             await idle()
-        await streams.wait(stream_id, sequence, LOOK_S)  # at once, where there is more
+        await streams.wait(stream_id, sequence, LOOK_S)  # returns at once if there is more
 
 
 async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:
-    """The result in the run's row."""
+    """Return the result from the run's row."""
     text = await sessions.last_text(run) if run.status == "completed" else None
     return make_result(agent, run, text, await sessions.run_pending(run))
 
@@ -95,7 +95,7 @@ async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow)
 def make_result(
     agent: Agent[Any, OutputT], run: RunRow, text: str | None, pending: list[Pending]
 ) -> AgentResult[OutputT]:
-    """The result, its output as the agent's schema."""
+    """Build the result. Its output is an instance of the agent's schema."""
     output: Any = run.output
     schema: Any = agent.output_schema
     if run.status == "completed" and schema is not None and output is not None:

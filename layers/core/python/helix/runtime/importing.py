@@ -1,9 +1,9 @@
-"""Finding a thing by where it is (`module:attribute` or `path/file.py:attribute`), in this process or in another, and the
+"""Finding an object by its place (`module:attribute` or `path/file.py:attribute`), in this process or another, and the
 agent that a fleet serves from there.
 
-Law: loading runs the user's code, and what it raises is passed on. A file is loaded under the name that it would have when
-it is run, so that both processes mean the same. The same definition gives the same agent in every process. What was asked
-for at registration (its id, a model, the longest answer) is part of the agent, so it holds for every call.
+Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when
+it is run, so both processes mean the same object. The same definition gives the same agent in every process. The
+options of a registration (id, model, longest answer) are part of the agent, so they hold for every call.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from helix.core.registry import AgentRegistry
 
 
 class NotThereError(InvalidInputError):
-    """There is no such module, file or attribute."""
+    """A module, file or attribute that does not exist."""
 
 
 def load(place: str) -> Any:
-    """What `place` names. Raises `NotThereError`, and whatever its module raises."""
+    """Return the object that `place` names. Raises `NotThereError`, and whatever its module raises."""
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
         raise NotThereError(f"{place!r} names nothing: say module:attribute, or path/file.py:attribute")
@@ -45,7 +45,7 @@ def load(place: str) -> Any:
 
 
 def load_place(where: str) -> ModuleType:
-    """The module of that name, or in that file."""
+    """Return the module of that name, or in that file."""
     return load_file(Path(where)) if where.endswith(".py") or "/" in where else load_module(where)
 
 
@@ -60,8 +60,8 @@ def load_module(name: str) -> ModuleType:
 
 
 def load_file(file: Path) -> ModuleType:
-    """Like running the file: its folder (or that of its package) comes first on the path. It gets the name it would have
-    there, unless another module has that name already."""
+    """Load the file as if it was run: its folder, or that of its package, comes first on the path. The module gets the
+    name that it would have there, unless another module has that name already."""
     if not file.is_file():
         raise NotThereError(f"there is no file {str(file)!r}")
     file = file.resolve()
@@ -71,7 +71,7 @@ def load_file(file: Path) -> ModuleType:
     sys.path.insert(0, str(root))
     in_package = len(parts) > 1
     if in_package and file.name == "__init__.py":
-        parts.pop()  # it is the package; under a name of its own it would run a second time
+        parts.pop()  # it is the package itself, and would run a second time under another name
     name = ".".join(parts)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
@@ -94,8 +94,8 @@ def load_file(file: Path) -> ModuleType:
 
 
 def place_of(value: Any) -> str | None:
-    """Where another process finds this very object: a function, or anything that is a variable of a module. None if it
-    stands nowhere: it was made inside of a function, or in a session without a file."""
+    """Return the place where another process finds the same object: a function, or any variable of a module. None if no
+    module has it, because it was made inside a function or in a session without a file."""
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if isinstance(name, str) and isinstance(module, str) and "<" not in name:
         return _place(sys.modules.get(module), name)
@@ -119,19 +119,22 @@ def _place(module: ModuleType | None, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """source: where the agent or the function stands, as `module:attribute` or `file.py:attribute`. model, max_tokens: what
-    takes the place of, and bounds, the agent's own settings."""
+    """An agent that a fleet serves, and where its worker processes find it."""
 
     agent_id: str
+    """The name under which the fleet serves the agent. Sessions store it."""
     source: str
+    """The place of the agent or function, as `module:attribute` or `file.py:attribute`."""
     model: str | None = None
+    """The model that replaces the agent's own, without fallbacks. None keeps the agent's."""
     max_tokens: int | None = None
+    """The limit of tokens in an answer. A lower limit of the agent stays. None keeps the agent's."""
 
     def dump(self) -> JsonObject:
         return asdict(self)
 
     def load(self) -> AnyAgent:
-        """Runs the user's code. Raises `DefinitionError`, and whatever that code raises."""
+        """Import the agent, which runs the user's code. Raises `DefinitionError`, and whatever that code raises."""
         return self.made_of(load(self.source))
 
     def made_of(self, found: Any) -> AnyAgent:
@@ -141,13 +144,13 @@ class ServedAgent:
         return agent
 
     def digest(self, agent: AnyAgent, more: JsonObject) -> str:
-        """Changes when what is served changes; `more` is what else the definition says."""
+        """Return a digest that changes with what is served. `more` has the other values of the definition."""
         reported = {**self.dump(), "fingerprint": agent.fingerprint(), **more}
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 
 def source_of(agent_callable: Any, agent_id: str) -> str:
-    """Where worker processes find it. A text is taken as that place."""
+    """Return the place where worker processes find the agent. A text is taken as that place."""
     if isinstance(agent_callable, str):
         return agent_callable
     place = place_of(agent_callable)
@@ -161,7 +164,7 @@ def source_of(agent_callable: Any, agent_id: str) -> str:
 
 
 def agent_of(found: Any, agent_id: str) -> AnyAgent:
-    """The agent under its id: a session finds its agent by that name."""
+    """Return the agent under its id, because a session finds its agent by that name."""
     if isinstance(found, Agent):
         return found if found.name == agent_id else replace(found, name=agent_id)
     if inspect.iscoroutinefunction(found):
@@ -171,7 +174,7 @@ def agent_of(found: Any, agent_id: str) -> AnyAgent:
 
 
 def bounded(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAgent:
-    """The agent with that model, and no answer longer than `max_tokens`."""
+    """Return the agent with that model, and with no answer longer than `max_tokens`."""
     if agent.function is not None:
         advice = "register it with register_agent, or give an Agent"
         problem = f"is a function, and what it asks of models is not seen here: {advice}"

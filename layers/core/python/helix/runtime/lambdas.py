@@ -1,8 +1,8 @@
-"""From a Lambda invocation to a verb: parse the event, act once, answer in JSON, and log.
+"""The path from a Lambda invocation to a verb: parse the event, act once, answer in JSON, and log.
 
-Law: a handler is `serve(verb)`. What a verb raises reaches the platform, whose retries know the classes of errors by their
-names; the log has the ids of what it was about, and no content. Nothing is measured here: Lambda's own metrics have each
-function's invocations, durations and errors, for nothing.
+Law: a handler is `serve(verb)`. Errors of a verb reach the platform, whose retries know the error classes by name. The
+log has the ids of the event and no content. Nothing is measured here, because Lambda's own metrics count each
+function's invocations, durations and errors for free.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from helix.runtime.cloud_settings import STAGE
 EventT = TypeVar("EventT", bound=BaseModel)
 IDS = ("session_id", "run_id", "part", "step")
 EACH_MINUTE = frozenset({"sweep", "govern"})
-"""They log what they did, and not that it is done."""
+"""Functions that run so often that they log only what they did, not that they are done."""
 DONE = "done"
 FLUSH_S = 2.0
-"""How long an answer waits for its traces to be sent."""
+"""The seconds that an answer waits at most for its traces to be sent."""
 started()
 
 
 class LambdaContext(Protocol):
     aws_request_id: str
+    """The id of the invocation, which each log line has as `request_id`."""
 
     def get_remaining_time_in_millis(self) -> int: ...
 
@@ -45,8 +46,9 @@ Prepare = Callable[[Application], None]
 
 
 def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prepare | None = None) -> Handler:
-    """The handler of one function. Deployed, its application is made and prepared now, while the platform starts the
-    process: before the first call, and before SnapStart's snapshot. What fails then is logged; a call reports it."""
+    """Return the handler of one function. In a deployed function, the application is made and prepared now, while the
+    platform starts the process. That is before the first call, and before SnapStart's snapshot. A failure is logged,
+    and a call reports it."""
     level = os.environ.get("HELIX_LOG", "INFO").upper()
     logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
     logger.addFilter(WithoutContent())
@@ -92,13 +94,13 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
 
 
 def _json(line: dict[str, Any]) -> str:
-    """An error may quote what no output takes, half of a surrogate pair: its line is written nevertheless."""
+    """Encode a log line. An error may quote half of a surrogate pair, which no output accepts, so that is escaped."""
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def parse(name: str, event_type: type[EventT], event: Any) -> EventT:
-    """Raises `InvalidInputError` that names the field which is wrong, and shows no value."""
+    """Parse the event. Raises `InvalidInputError`, which names the wrong field and shows no value."""
     try:
         return event_type.model_validate(event)
     except ValidationError as error:

@@ -23,15 +23,15 @@ ACT_S = 60
 
 
 class LaunchingExecutor(Executor):
-    """Claims runs and starts their executions with the engine's launcher; functions or worker processes execute them.
-    Safe from any number of processes on the same store."""
+    """An executor that claims runs and starts their executions with the engine's launcher. Functions or worker
+    processes execute them. Safe from any number of processes on the same store."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
         super().__init__(engine, agents)
         self._owner = engine.ids.new("caller")
 
     async def close(self) -> None:
-        """Let go of the connections. Runs go on."""
+        """Close the connections. Runs go on."""
         await self.store.close()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
@@ -41,9 +41,7 @@ class LaunchingExecutor(Executor):
         asked = await super().interrupt(session_id, reason, run_id=run_id)
         if asked:
             target = run_id or (await self.engine.history.existing(session_id)).run_id
-            with contextlib.suppress(
-                AgentNotFoundError
-            ):  # a run that waits and is not known here is the sweep's to end
+            with contextlib.suppress(AgentNotFoundError):  # the sweep ends a waiting run whose agent is not known here
                 await stop_waiting(self.engine, session_id, target, self._delivery())
         return asked
 
@@ -51,29 +49,29 @@ class LaunchingExecutor(Executor):
         await check_room(self.engine, agent, mode, session_id)
 
     def _gave_up(self, run_id: str) -> None:
-        return  # never: a sweep looks after every open run
+        return  # it never gives up: a sweep takes care of every open run
 
     def _delivery(self) -> Delivery:
         return Delivery(self._owner, self.engine.clock.now() + ACT_S)
 
 
 class StepFunctionsExecutor(LaunchingExecutor):
-    """Claims runs and starts their executions; what runs them is deployed (`helix deploy`). Safe from any number of
-    processes with access to the tables. `helix.runtime.cloud.application().executor` makes one of the environment that a
-    deployed function has."""
+    """An executor that claims runs and starts their executions in the deployed stage (`helix deploy`). Safe from any
+    number of processes with access to the tables. `helix.runtime.cloud.application().executor` makes one from the
+    environment of a deployed function."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
         super().__init__(engine, agents)
         self._activity = Activity(engine.store, engine.clock)
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """Record the activity too, before the claim: the sweep may have to find the run."""
+        """Check the room, and record the activity before the claim, because the sweep may have to find the run."""
         await asyncio.gather(super()._check_room(agent, mode, session_id), self._activity.note())
 
     async def answer(
         self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
     ) -> Answered:
-        await self._activity.note()  # it may claim a run
+        await self._activity.note()  # because the answer may claim a run
         return await super().answer(agent, session_id, confirmation, user_id=user_id)
 
     async def __aenter__(self) -> StepFunctionsExecutor:

@@ -1,8 +1,9 @@
-"""Watches the load of a process that runs agents.
+"""Watching the load of a process that runs agents.
 
-When the event loop is late, heartbeats are late too, and another process may take over its runs. `LoadWatch` reports that.
-When many runs are at work, Python's garbage collector scans everything they hold again and again, and finds almost nothing.
-`LoadWatch` makes it run less often. Reference counting frees what runs leave behind; only cycles wait for the collector.
+When the event loop is late, heartbeats are late too, and another process may take over its runs. `LoadWatch` reports
+that. When many runs are at work, Python's garbage collector scans all their objects again and again, and finds almost
+nothing. `LoadWatch` makes it run less often. Reference counting frees what runs leave behind; only cycles wait for the
+collector.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from helix.ports.metrics import Metrics
 LOOK_S = 1.0
 LATE_S = 1.0
 FEW = 50
-"""This many runs do not keep a processor busy. If the loop is late with fewer, something else blocks it."""
+"""So few runs do not keep a processor busy. If the loop is late with fewer, something else blocks it."""
 COLLECTED = (10_000, 20, 20)
-"""The collector's thresholds while more runs are at work (`gc.set_threshold`)."""
+"""The collector's thresholds (`gc.set_threshold`) while more runs than `FEW` are at work."""
 logger = get_logger("helix")
 
 
 class LoadWatch:
-    """`working`: how many runs are at work. Records `LoopLag` each second while the loop is late, and warns when it falls
-    behind. If the process has set a higher first threshold itself, the thresholds stay as they are."""
+    """A watch on the event loop. `working` returns the number of runs at work. It records `LoopLag` each second while
+    the loop is late, and warns when the loop falls behind. If the process has set a higher first threshold itself, the
+    thresholds stay."""
 
     def __init__(self, metrics: Metrics, working: Callable[[], int]) -> None:
         self._metrics, self._working = metrics, working

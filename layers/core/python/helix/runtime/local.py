@@ -53,22 +53,24 @@ SECRETS_ADVICE = "set the environment variable of that name; the command `helix`
 
 
 class LocalExecutor(Executor):
-    """Runs agents as tasks of this event loop; any other process with the same file can watch, answer and resume them.
+    """An executor that runs agents as tasks of this event loop. Any other process with the same file can watch, answer
+    and resume them.
 
     store: path of a SQLite file (default `helix.db`), its URL (`sqlite:///helix.db?synchronous=normal`), `":memory:"`, the
-    URL of a Redis server, or a `StateStore`.
-    model: the `LLMAdapter` for all agents, or a function agent -> adapter; default litellm.
-    hooks: called before the agents' own. registry: where sub-agents and names are resolved, besides the agents given.
-    metrics: where measures go; default nowhere.
-    tracer: where spans go; default where the environment says, see `helix.runtime.tracing`.
-    catalog: windows and prices of models, for routes and budgets; default litellm's own table. cache: answers that may be
-    given again to agents whose `LLMConfig.response_cache` allows it; default rows of the same store.
-    secrets: what `ToolContext.secret` gives; default the process's environment.
-    max_runs: runs that work in this process at a time; None: any number. Others wait in order, before they claim anything,
-    and `waiting` says how many. max_waiting: where more would wait, `execute`, `resume` and `retry` raise `QueueFullError`.
-    Runs that a run starts, and those that an answer lets go on, do not wait.
-    user_budgets: limits of each user, by period, as the table `[tool.helix.budgets.user]` has them: `{"day": 2.0}`. Default
-    that table of the project that the process runs in; `{}` is none.
+        URL of a Redis server, or a `StateStore`.
+    model: the `LLMAdapter` for all agents, or a function agent -> adapter. Default: litellm.
+    hooks: called before the agents' own hooks.
+    registry: resolves sub-agents and names that are not among the given agents.
+    metrics: receives measures. Default: they are dropped.
+    tracer: receives spans. Default: the one that the environment names, see `helix.runtime.tracing`.
+    catalog: windows and prices of models, for routes and budgets. Default: litellm's own table.
+    cache: stored answers for agents whose `LLMConfig.response_cache` allows their reuse. Default: rows of the same store.
+    secrets: the values that `ToolContext.secret` returns. Default: the process's environment.
+    max_runs: the limit of runs that work in this process at a time; None for no limit. Others wait in order, before they
+        claim anything, and `waiting` counts them. Runs that another run starts, or an answer continues, do not wait.
+    max_waiting: the limit of waiting runs. Beyond it, `execute`, `resume` and `retry` raise `QueueFullError`.
+    user_budgets: limits of each user, by period, as in the table `[tool.helix.budgets.user]`: `{"day": 2.0}`. Default: that
+        table of the project that the process runs in. `{}` sets no limits.
     """
 
     def __init__(
@@ -121,13 +123,14 @@ class LocalExecutor(Executor):
         self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> Self:
-        """Also deletes a few sessions that expired, so that a store in use does not grow for ever."""
+        """Enter, and delete a few expired sessions, so that a store in use does not grow for ever."""
         for number in range(EXPIRY_PARTITIONS if self.engine.settings.session_ttl_s is not None else 0):
             await expire_sessions(self.engine, number, self._delivery(), limit=EXPIRED_AT_OPENING)
         return self
 
     async def close(self) -> None:
-        """Stop this process's runs where they are, releasing their claims: `resume` works at once. Close the store."""
+        """Stop this process's runs where they are, and release their claims, so that `resume` works at once. Close the
+        store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -154,7 +157,7 @@ class LocalExecutor(Executor):
 
     @property
     def waiting(self) -> int:
-        """Runs that wait for a place in this process."""
+        """The number of runs that wait for a place in this process."""
         return self._places.waiting
 
     async def _start(
@@ -164,7 +167,7 @@ class LocalExecutor(Executor):
         task = None
         try:
             handle = await super()._start(agent, session_id, ask)
-            if handle.run_id not in self._placed:  # a repeated request finds the run that has a place
+            if handle.run_id not in self._placed:  # a repeated request finds a run that already has a place
                 task = self._tasks.get(handle.run_id)
         finally:
             if placed and task is None:
@@ -225,7 +228,8 @@ def open_store(store: str | Path | StateStore) -> StateStore:
 
 
 def store_exists(store: str) -> bool:
-    """Whether there is a file at the path or URL; a server is not asked. Raises `InvalidInputError`."""
+    """Whether the path or URL has a file. For a server it is True, without asking the server. Raises
+    `InvalidInputError`."""
     from helix.adapters.sqlite import read_sqlite_url
 
     return store.startswith(SERVERS) or read_sqlite_url(store)[0].is_file()

@@ -1,7 +1,7 @@
-"""Which model plays: the one asked for, the agents' own, or the demonstration model.
+"""The choice of a model: the requested one, the agents' own, or the demonstration model.
 
-Law: nothing is imported to decide it; `prepare_models` imports what was decided on. A provider counts as available when one
-of its own variables is set; what is not in the table follows the rule that most providers follow, `<PROVIDER>_API_KEY`.
+Law: the choice imports nothing; `prepare_models` imports what was chosen. A provider counts as available when one of
+its own variables is set. A provider that is not in the table follows the rule that most follow, `<PROVIDER>_API_KEY`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEMO_NAMES = ("demo", "demonstration")
 DEMONSTRATION = "demonstration"
 """The demonstration model's name in stored calls."""
 NOT_LANGUAGE_MODELS = (None, DEMONSTRATION, "function")
-"""Of model calls as they are stored: those that no provider answered."""
+"""Names in stored model calls that no provider answered."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"),
@@ -49,18 +49,20 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WATSONX_TOKEN"),
 }
 _KEYLESS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
-"""They run on the user's own machine and want no key."""
+"""Providers that run on the user's own machine and need no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """adapter: for `LocalExecutor(model=...)`. name: the one model that plays for all agents; None where each has its
-    own, or needs none. missing: set where the demonstration model plays although nobody asked for it: what is missing.
-    """
+    """The model that was chosen for an agent and its sub-agents."""
 
     adapter: LLMAdapter | None
+    """The adapter for `LocalExecutor(model=...)`. None: each agent's own model."""
     name: str | None = None
+    """The one model of all agents. None if each agent has its own, or needs none."""
     missing: str | None = None
+    """The missing variable, if the demonstration model was chosen because of it. None if it was requested, or another
+    model was chosen."""
 
     @property
     def is_demonstration(self) -> bool:
@@ -68,8 +70,9 @@ class ModelChoice:
 
 
 def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[str, str]) -> ModelChoice:
-    """The model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None. Raises `DefinitionError`
-    for a name that begins with no known provider: such a model would not be played by the demonstration model unnoticed."""
+    """Return the model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None. Raises
+    `DefinitionError` for a name that begins with no known provider. The demonstration model never replaces such a model
+    silently."""
     if asked_for in DEMO_NAMES:
         return _demonstration(None)
     if asked_for is not None:
@@ -89,7 +92,7 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
 
 
 class OneModel:
-    """Implements `LLMAdapter`: the same model for every request, whatever the agents' own settings name."""
+    """Implements `LLMAdapter` with the same model for every request, whatever the agents' own settings name."""
 
     def __init__(self, adapter: LLMAdapter, model: str) -> None:
         self._adapter, self._model = adapter, model
@@ -107,8 +110,8 @@ class OneModel:
 
 
 def prepare_models(agents: Agents) -> None:
-    """Import the packages that call the models of all known agents, where their adapters can do so. No client is made and
-    no variable is read: secrets come later."""
+    """Import the packages that call the models of all known agents, if their adapters can do so. This makes no client
+    and reads no variable, because the secrets come later."""
     registry = agents.registry
     roots = [agent for name in registry.registered_types() if (agent := registry.get(name)) is not None]
     for member in (member for root in roots for member in _tree(root)):
@@ -118,14 +121,14 @@ def prepare_models(agents: Agents) -> None:
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:
-    """The models of the agent and of all below it, fallbacks included."""
+    """Yield the models of the agent and of all sub-agents below it, fallbacks included."""
     for member in _tree(agent):
         if (config := _config(member)) is not None:
             yield from config.models
 
 
 def variables_of(model: str) -> tuple[str, ...]:
-    """Variables of which one gives access to the model; none for one that runs without credentials."""
+    """Return the variables of which one gives access to the model. Empty for a model that needs no credentials."""
     provider = provider_of(model)
     if provider in _KEYLESS:
         return ()
@@ -134,7 +137,7 @@ def variables_of(model: str) -> tuple[str, ...]:
 
 
 def variables_for(models: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """All that the environment has for the models' providers, by what names begin with: OPENAI_API_KEY, OPENAI_BASE_URL."""
+    """Return all variables of the models' providers, selected by prefix: OPENAI_API_KEY, OPENAI_BASE_URL."""
     starts: set[str] = set()
     for model in models:
         starts |= {f"{provider_of(model).upper().replace('-', '_')}_"}
@@ -150,7 +153,7 @@ def _demonstration(missing: str | None) -> ModelChoice:
 
 
 def check_model_name(name: str, environment: Mapping[str, str]) -> None:
-    """Refuse a name for all agents that `named_models` would not find: it begins with no known provider. Raises
+    """Refuse a name for all agents that `named_models` would not find, because it begins with no known provider. Raises
     `DefinitionError`."""
     if name and name not in DEMO_NAMES and not name.startswith(IMPORTED):
         _check_name("the model", name, LLMConfig(model=name), environment)
@@ -162,7 +165,8 @@ def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[
 
 
 def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
-    """The variable to set before any of the config's models can be called; None if one of them can be."""
+    """Return the variable to set before any of the config's models can be called. None if one of them can be called
+    already."""
     if any(config.provider_options.get(name) for name in ("api_key", "api_base", "base_url")):
         return None
     for model in config.models:
@@ -173,17 +177,18 @@ def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
 
 
 def _config(agent: AnyAgent) -> LLMConfig | None:
-    """Where it depends on the state: that of a new session. None for an agent that needs no model."""
+    """Return the agent's config; if it depends on the state, that of a new session. None for an agent that needs no
+    model."""
     if agent.function is not None or not callable(agent.llm_config):
         return agent.llm_config if isinstance(agent.llm_config, LLMConfig) else None
     try:
         return agent.llm_config(typed_state(agent, agent.initial_state()))
     except Exception:
-        return None  # the agent's own function is wrong: its run says so, and how
+        return None  # the agent's own function is wrong, and its run reports that in detail
 
 
 def _tree(agent: AnyAgent) -> Iterator[AnyAgent]:
-    """The agent and all below it, each once."""
+    """Yield the agent and all sub-agents below it, each once."""
     seen: set[str] = set()
     stack = [agent]
     while stack:
@@ -198,8 +203,9 @@ IMPORTED = "import:"
 
 
 def named_models(name: str | None) -> Models | None:
-    """`import:module:attribute` (an adapter, or a function agent -> adapter), `demo`, or any litellm name; None for each
-    agent's own. Raises `InvalidInputError` where nothing is there."""
+    """Return the models of that name: `import:module:attribute` (an adapter, or a function agent -> adapter), `demo`,
+    or any litellm name. None if the name is empty: each agent has its own model. Raises `InvalidInputError` if nothing
+    has that name."""
     if not name:
         return None
     if name.startswith(IMPORTED):

@@ -1,7 +1,7 @@
-"""Limits how many runs work in one process at a time. Other runs wait for a place.
+"""A limit on the runs that work in one process at a time. Other runs wait for a place.
 
-Law: a run that waits has claimed nothing, and runs get places in the order in which they came. A run that another run
-starts needs no place, so a parent never holds the place that its child waits for.
+Law: a waiting run has claimed nothing, and runs get places in the order of their arrival. A run that another run starts
+needs no place, so a parent never holds the place that its child waits for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ AT_WORK: ContextVar[bool] = ContextVar("helix_at_work", default=False)
 
 
 class Places:
-    """`most`: runs at work; None: any number. `most_waiting`: runs that may wait."""
+    """The places of a process. `most`: the limit of runs at work; None for no limit. `most_waiting`: the limit of
+    waiting runs."""
 
     def __init__(self, most: int | None, most_waiting: int) -> None:
         self._most, self._most_waiting = most, most_waiting
@@ -31,8 +32,8 @@ class Places:
         return len(self._line)
 
     async def take(self, agent: str) -> bool:
-        """Wait for a place. Return False in a run, which needs none: the caller gives nothing back then. Raises
-        `QueueFullError`."""
+        """Wait for a place. Return False inside a run, which needs no place; the caller then must not give one back.
+        Raises `QueueFullError`."""
         if AT_WORK.get():
             return False
         if self._most is None or (self.working < self._most and not self._line):
@@ -47,7 +48,7 @@ class Places:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it had just come
+            if turn.done() and not turn.cancelled():  # the place had just been granted
                 self.give_back()
             else:
                 self._line.remove(turn)

@@ -1,4 +1,4 @@
-"""Private files and folders, for the packages above that are used without a runtime."""
+"""Private files and folders, for packages above this one that work without a runtime."""
 
 from helix.adapters.private import STATE, make_folder, make_private, private_files, write_whole
 

@@ -1,6 +1,6 @@
-"""A project: the folder whose `pyproject.toml` has the table `[tool.helix]`, and what that table says.
+"""A project: the folder whose `pyproject.toml` has the table `[tool.helix]`, and the values of that table.
 
-Law: this is the one place that reads the table. A key that is not here, or a value that does not fit, is refused by name.
+Law: this is the one place that reads the table. It refuses an unknown key or a wrong value, and names it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from helix.core.user_budgets import parse_user_budgets
 PYPROJECT = "pyproject.toml"
 PACKAGE = Path(__file__).resolve().parents[1]
 FILES = PACKAGE / "infra" / "files"
-"""What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
-version of the CDK command line. In Helix's own repository they are links."""
+"""The files that the package ships beside its modules: the functions' folders, the locked requirements of the deps
+layer, and the version of the CDK command line. In Helix's own repository they are links."""
 LOCKS = ("uv.lock", "pylock.toml")
 OWN_APP = "helix.infra.app"
 NOT_SOURCES = ("__pycache__", ".DS_Store")
@@ -36,53 +36,55 @@ Value = bool | int | float | str | list[str] | dict[str, str]
 
 
 class NoProjectError(HelixError):
-    """There is no Helix project here."""
+    """A folder that is not in a Helix project."""
 
     code = "no_project"
 
 
 class ProjectError(HelixError, ValueError):
-    """`[tool.helix]` is wrong; the message names the key."""
+    """A mistake in `[tool.helix]`. The message names the key."""
 
     code = "invalid_project"
 
 
 class HelixTable(BaseModel):
-    """`[tool.helix]`.
-
-    agents: modules that define and register agents: `desk`, `desk.agents`, or a file: `desk.py`.
-    source: the folder that they are imported from.
-    include: more modules and packages of `source` that the agents import. They are deployed too.
-    requirements: the file that pins the packages that the agents import, for Lambda: a `uv.lock`, a `pylock.toml`, or lines
-        for pip. Default: the first two, if one is beside pyproject.toml.
-    app: the command that makes the project's own CDK app: `python app.py`. Default: the `app` of its cdk.json, or Helix's.
-    settings: of the deployment (docs/guide/deploy.md), for every stage.
-    stages: the same, for one stage.
-    triggers: what starts runs by itself, see `helix.core.triggers`. The deployment checks them, as its settings.
-    budgets: what each user may spend, see `helix.core.user_budgets`.
-    What is about tools is in `helix.core.tool_settings.ProjectTools`.
-    """
+    """The table `[tool.helix]`. The keys about tools are in `helix.core.tool_settings.ProjectTools`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     agents: list[str] = Field(default=["agents"], min_length=1)
+    """Modules that define and register agents: `desk`, `desk.agents`, or a file such as `desk.py`."""
     source: str = "."
+    """The folder from which the agents' modules are imported, below the project's folder."""
     include: list[str] = []
+    """More modules and packages of `source` that the agents import. They are deployed too."""
     requirements: str = ""
+    """The file that pins the packages that the agents import, for Lambda: a `uv.lock`, a `pylock.toml`, or lines for
+    pip. Empty: one of the first two, if it is beside pyproject.toml."""
     app: str = ""
+    """The command of the project's own CDK app, such as `python app.py`. Empty: the `app` of its cdk.json, or else
+    Helix's app."""
     settings: dict[str, Value] = {}
+    """Settings of the deployment (docs/guide/deploy.md) for every stage."""
     stages: dict[str, dict[str, Value]] = {}
+    """Settings of the deployment for one stage, by its name. They override `settings`."""
     triggers: dict[str, dict[str, Any]] = {}
+    """The triggers that start runs, by name; see `helix.core.triggers`. The deployment checks them, as it does
+    settings."""
     budgets: dict[str, Any] = {}
+    """The budgets of each user; see `helix.core.user_budgets`."""
 
 
 @dataclass(frozen=True)
 class HelixProject:
-    """root: the folder of pyproject.toml."""
+    """A project: its folder and its settings."""
 
     root: Path
+    """The folder of pyproject.toml."""
     table: HelixTable
+    """The table `[tool.helix]`, without the keys about tools."""
     tools: ProjectTools = field(default_factory=ProjectTools)
+    """The keys of the table about tools: secrets, settings and resources."""
 
     @property
     def source(self) -> Path:
@@ -90,18 +92,19 @@ class HelixProject:
 
     @functools.cached_property
     def lock(self) -> str:
-        """The file that pins packages, below `root`; "" if there is none."""
+        """Return the file that pins packages, as a path below `root`. "" if the project does not have one."""
         return self.table.requirements or next((name for name in LOCKS if (self.root / name).is_file()), "")
 
     @functools.cached_property
     def app(self) -> str:
-        """The command that makes the project's own CDK app; "" where Helix's is meant."""
+        """Return the command of the project's own CDK app; "" if the project uses Helix's app."""
         command = self.table.app or str(self._cdk.get("app", ""))
         return "" if OWN_APP in command else command
 
     @property
     def app_files(self) -> list[Path]:
-        """The files and packages that `app` names: of `python app.py` app.py, of `python -m deploy.app` deploy."""
+        """Return the files and packages that `app` names: app.py for `python app.py`, deploy for `python -m
+        deploy.app`."""
         words = shlex.split(self.app)
         modules = [name.split(".")[0] for option, name in itertools.pairwise(words) if option == "-m"]
         named = [self.root / name for name in (*words, *modules, *(f"{module}.py" for module in modules))]
@@ -109,7 +112,7 @@ class HelixProject:
 
     @functools.cached_property
     def context(self) -> dict[str, Any]:
-        """Of cdk.json, where the project has one."""
+        """Return the context of cdk.json. Empty without that file."""
         found: dict[str, Any] = self._cdk.get("context", {})
         return found
 
@@ -126,15 +129,15 @@ class HelixProject:
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:
-        """The names with which the agents' modules are imported from `source`."""
+        """Return the names under which the agents' modules are imported from `source`."""
         return tuple(self._module(place) for place in self.table.agents)
 
     def settings(self, stage: str) -> dict[str, Any]:
-        """Of the deployment of that stage. The context of cdk.json goes over the table."""
+        """Return the settings of the deployment of that stage. The context of cdk.json overrides the table."""
         return {**self.table_settings(stage), **self.context}
 
     def table_settings(self, stage: str) -> dict[str, Any]:
-        """What the table alone says of the deployment of that stage."""
+        """Return the settings of the deployment of that stage from the table alone."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
         return {
             "agents": ",".join(self.modules),
@@ -144,8 +147,8 @@ class HelixProject:
         }
 
     def parts(self, modules: str = "") -> list[Path]:
-        """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;
-        those that are not in `source` are somewhere else on the path."""
+        """Return the top-level packages and modules that are deployed. `modules`: more of them, separated by commas.
+        Those that are not in `source` are elsewhere on the path, and left out."""
         own = [*self.modules, *self.table.include]
         more = [module for module in modules.split(",") if module and module not in own]
         found = {name: self._part(name) for name in dict.fromkeys(module.split(".")[0] for module in [*own, *more])}
@@ -155,7 +158,7 @@ class HelixProject:
         return [part for part in found.values() if part is not None]
 
     def files(self, modules: str = "") -> dict[str, Path]:
-        """Every file of `parts`, by its path below `source`."""
+        """Return every file of `parts`, by its path below `source`."""
         return {
             path.relative_to(self.source).as_posix(): path
             for part in self.parts(modules)
@@ -180,7 +183,7 @@ class HelixProject:
 
 
 def find_project(start: Path) -> Path:
-    """The folder at or above `start` whose pyproject.toml has `[tool.helix]`. Raises `NoProjectError`."""
+    """Return the folder at or above `start` whose pyproject.toml has `[tool.helix]`. Raises `NoProjectError`."""
     for folder in (start.resolve(), *start.resolve().parents):
         if _table(folder) is not None:
             return folder
@@ -191,7 +194,7 @@ def find_project(start: Path) -> Path:
 
 
 def read_project(root: Path) -> HelixProject:
-    """Raises `NoProjectError` and `ProjectError`."""
+    """Read the project of that folder. Raises `NoProjectError` and `ProjectError`."""
     table = _table(root)
     if table is None:
         raise NoProjectError(f"{str(root / PYPROJECT)!r} has no table [tool.helix]: `helix init` adds it")
@@ -223,7 +226,7 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _in_words(error: ValueError | RecursionError) -> str:
-    """Why a file cannot be parsed."""
+    """Return the reason why a file cannot be parsed."""
     return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
@@ -242,7 +245,7 @@ def _is_loop(folder: Path) -> bool:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Links are followed, as imports do."""
+    """Yield the files below the folder. Links are followed, as imports follow them."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name not in NOT_SOURCES and not _is_loop(Path(place, name))]
         found = (Path(place) / name for name in names if name not in NOT_SOURCES)

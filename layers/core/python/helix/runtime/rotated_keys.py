@@ -11,8 +11,8 @@ from helix.ports.model import LLMAdapter, LLMGenerateInput
 
 
 class RotatedKeys:
-    """Asks `model`. If its provider refuses the key, `refresh` reads the keys again and says whether one has changed; then
-    the model is asked once more."""
+    """An adapter around `model`. If the provider refuses the key, `refresh` reads the keys again and returns whether
+    one has changed. In that case the model is called once more."""
 
     def __init__(self, model: LLMAdapter, refresh: Callable[[], bool]) -> None:
         self._model, self._refresh = model, refresh

@@ -1,7 +1,7 @@
-"""Settings of a process: what its environment says, as one typed value.
+"""Settings of a process, read from its environment into one typed value.
 
-Law: the environment is read here, once, when the process starts; nothing below `runtime` looks at it. The variables of
-model providers are theirs, not ours: `runtime.models` only asks whether they are there.
+Law: the environment is read here, once, when the process starts. Nothing below `runtime` looks at it. The variables of
+model providers belong to the providers: `runtime.models` only checks whether they are set.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ DEFAULT_LEASE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """db: path of the SQLite store. lease_s: seconds after which a silent worker's session may be taken over.
-    agents: modules or files that are imported so that their agents are known by name. log: level of the log on stderr.
-    """
+    """The settings of a process that is not deployed."""
 
     db: str = DEFAULT_DB
+    """The path of the SQLite store (`HELIX_DB`)."""
     lease_s: float = DEFAULT_LEASE_S
+    """The seconds after which another process may take over a silent worker's session (`HELIX_LEASE_SECONDS`)."""
     agents: tuple[str, ...] = ()
+    """Modules or files to import, so that their agents are known by name (`HELIX_AGENTS`, separated by commas)."""
     log: int = logging.WARNING
+    """The level of the log on stderr, as a number of `logging` (`HELIX_LOG` has its name)."""
 
 
 def read_settings(environment: Mapping[str, str]) -> ProcessSettings:
-    """Raises `InvalidInputError` naming the variable that is wrong. An empty variable counts as one that is not set."""
+    """Read the settings. An empty variable counts as one that is not set. Raises `InvalidInputError`, which names the
+    wrong variable."""
     given = {name: value.strip() for name, value in environment.items() if value.strip()}
     return ProcessSettings(
         db=given.get(DB, DEFAULT_DB),

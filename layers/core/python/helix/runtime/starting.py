@@ -1,8 +1,8 @@
-"""What every function does before it imports anything else, so that its process starts sooner.
+"""The first import of every function, which makes its process start sooner.
 
-Law: the garbage collector waits from `starting` to `started`, and never again looks at what was made meanwhile:
-modules and classes stay. pydantic looks for no plugins among the installed packages, unless PYDANTIC_DISABLE_PLUGINS says
-otherwise (empty: look for all).
+Law: the garbage collector is off from `starting` to `started`. It never scans what was made in that time, because
+modules and classes stay. pydantic does not look for plugins among the installed packages, unless
+PYDANTIC_DISABLE_PLUGINS is set (empty: it looks for all).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clock and the ids of this machine, for the packages above that are used without a runtime."""
+"""The clock and the ids of this machine, for packages above this one that work without a runtime."""
 
 from helix.adapters.system import SystemClock, SystemIds
 

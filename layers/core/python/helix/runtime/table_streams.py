@@ -1,4 +1,4 @@
-"""Rows as the stream of a table has them: the items of the store, with binary attributes as base64."""
+"""Rows from the stream of a table. It has the items of the store, with binary attributes as base64."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from helix.ports.state_store import Value
 
 
 def row_of(image: Mapping[str, Mapping[str, Any]], fetch: Callable[[str], bytes] | None) -> Value | None:
-    """The row's value; `fetch` reads what was offloaded, and may block. None for a row that was deleted meanwhile. Raises
-    `InvalidInputError` for what cannot be read."""
+    """Return the row's value. `fetch` reads offloaded fields, and may block. None if the row has been deleted since.
+    Raises `InvalidInputError` if the item cannot be read."""
     item = {
         name: {"B": base64.b64decode(attribute["B"])} if "B" in attribute else dict(attribute)
         for name, attribute in image.items()

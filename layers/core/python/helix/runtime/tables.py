@@ -11,7 +11,8 @@ from helix.ports.state_store import StateStore, Table
 
 
 def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None, bucket: str = "") -> StateStore:
-    """`client` is botocore's of DynamoDB, `storage` that of S3, for rows whose fields are in `bucket`."""
+    """Open the store. `client` is botocore's for DynamoDB; `storage` is that for S3, for fields that are stored in
+    `bucket`."""
     from helix.adapters.aws.dynamodb import DynamoDBStateStore
     from helix.adapters.aws.overflow import Overflow
     from helix.adapters.system import SystemClock
@@ -25,7 +26,7 @@ TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 
 
 def open_stage(client: Callable[[str], Any], stack: str) -> StateStore:
-    """The store of the stage that `stack` has deployed. `client` makes botocore's clients by service."""
+    """Open the store of the stage that `stack` has deployed. `client` makes botocore's clients by service."""
     tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
     return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=_bucket(client, stack))
 
@@ -50,14 +51,14 @@ class _StageObjects:
 
 
 def open_objects(client: Callable[[str], Any], stack: str) -> Objects:
-    """What the rows of the stage keep outside of its tables."""
+    """Open the objects that the rows of the stage keep outside of its tables."""
     from helix.adapters.aws.overflow import Overflow
 
     return _StageObjects(Overflow(client("s3"), _bucket(client, stack)))
 
 
 def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:
-    """The sort keys of the rows that an item of DynamoDB holds: its own, and those of the rows that it packs."""
+    """Yield the sort keys of the rows that an item of DynamoDB holds: its own, and those of its packed rows."""
     from helix.adapters.aws.items import decode
     from helix.adapters.aws.packs import PACKED
 

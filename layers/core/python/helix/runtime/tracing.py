@@ -1,13 +1,14 @@
-"""The tracer that a process's environment asks for, by OpenTelemetry's own variables.
+"""The tracer of a process, chosen by OpenTelemetry's own environment variables.
 
-    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT    where spans go; with neither, nothing is traced
+    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT    destination of spans; with neither, nothing is traced
     OTEL_EXPORTER_OTLP_HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE   as the exporter understands them
-    OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                        whose spans they are
-    OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG                       how many are kept
+    OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                        the names under which spans appear
+    OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG                       the share of traces that is kept
     OTEL_SDK_DISABLED=true, OTEL_TRACES_EXPORTER=none                  nothing is traced
-    HELIX_TRACE_CONTENT=true                                           what people, models and tools said is in the spans
+    HELIX_TRACE_CONTENT=true                                           spans have the texts of people, models and tools
 
-Law: without an endpoint nothing is imported. A tracer that cannot be made is none, with a warning: no run fails for it.
+Law: without an endpoint nothing is imported. If a tracer cannot be made, a warning is logged and nothing is traced, but no
+run fails.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 CONTENT = "HELIX_TRACE_CONTENT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 EXPORT_S = 3.0
-"""For one export with its repeats, where the environment says nothing."""
+"""The timeout of one export with its retries, if the environment does not set one."""
 _TIMEOUTS = frozenset({"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"})
 _SAMPLERS = {"always_on": 1.0, "parentbased_always_on": 1.0, "always_off": 0.0, "parentbased_always_off": 0.0}
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
 def open_tracer(environment: Mapping[str, str], *, service: str = "helix") -> Tracer:
-    """`service` names the process where OTEL_SERVICE_NAME does not. The caller closes it."""
+    """Return the tracer. `service` names the process if OTEL_SERVICE_NAME is not set. The caller closes the tracer."""
     given = {name: value.strip() for name, value in environment.items() if value.strip()}
     url = given.get(TRACES_ENDPOINT) or _traces_path(given.get(ENDPOINT, ""))
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"
@@ -67,7 +68,7 @@ def _traces_path(base: str) -> str:
 
 
 def _ratio(given: Mapping[str, str]) -> float:
-    """The share of traces to keep. What is not understood keeps all, and says so."""
+    """Return the share of traces to keep. A value that is not understood keeps all, with a warning."""
     sampler = given.get("OTEL_TRACES_SAMPLER", "always_on")
     if sampler in _SAMPLERS:
         return _SAMPLERS[sampler]

@@ -1,4 +1,4 @@
-"""The verbs as functions: what each is sent, and what it answers. Ids and counters only."""
+"""The verbs as functions, with their events and answers. Both contain ids and counters only."""
 
 from __future__ import annotations
 
@@ -21,75 +21,100 @@ from helix.services.warnings import report_failures
 from helix.sessions.sweep import sweep as sweep_runs
 
 FAILED = frozenset({"FAILED", "TIMED_OUT"})
-"""Executions that the machinery did not bring to their end; one that is ABORTED was stopped by a person."""
+"""The statuses of executions that the platform ended. ABORTED is not among them: a person stopped that execution."""
 
 
 class Event(BaseModel):
-    """Built when it is used: a function has use for one of these."""
+    """An event of a verb. Its model is built at its first use, because a function uses only one of them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class CallModelEvent(Event):
-    """`step` is the one to buy; `events` an estimate of the execution's history when this state was entered, and `retries`
-    how many deliveries of it have failed since."""
+    """An event that asks for the next step of a run."""
 
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that the execution belongs to."""
     part: int = 1
+    """The part of the run that this execution is. It grows with each roll-over."""
     step: int
+    """The step to buy."""
     events: int = 0
+    """An estimate of the execution's history events when this state was entered."""
     retries: int = 0
+    """The number of deliveries of this event that have failed so far."""
 
 
 class CallRef(Event):
     step: int
+    """The step that the call belongs to."""
     id: str
+    """The call's id, unique within its session."""
 
 
 class CallToolEvent(Event):
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that the execution belongs to."""
     part: int = 1
+    """The part of the run that this execution is."""
     call: CallRef
+    """The call to execute."""
 
 
 class StartRunEvent(CallToolEvent):
-    """`token` is answered when the parent has nothing to wait for any more."""
+    """An event that asks for the start of a sub-agent's run."""
 
     token: str
+    """The task token of Step Functions. It is answered once the parent has nothing left to wait for."""
 
 
 class FinishRunEvent(Event):
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that has ended."""
 
 
 class CaughtError(Event):
-    """What a state machine caught. `Cause` is the function's own report, which stays in its log."""
+    """An error that a state machine caught. Its `Cause`, the function's own report, is left out and stays in the log."""
 
     error: str = Field(default="", alias="Error")
+    """The name of the error, as Step Functions reports it. Empty if it is not known."""
 
 
 class ExecutionInput(Event):
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that the execution belongs to."""
     part: int = 1
+    """The part of the run that the execution was."""
 
 
 class ExecutionDetail(Event):
     status: str
+    """The execution's status: `FAILED`, `TIMED_OUT` or `ABORTED`."""
     input: Json[ExecutionInput]
+    """The execution's input, which EventBridge sends as JSON text."""
 
 
 class FailRunEvent(Event):
-    """Either an execution's status event from EventBridge (`detail`), or a state machine that gives up."""
+    """An execution's status event from EventBridge (`detail`), or the report of a state machine that gives up."""
 
     session_id: str | None = None
+    """The session of the run. None if `detail` has it."""
     run_id: str | None = None
+    """The run that fails. None if `detail` has it."""
     part: int = 1
+    """The part of the run that gives up. With `detail`, its input has the part."""
     error: CaughtError = CaughtError()
+    """The error that the state machine caught. Empty with `detail`."""
     detail: ExecutionDetail | None = None
+    """The detail of EventBridge's event. None if a state machine sent this event."""
 
     @model_validator(mode="after")
     def _named(self) -> FailRunEvent:
@@ -98,7 +123,7 @@ class FailRunEvent(Event):
         return self
 
     def position(self) -> tuple[Position, str]:
-        """And the cause."""
+        """Return the position of the failed execution, and the cause."""
         if self.detail is not None:
             about = self.detail.input
             return Position(about.session_id, about.run_id, about.part, 0), self.detail.status
@@ -107,12 +132,12 @@ class FailRunEvent(Event):
 
 
 class SweepEvent(Event):
-    """What the schedule sends says nothing."""
+    """The event of the schedule, which has no content."""
 
 
 def prepare_call_model(app: Application) -> None:
-    """Import the agents and what calls their models; read the secrets of inline tools. A model from `import:` may want its
-    own, which are not read yet."""
+    """Import the agents and the packages that call their models, and read the secrets of inline tools. A model from
+    `import:` is left out: it may need secrets of its own, which are not read yet."""
     from helix.runtime.models import IMPORTED, prepare_models
 
     if not app.settings.model.startswith(IMPORTED):
@@ -126,7 +151,8 @@ def prepare_call_tool(app: Application) -> None:
 
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
+    """Buy steps. Return the event for the next `call_model`, and in `next` what comes before it, with `call` or
+    `calls`."""
     app.refresh_secrets()
     events = event.events + RETRY_EVENTS * event.retries
     position = Position(event.session_id, event.run_id, event.part, event.step, events)

@@ -1,7 +1,9 @@
-"""Two rows that say whether a deployed stage is at rest: when it last worked, and when its sweep last ran.
+"""Two rows that say whether a deployed stage is at rest.
 
-Rows of `control`, partition `health#app`: `activity` ({at, since}: when the last run began, and when the stage last woke
-from its rest) and `sweep` ({at, found_at}: when the last sweep ran, and when a sweep last found anything open).
+Both are rows of `control`, in the partition `health#app`:
+
+- `activity` has `at`, when the last run began, and `since`, when the stage last woke from its rest.
+- `sweep` has `at`, when the last sweep ran, and `found_at`, when a sweep last found anything open.
 
 Law: a process writes `activity` before it claims a run. If that write is lost, the hourly sweep finds the run.
 """
@@ -18,11 +20,11 @@ from helix.services.committing import refused
 
 ACTIVITY, SWEEP = (Key("control", "health#app", name) for name in ("activity", "sweep"))
 NOTE_S = 60.0
-"""A process writes `activity` at most once in this time."""
+"""The shortest time between two writes of `activity` by one process."""
 REST_S = 7_200.0
-"""After this time without work, limits, alarms and health have settled."""
+"""The time without work after which a stage is at rest: limits, alarms and health have settled."""
 LOOK_S = 3_600.0
-"""Time between two sweeps of a stage at rest."""
+"""The time between two sweeps of a stage at rest."""
 logger = get_logger("helix")
 
 
@@ -55,12 +57,16 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """Both rows. `swept_at`: None before the first sweep."""
+    """Both rows, as read. Times are in Unix seconds."""
 
     swept_at: float | None = None
+    """When the last sweep ran. None before the first sweep."""
     found_at: float = 0.0
+    """When a sweep last found anything open. 0 if none did."""
     worked_at: float = 0.0
+    """When the stage last worked: when a run began, at most a minute off. 0 if it never worked."""
     since: float = 0.0
+    """When the stage last woke from its rest. 0 if it never worked."""
 
     @classmethod
     def of(cls, activity: Value | None, sweep: Value | None) -> Beats:
@@ -71,7 +77,8 @@ class Beats:
         return cls(sweep["at"], sweep["found_at" if "found_at" in sweep else "at"], worked_at, since)
 
     def due_at(self, now: float) -> float:
-        """When the next sweep is due. At rest that is `LOOK_S` after the last one; otherwise it is due already."""
+        """Return when the next sweep must run. At rest that is `LOOK_S` after the last one; otherwise the time has come
+        already."""
         if self.swept_at is None:
             return self.since or now
         rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)
@@ -83,7 +90,7 @@ async def read_beats(store: StateStore) -> Beats:
 
 
 async def note_sweep(store: StateStore, now: float, found: bool) -> None:
-    """A failure is logged: what was swept stays so."""
+    """Record that a sweep ran. A failure is logged: the results of the sweep stay."""
     try:
         before = (await read_beats(store)).found_at
         await store.transact("note_sweep", [Put(SWEEP, {"at": now, "found_at": now if found else before})])

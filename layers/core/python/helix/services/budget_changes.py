@@ -1,7 +1,7 @@
-"""How often a budget was defined, for steps: each reads it, so they read copies of the row.
+"""The count of changes of budget definitions, which each step reads. Steps read copies of the row.
 
-Law: a change writes the row and all copies in one transaction (`row_budgets`), so any copy says whether something changed.
-Before the first change by this version there are no copies: then the row itself is read, once in a process.
+Law: a change writes the row and all copies in one transaction (`row_budgets`), so any copy says whether something
+changed. Before the first change by this version there are no copies: then a process reads the row itself, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class BudgetChanges:
         self._uncopied: int | None = None
 
     async def read(self, session_id: str, keys: Sequence[Key]) -> tuple[list[Value | None], int]:
-        """The rows, and the count, in one read."""
+        """Return the rows, and the count, in one read."""
         copy, first = version_copy(crc32(session_id.encode())), self._uncopied is None
         *values, version = await self._store.get([*keys, *([VERSION] if first else []), copy])
         if first:

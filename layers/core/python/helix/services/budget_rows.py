@@ -1,18 +1,18 @@
-"""The rows of budgets in the control table: their keys, and what they hold.
+"""The rows of budgets in the control table: their keys and values.
 
     budgets         / <scope>          definitions   budgets: the definitions of a scope
     budgets         / version          count         n: how often a definition was changed
-    budgets#version / <number>         count         the same, for readers: many steps begin at once
+    budgets#version / <number>         count         copies of the count, because many steps begin at once
     budget#<window> / budget           window        unit, limit, remaining; reserved: of what is drawn, the amount that no
                                                      run has reported as used; `<level>_at`: when that alert was raised;
                                                      shards, moves: where it is divided (`budget_shards`)
-    budget#<window>#<number> / shard   shard         remaining: of what the window lent it; reserved
+    budget#<window>#<number> / shard   shard         remaining: of the amount that the window lent it; reserved
     run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned; part: the number of
                                                      the shard that it was taken from; reserved: its share of the window's
     alerts          / <time>#<...>     alert         a `TokenAlert`
     alerts#untold   / <time>#<...>     alert         the same, until it is published
 
-Law: what grows carries `ttl` (Unix seconds): windows from their end, closed draws, alerts.
+Law: rows that grow in number carry `ttl` (Unix seconds): windows (counted from their end), closed draws, alerts.
 """
 
 from __future__ import annotations
@@ -27,41 +27,52 @@ DEFINITIONS = "budgets"
 ALERTS, UNPUBLISHED = "alerts", "alerts#untold"
 WINDOW = "budget"
 VERSION = Key("control", "budgets", "version")
-"""A row whose `n` counts every change of a definition; missing where none was ever made. Whoever reads the store anyway
-takes it along, and asks for definitions only where it has moved."""
+"""A row whose `n` counts every change of a definition. It is missing until a definition was made. A reader of the store
+reads it too, and reads the definitions only if it has changed."""
 COPIES = 16
-"""Of the count, for those who read it in each step: an item takes 3,000 reads a second. Each change writes them all."""
+"""The number of copies of the count, which each step reads: an item takes 3,000 reads a second. Each change writes all
+copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A run wants at least `estimate` from `budget`, and if there is plenty up to `wish` (None: about a hundredth of what
-    remains). `used`: of its draws before, the amount that it has not reported yet."""
+    """The amount that a run wants to draw from one budget."""
 
     budget: str
+    """The name of the window's budget (`BudgetDefinition.window(now)`)."""
     unit: Unit
+    """The unit of the amounts: tokens, or micros (millionths of a US dollar)."""
     estimate: int
+    """The least amount that the run needs. The draw is refused if the budget has less."""
     wish: int | None = None
+    """The amount to draw if the budget has plenty. None for about a hundredth of what remains."""
     used: int = 0
+    """The part of the run's earlier draws that it has used and not yet reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """One window of a budget. `reported`: the levels that an alert was raised for. `bound`: not all shards were read, and
-    more than `remaining` may remain. `reserved`: of what is drawn, the amount that no run has reported as used."""
+    """One window of a budget, as read."""
 
     budget: str
+    """The name of the window's budget."""
     unit: Unit
+    """The unit of the amounts: tokens, or micros (millionths of a US dollar)."""
     limit: int
+    """The amount that may be used in the window."""
     remaining: int
+    """The amount that runs may still draw. It is below 0 if more was used than drawn, or if the limit was lowered."""
     reported: frozenset[AlertLevel] = frozenset()
+    """The levels for which an alert was raised in this window."""
     bound: bool = False
+    """Whether `remaining` is only a lower bound, because the shards were not read."""
     reserved: int = 0
+    """The part of the drawn amount that no run has reported as used."""
 
     @property
     def spent(self) -> int:
-        """Used, or assumed to be used, as far as runs have reported it: at each draw, and at their end. It never falls
-        while the limit stays."""
+        """The amount that is used, or assumed to be used, as far as runs have reported it. They report at each draw and
+        at their end. It never falls while the limit stays."""
         return self.limit - self.remaining - self.reserved
 
 
@@ -78,7 +89,8 @@ def budget_key(budget: str) -> Key:
 
 
 def part_key(budget: str, number: int) -> Key:
-    """Of a shard; 0: of the window itself. Each shard is a partition of its own: DynamoDB bounds the writes of one."""
+    """Return the key of a shard, or of the window itself for 0. Each shard is a partition of its own, because DynamoDB
+    bounds the writes of one partition."""
     return Key("control", f"budget#{budget}#{number:02d}", "shard") if number else budget_key(budget)
 
 
@@ -100,7 +112,8 @@ def window_value(definition: BudgetDefinition, window: Window) -> Value:
 
 
 def limit_change(budget: str, before: int, after: int) -> Update:
-    """Another limit for a window. A raise makes a new definition: each level raises its alert anew."""
+    """Return the update that gives a window another limit. A raise counts as a new definition: each level raises its
+    alert anew."""
     cleared = {raised_at(level): None for level in LEVELS} if after > before else {}
     move = after - before
     seen = When(equal={"limit": before})
@@ -112,7 +125,7 @@ def raised_at(level: AlertLevel) -> str:
 
 
 def state_of(budget: str, value: Value) -> BudgetState:
-    """As far as the window's own row says."""
+    """Return the state as far as the window's own row knows it."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
     bound, reserved = "shards" in value, value.get("reserved", 0)
     return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, bound, reserved)

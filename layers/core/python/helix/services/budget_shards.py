@@ -1,12 +1,12 @@
 """A window's allowance in parts, so that many draws a second do not meet on one row (docs/protocol.md#budgets).
 
-Law: the window's row is part 0, its shards are the parts from 1. What remains of the window is the sum of its parts, and a
-draw takes only what a part has: so no limit is exceeded. A shard is never below 0: what was used beyond its draws, and a
-lower limit, are taken from part 0, and while that is below 0 nothing is drawn before the shards have made up for it. What
-goes from part to part goes in one transaction that counts `moves` in part 0: if that is the same before and after, the
-parts that were read between belong together.
+Law: the window's row is part 0, its shards are the parts from 1. The remainder of the window is the sum of its parts. A
+draw takes only what a part has, so no limit is exceeded. A shard is never below 0: part 0 pays for use beyond the draws
+of a shard, and for a lower limit. While part 0 is below 0, nothing is drawn before the shards have made up for it. Each
+transaction that moves an amount between parts counts `moves` in part 0. If `moves` is the same before and after a read,
+the parts that were read between belong together.
 
-A window that does not hold `CALLS_EACH` calls for each shard is not divided. A divided one stays so.
+A window that does not hold `CALLS_EACH` calls for each shard is not divided. A divided one stays divided.
 """
 
 from __future__ import annotations
@@ -22,28 +22,34 @@ from helix.services.budget_rows import BudgetState, Demand, budget_key, part_key
 from helix.services.committing import refused
 
 SHARDS = 48
-"""Of a deployed stage. 1,000 runs a second that draw and return are 42 transactions a second on each."""
+"""The number of shards on a deployed stage. 1,000 runs a second that draw and return are 42 transactions a second on
+each."""
 CALLS_EACH = 4
 LENT_CALLS = 16
 """The fewest calls that are lent at a time."""
 BLOCK_CALLS = 8
-"""The number of calls that a draw takes room for, where that is a small part of its shard: a run then draws once."""
+"""The number of calls that a draw takes room for, if that is a small part of its shard. A run then draws once."""
 TOGETHER = 8
-"""Parts in a transaction: one on many of them would always meet another."""
+"""The most parts in one transaction: a transaction on many parts would always meet another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The row, and what its shards have, from number 1 (None: the row is gone). `reserved`: by the shards together."""
+    """A window as read, with its shards."""
 
     budget: str
+    """The name of the window's budget."""
     value: Value
+    """The window's row, which is part 0."""
     shards: tuple[int | None, ...] = ()
+    """The remaining amounts of the shards, from number 1. None for a shard whose row does not exist. Empty for a window
+    that is not divided, or whose shards were not read."""
     reserved: int = 0
+    """The reserved amount of all shards together, without that of the window's row."""
 
     @property
     def own(self) -> int:
-        """What its own row has."""
+        """The remaining amount of the window's own row."""
         return int(self.value["remaining"])
 
     @property
@@ -58,15 +64,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """`operations` take `amount`, which is returned to `part`: the run's shard, wherever it was taken from."""
+    """The operations of a draw that can be made."""
 
     amount: int
+    """The amount that the draw takes."""
     part: int
+    """The part to which the draw is returned: the run's shard, wherever the amount is taken from. 0 for an undivided
+    window."""
     operations: list[Operation]
+    """The operations that take the amount. They are conditional on the parts having it."""
 
 
 async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]:
-    """The windows with all their parts, which belong together."""
+    """Return the windows with all their parts, which belong together. None for a window that was never opened."""
     values = await store.get([budget_key(budget) for budget in budgets])
     there = [Window(budget, value) for budget, value in zip(budgets, values, strict=True) if value is not None]
     found = {window.budget: window for window in await complete(store, there)}
@@ -74,7 +84,7 @@ async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]
 
 
 async def complete(store: StateStore, windows: Sequence[Window]) -> list[Window]:
-    """With their shards, to which and from which nothing has moved since the windows were read."""
+    """Return the windows with their shards, read while nothing moved between the parts."""
     found = {window.budget: window for window in windows}
     divided = [window for window in windows if window.value.get("shards")]
     while divided:
@@ -102,7 +112,7 @@ def divisible(window: Window, estimate: int, shards: int) -> bool:
 
 
 async def divide(store: StateStore, window: Window, shards: int) -> None:
-    """Lend half of what remains to shards, unless somebody else did."""
+    """Lend half of what remains to shards, unless another process has done so."""
     each = window.own // (2 * shards)
     seen = When(equal={"shards": None}, at_least={"remaining": each * shards})
     main = Update(budget_key(window.budget), {"shards": shards}, {"remaining": -each * shards, "moves": 1}, seen)
@@ -112,7 +122,8 @@ async def divide(store: StateStore, window: Window, shards: int) -> None:
 
 
 def take(window: Window, demand: Demand, number: int, has: int) -> Taken | None:
-    """From the shard `number`, which has so much, or what the window lends it; None: neither has enough."""
+    """Take the amount from the shard `number`, which `has` so much, or from what the window lends it. None if neither
+    has enough."""
     if window.own < 0:
         return None
     if has >= demand.estimate:
@@ -128,8 +139,8 @@ def take(window: Window, demand: Demand, number: int, has: int) -> Taken | None:
 
 
 def take_anywhere(window: Window, demand: Demand, run_id: str) -> Taken | None:
-    """From a part that has enough, or a few that have it together; None: it takes more of them. They are tried in an order
-    of the run's own: runs do not all meet on one."""
+    """Take the amount from one part, or from a few parts together. None if it needs more parts than `TOGETHER`. Each
+    run tries the parts in an order of its own, so that runs do not all meet on one."""
     if window.own < 0:
         return None
     number, among = shard_of(run_id, len(window.shards)), range(1, len(window.shards) + 1)
@@ -153,7 +164,7 @@ def _split(window: Window, amount: int, parts: Sequence[tuple[int, int]]) -> Ite
 
 
 def take_whole(window: Window, demand: Demand) -> Taken | None:
-    """From a window that is not divided; None: it has not so much."""
+    """Take the amount from a window that is not divided. None if it has less than the estimate."""
     if window.own < demand.estimate:
         return None
     wish = block_size(window.own, demand.estimate) if demand.wish is None else demand.wish
@@ -167,27 +178,28 @@ def _from(window: Window, number: int, amount: int) -> Operation:
 
 
 def _amount(demand: Demand, remaining: int) -> int:
-    """Of a part. Room for several calls where that is little of it: the run draws less often."""
+    """Return the amount to take from a part. If room for several calls is a small share of the part, the draw takes it,
+    so that the run draws less often."""
     several = max(block_size(remaining, demand.estimate), min(BLOCK_CALLS * demand.estimate, remaining // 16))
     return max(demand.estimate, min(several if demand.wish is None else demand.wish, remaining))
 
 
 def reserving(taken: Sequence[Operation], reserved: int) -> list[Operation]:
-    """The same, counting what is reserved in one of its parts: the sum of them is what counts."""
+    """Add the reserved amount to the first of these operations. Only the sum over all parts counts."""
     first, *others = taken
     assert isinstance(first, Update)
     return [replace(first, add={**first.add, "reserved": reserved}), *others]
 
 
 def charge(window: Window, number: int, has: int, used: int) -> Operation:
-    """Take what was used without a draw: from the shard, if that has so much."""
+    """Take what was used without a draw: from the shard if it has enough, otherwise from the window's row."""
     if has < used:
         return Update(budget_key(window.budget), add={"remaining": -used})
     return Update(part_key(window.budget, number), add={"remaining": -used}, when=When(at_least={"remaining": used}))
 
 
 async def gather(store: StateStore, window: Window, wanted: int) -> None:
-    """Move so much, or what the `TOGETHER` richest shards have, to the window's row, unless draws are faster."""
+    """Move `wanted`, or what the `TOGETHER` richest shards have, to the window's row. Do nothing if draws are faster."""
     rich = sorted(((has, number) for number, has in enumerate(window.shards, 1) if has), reverse=True)[:TOGETHER]
     given = _split(window, wanted, [(number, has) for has, number in rich])
     total = min(wanted, sum(has for has, _ in rich))

@@ -1,4 +1,4 @@
-"""What may be asked for in a claim: ids, texts and sizes, before anything is read or written."""
+"""The values that a caller may ask for in a claim: ids, texts and sizes, checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -22,41 +22,60 @@ KEY = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session is given when it is made; ignored for one that exists, but for `user_id`: a session of another user
-    does not exist for this one."""
+    """The values that a claim gives a session that it makes. For a session that exists only `user_id` is used: a
+    session of another user does not exist for this one."""
 
     user_id: str | None = None
+    """The owner of the session, 1 to 256 bytes. None for a session without an owner."""
     tags: list[str] = field(default_factory=list)
+    """The labels that the creator gives. A sub-agent's session gets those of its parent."""
     metadata: JsonObject = field(default_factory=dict)
+    """The JSON object that the creator gives. A sub-agent's session gets that of its parent."""
     parent: Parent | None = None
+    """For a sub-agent: the session, run and call that it works for. None for a root session."""
     ancestors: list[str] = field(default_factory=list)
+    """The agents above a sub-agent, the root's first. Empty for a root session."""
     stream_id: str | None = None
+    """The stream that the chunks go to. None for the session's own; a sub-agent writes on its root's stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
-    """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
-    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run's time is over.
-    `trace`: of a sub-agent's run, `core.spans.Trace`. `priority`: of this run and those after it (None: as before). `key`:
-    of the request, see `services.request_keys`; a claim under a key that has a run is refused. `made`: the session's id was
-    made for this claim, so that nothing of it can be there. `point`: for `from_checkpoint`, a place of the history in place
-    of a stored checkpoint."""
+    """A claim as a caller asks for it."""
 
     mode: ClaimMode
+    """The kind of claim, which says where the run goes on from (docs/protocol.md#claim-modes)."""
     message: str | None = None
+    """The user's message. The modes `execute` and `with_message` need one."""
     state: JsonObject | None = None
+    """The custom state that the caller gives. It is merged into the session's state. None to leave the state as it is."""
     checkpoint_id: str | None = None
+    """The checkpoint to go back to. The mode `from_checkpoint` needs it, unless `point` is given."""
     metadata: JsonObject = field(default_factory=dict)
+    """The metadata of the user's message."""
     run_id: str | None = None
+    """The id of the new run. None if the claim is to make one; a sub-agent's first run has its id from the parent's
+    answer."""
     opening: Opening = field(default_factory=Opening)
+    """The values for a session that this claim makes."""
     extra: list[Operation] = field(default_factory=list)
+    """Operations that join the claim's transaction. They were made from the session at `version`."""
     version: int | None = None
+    """The session's version that the claim needs. If the session has moved on, the claim raises `StaleStateError`. None
+    for any version."""
     deadline: float | None = None
+    """When the parent's call stops waiting for a sub-agent's run, in Unix seconds. None for no limit."""
     priority: int | None = None
+    """The priority in the queue, from -999 to 999, of this run and those after it. None keeps that of the session."""
     trace: Trace | None = None
+    """The trace that the spans of a sub-agent's run belong to. None for a trace of its own."""
     key: str | None = None
+    """The key of the request, see `services.request_keys`. A claim under a key that has a run is refused. None for no
+    key."""
     made: bool = False
+    """Whether the session's id was made for this claim. Then nothing of the session can exist, and nothing is read."""
     point: CheckpointRow | None = None
+    """For `from_checkpoint`: a place of the history in place of a stored checkpoint. None to use `checkpoint_id`."""
 
 
 def check_session_id(session_id: str) -> None:

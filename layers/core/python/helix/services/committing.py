@@ -1,4 +1,4 @@
-"""Transactions whose refusal is an answer, and writers that meet on the same rows."""
+"""Transactions whose refusal is a result, and writers that meet on the same rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from helix.ports.state_store import Operation, StateStore
 
 T = TypeVar("T")
 CONFLICTS, ATTEMPTS = 4, 100
-"""Conflicts that the store gives up, a few seconds each, and attempts in all: some 100 s of pauses."""
+"""The conflicts that the store gives up, a few seconds each, and the attempts in all. They make some 100 s of pauses."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class Again(Enum):
-    """The answer of an attempt that must read again: others have written what it read."""
+    """The result of an attempt that must read again, because others have written what it read."""
 
     AGAIN = "again"
 
 
 async def refused(store: StateStore, name: str, operations: Sequence[Operation]) -> int | None:
-    """None where the transaction was written, else the index of the first operation whose condition did not hold."""
+    """Commit the transaction. Return None if it was written, else the index of the first operation whose condition did
+    not hold."""
     try:
         await store.transact(name, operations)
     except ConditionFailedError as error:
@@ -33,8 +34,8 @@ async def refused(store: StateStore, name: str, operations: Sequence[Operation])
 
 
 async def repeat_attempt(writer: str, attempt: Callable[[], Awaitable[T | Literal[Again.AGAIN]]]) -> T:
-    """Repeat `attempt` until it has an answer: at once, then after pauses that grow and that differ between writers. Raises
-    `ContentionError` after `CONFLICTS` attempts that the store gave up, or `ATTEMPTS` in all."""
+    """Repeat `attempt` until it has a result: at once, then after pauses that grow and that differ between writers.
+    Raises `ContentionError` after `CONFLICTS` attempts that the store gave up, or `ATTEMPTS` in all."""
     conflicts = 0
     for number in range(ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Calling hooks: in order, isolated, each within five seconds, never with an effect on the run."""
+"""Calls hooks: in order, isolated, each within five seconds, and never with an effect on the run."""
 
 from __future__ import annotations
 
@@ -20,34 +20,45 @@ NO_HOOKS = Hooks()
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """Where a hook is called. `event_id` names the event: the same if it is delivered again."""
+    """The place of an event, as its hook sees it."""
 
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run in which the event happened."""
     agent_type: str
+    """The agent of the session."""
     stream_id: str
+    """The stream of the root session, to which `emit_custom` writes."""
     step_count: int
+    """The number of the session's last step that is history."""
     event_id: str
+    """The name of the event: the same if the event is delivered again."""
     parent_session_id: str | None = None
+    """For a sub-agent: the session that called it. None for a root session."""
     user_id: str | None = None
+    """The owner of the session. None for a session without an owner."""
     tags: list[str] = field(default_factory=list)
+    """The labels that the session's creator gave."""
     metadata: JsonObject = field(default_factory=dict)
+    """The JSON object that the session's creator gave."""
     state: JsonObject = field(default_factory=dict)
+    """The committed custom state. Use `get_state` for a copy that may be changed."""
     _emit: Callable[[str, JsonValue], None] | None = None
 
     def get_state(self) -> JsonObject:
-        """A copy of the committed custom state."""
+        """Return a copy of the committed custom state."""
         copy: JsonObject = json_copy(self.state)
         return copy
 
     def emit_custom(self, name: str, data: JsonValue = None) -> None:
-        """Put a `custom` chunk on the stream; nothing where the run has ended."""
+        """Put a `custom` chunk on the stream. Do nothing if the run has ended."""
         if self._emit is not None:
             self._emit(name, data)
 
 
 class HookManager:
-    """Hooks of the executor first, then the agent's."""
+    """Calls the hooks of the executor first, then those of the agent."""
 
     def __init__(self, hooks: Hooks | Mapping[str, Any] | None = None) -> None:
         self._own = Hooks.of(hooks or {}, "executor")
@@ -62,7 +73,7 @@ class HookManager:
     async def invoke(
         self, name: str, agent_hooks: Hooks | Mapping[str, Any], payload: Mapping[str, Any], context: HookContext
     ) -> None:
-        """Call every hook of that name. What one raises is logged; the next is called all the same."""
+        """Call every hook of that name. An exception of a hook is logged, and the next hook is called all the same."""
         chain = [*self._own.named(name), *(agent_hooks.named(name) if isinstance(agent_hooks, Hooks) else ())]
         for hook in chain:
             try:

@@ -1,7 +1,7 @@
-"""Texts as vectors, for a cache that knows questions by their meaning.
+"""Texts as vectors, for a cache that recognises questions by their meaning.
 
-Law: vectors are kept at length 1 in 32-bit floats, so that a dot product is the cosine. An embedding function that fails
-costs similarity, never the call.
+Law: vectors are stored at length 1 in 32-bit floats, so that a dot product is the cosine. If an embedding function
+fails, that costs similarity, never the call.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from operator import mul
 from helix._log import get_logger
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""Texts to vectors of one length, in order."""
+"""A function from texts to vectors of one length, in order."""
 
 MEMORY = 64
 logger = get_logger(__name__)
 
 
 class Vectors:
-    """`embed`, remembering the last few texts: a question that was not known is asked for twice, to look and to keep."""
+    """Calls `embed` and remembers the last few texts. A new question is embedded for two purposes: to look it up and to
+    store it."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
         self._known: dict[str, array[float]] = {}
 
     async def of(self, text: str) -> array[float] | None:
-        """None where the function failed or gave no direction."""
+        """Return the vector of the text, or None if the function failed or its vector has no direction."""
         if text in self._known:
             return self._known[text]
         try:
@@ -45,7 +46,7 @@ class Vectors:
 
 
 def unit(vector: Sequence[float]) -> array[float] | None:
-    """The vector at length 1; None for one that has no length."""
+    """Return the vector at length 1, or None if it has no length."""
     length = sum(x * x for x in vector) ** 0.5
     return array("f", (x / length for x in vector)) if 0 < length < float("inf") else None
 
@@ -55,11 +56,11 @@ def packed(vector: array[float]) -> str:
 
 
 def nearest(vector: array[float], others: Iterable[tuple[str, str]], threshold: float) -> tuple[str, float] | None:
-    """Of (name, packed vector) pairs the one with the greatest cosine, if that is at least `threshold`."""
+    """Return the (name, packed vector) pair with the greatest cosine, if that is at least `threshold`."""
     best: tuple[str, float] | None = None
     for name, text in others:
         other = array("f", base64.b64decode(text))
-        if len(other) != len(vector):  # another embedding function's
+        if len(other) != len(vector):  # a vector of another embedding function
             continue
         cosine = min(1.0, sum(map(mul, vector, other)))
         if cosine >= threshold - 1e-6 and (best is None or cosine > best[1]):

@@ -1,7 +1,7 @@
-"""The index of open runs: from the claim of a run to its effects, for the sweep (docs/protocol.md#sweep).
+"""The index of open runs, from the claim of a run to its effects, for the sweep (docs/protocol.md#sweep).
 
-Law: a run enters in the transaction of its claim and leaves in that of its effects; a session that is being deleted
-likewise. Kept for runs that are executed by deliveries; in process, opening a session repairs it.
+Law: a run enters in the transaction of its claim and leaves in that of its effects; so does a session that is being
+deleted. The index is for runs that deliveries execute. In process, opening a session repairs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from helix.core.rows import RunRow, SessionRow
 from helix.ports.state_store import Key, Put
 
 PARTITIONS = 8
-"""A partition takes 1,000 writes/s, and a run writes here twice."""
+"""The number of partitions of the index. A partition takes 1,000 writes/s, and a run writes here twice."""
 
 
 def partition_name(number: int) -> str:
@@ -33,6 +33,7 @@ def open_deletion_put(session: SessionRow, now: float) -> Put:
 
 
 def open_run_put(run: RunRow) -> Put:
-    """`priority`, where it is not 0: the sweep finds the run's ticket by it."""
+    """Return the run's row in the index. A `priority` other than 0 is stored, because the sweep finds the run's ticket
+    by it."""
     value = {"session_id": run.session_id, "agent_type": run.agent_type, "started_at": run.started_at}
     return Put(open_run_key(run.run_id), {**value, **({"priority": run.priority} if run.priority else {})})

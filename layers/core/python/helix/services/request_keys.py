@@ -1,7 +1,8 @@
 """Request keys: a repeat of a request finds the run that the first one started.
 
-Law: the key is recorded in the transaction that claims the run, if it is not there yet. So a key has one run at most, and
-one that is recorded was claimed. It holds for `HOLDS_S` from the claim, however many runs follow in the session.
+Law: the key is recorded in the transaction that claims the run, on condition that it is absent. So a key has one run at
+most, and a recorded key has a claimed run. It holds for `HOLDS_S` from the claim, however many runs follow in the
+session.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ HOLDS_S: Final = 86_400
 
 
 class KeyedRun(NamedTuple):
+    """The run under a request key."""
+
     session_id: str
+    """The session of the run. It may have been deleted since."""
     run_id: str
+    """The run that the first request started."""
 
 
 def key_partition(key: str) -> str:
@@ -34,6 +39,6 @@ def key_put(key: str, run: RunRow, now: float) -> Put:
 
 
 async def keyed_run(store: StateStore, key: str) -> KeyedRun | None:
-    """The run that was started under the key. Its session may have been deleted since."""
+    """Return the run that was started under the key, or None. Its session may have been deleted since."""
     (value,) = await store.get([request_key(key)])
     return None if value is None else KeyedRun(value["session_id"], value["run_id"])

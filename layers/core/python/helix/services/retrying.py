@@ -1,7 +1,7 @@
-"""The retry policy of model calls: `LLMConfig.max_retries`, for every adapter that has none of its own.
+"""The retry policy of model calls: `LLMConfig.max_retries`, for every adapter without a policy of its own.
 
-Law: only a failure that says `retryable` is repeated, while the deadline and the budget leave room; what it had shown is
-discarded (`on_error`) before the next try starts.
+Law: only a failure that says `retryable` is repeated, while the deadline and the budget leave room. The output of a
+failed try is discarded (`on_error`) before the next try starts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from helix.ports.clock import Clock
 from helix.ports.model import LLMAdapter, LLMGenerateInput, MaybeAwaitable
 
 MAX_WAIT_S = 60.0
-"""The longest pause between two tries. A model that asks for more is given up for this call: a fallback, or the
-caller's own schedule (`retry_after_s`), serves better than a process that sleeps."""
+"""The longest pause between two tries. If a model asks for more, the call is given up. A fallback, or the caller's own
+schedule (`retry_after_s`), serves better than a process that sleeps."""
 
 
 def wait_before(repeats: int, max_retries: int, retry_after_s: float | None) -> float | None:
-    """Seconds until the next try, after `repeats` of them: 1, 2, 4, ... or what the provider asked for. None: no more."""
+    """Return the seconds until the next try, after `repeats` of them: 1, 2, 4, ... or the time that the provider asked
+    for. None if there is no next try."""
     wait = min(2.0**repeats, MAX_WAIT_S) if retry_after_s is None else retry_after_s
     return wait if repeats < max_retries and wait <= MAX_WAIT_S else None
 
 
 def retrying(adapter: LLMAdapter, clock: Clock) -> LLMAdapter:
-    """The adapter with the policy around it, or as it is where it repeats failures itself."""
+    """Return the adapter with the policy around it, or the adapter itself if it repeats failures on its own."""
     return adapter if getattr(adapter, "repeats_failures", False) else _Retrying(adapter, clock)
 
 
@@ -71,7 +72,7 @@ class _Retrying:
 
 
 def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exception], MaybeAwaitable]:
-    """`on_error` of the request, which notes what the adapter reported itself."""
+    """Return the request's `on_error`, which also notes the errors that the adapter reported itself."""
     callback = request.callbacks.on_error
 
     def on_error(error: Exception) -> MaybeAwaitable:
@@ -82,7 +83,7 @@ def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exce
 
 
 def _result_of(error: ModelError) -> ErrorStepResult:
-    """Of a try that raised: nobody knows what it used."""
+    """Return the result of a try that raised. Its usage is not known."""
     return ErrorStepResult(
         error=str(error),
         code=error.code,

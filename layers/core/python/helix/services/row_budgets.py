@@ -2,11 +2,11 @@
 
 Law: a budget row holds `remaining`, one number, because a condition can compare one number and not add two. A draw is
 one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
-the window that it holds in change in one transaction, and a window is opened only at the count that was read: so no
-window keeps the limit of a definition that was replaced. `limit = remaining + drawn` at every moment, where drawn counts
-open draws and what returned draws have used. `reserved` is the sum of what open draws added to it. A draw never takes
-what is not there; `remaining` is below 0 only where more was used than was drawn, or a limit was lowered. On a deployed
-stage a window for many calls is divided among shards (`budget_shards`): both numbers are the sums of its parts.
+its current window change in one transaction. A window is opened only at the count that was read, so no window keeps the
+limit of a replaced definition. `limit = remaining + drawn` at every moment, where drawn counts open draws and what
+returned draws have used. `reserved` is the sum of what open draws added to it. A draw never takes more than there is.
+`remaining` is below 0 only if more was used than drawn, or if a limit was lowered. On a deployed stage a window for
+many calls is divided among shards (`budget_shards`): both numbers are the sums of its parts.
 """
 
 from __future__ import annotations
@@ -40,26 +40,29 @@ from helix.services.budget_shards import Taken, Window
 from helix.services.committing import Again, refused, repeat_attempt
 
 CLOSED_AT_ONCE = MAX_OPERATIONS // 2
-"""Draws; the parts that they return to are in the same transaction."""
+"""The most draws in one transaction, because the parts that they return to are in the same transaction."""
 
 
 class RowBudgets:
-    """`budget` is the name of a window's budget, `BudgetDefinition.window(now)`. shards: among how many this process
-    divides a window that is not divided yet; 1: none. user_budgets: what the project declares for each user."""
+    """The budgets of one store. A `budget` is named by its window, see `BudgetDefinition.window(now)`.
+
+    `shards` is the number of shards among which this process divides a window that is not divided yet; 1 for none.
+    `user_budgets` are the budgets that the project declares for each user.
+    """
 
     def __init__(self, store: StateStore, *, shards: int = 1, user_budgets: Sequence[BudgetDefinition] = ()) -> None:
         self._store, self._shards, self.user_budgets = store, shards, tuple(user_budgets)
         dumped = repr([definition.model_dump(mode="json") for definition in self.user_budgets])
         self.declared = hashlib.sha256(dumped.encode()).hexdigest()[:12] if self.user_budgets else ""
-        """A digest of the declared budgets; "" where there are none."""
+        """A digest of the declared budgets. Empty if the project declares none."""
 
     # --- what is bounded ---
 
     async def definitions(
         self, scopes: Sequence[str] | None = None, *, kind: str | None = None
     ) -> list[BudgetDefinition]:
-        """Those of these scopes, in their order, with what the project declares for each user; None: all that are stored,
-        or all of a kind of scope (`agent`, `session`)."""
+        """Return the definitions of these scopes, in their order, with those that the project declares for each user.
+        Without `scopes`, return all stored definitions, or all of a kind of scope (`agent`, `session`)."""
         values: Sequence[Value | None]
         if scopes is None:
             start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
@@ -79,8 +82,8 @@ class RowBudgets:
         return stored + [definition for definition in declared if definition.name not in names]
 
     async def fit_windows(self, definitions: Sequence[BudgetDefinition], now: float, version: int) -> None:
-        """Give the open windows of declared budgets the limits that the project declares now. Nothing else does so: their
-        definitions are not stored. Changes nothing where definitions were set since `version`."""
+        """Give the open windows of declared budgets the limits that the project declares now. Only this does so,
+        because their definitions are not stored. Changes nothing if definitions were set since `version`."""
         declared = {(d.period, d.unit, d.limit) for d in self.user_budgets}
         tenants = [d for d in definitions if d.scope.startswith("tenant:") and (d.period, d.unit, d.limit) in declared]
         names = [definition.window(now)[0] for definition in tenants]
@@ -94,10 +97,12 @@ class RowBudgets:
                 await self._cover(name)
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
-        """Make the budget, or put this in its place. The window of `now` has the new limit at once: its `remaining` moves
-        by the difference, below 0 where more is drawn already; other windows keep theirs. After a raise, each level raises
-        its alert anew. Returns the count of changes.
-        Until it returns, a call that was on its way may still draw under the limit before."""
+        """Make the budget, or replace its definition. Return the count of changes.
+
+        The window of `now` gets the new limit at once: its `remaining` moves by the difference, below 0 if more is
+        drawn already. Other windows keep their limits. After a raise, each level raises its alert anew. Until this
+        returns, a call that was on its way may still draw under the old limit.
+        """
         budget = definition.window(now)[0]
         key = budget_key(budget)
         while True:
@@ -115,7 +120,8 @@ class RowBudgets:
                 return _count(count) + 1
 
     async def undefine(self, name: str) -> bool:
-        """Nothing is bounded by it any more; False where there is none. What was drawn from it can be returned."""
+        """Remove the budget, so that it bounds nothing any more. False if it does not exist. Draws from it can still be
+        returned."""
         scope = name.rsplit("/", 2)[0]
         while True:
             (count,) = await self._store.get([VERSION])
@@ -128,8 +134,8 @@ class RowBudgets:
                 return True
 
     async def forget(self, scope: str) -> None:
-        """The scope is gone for good, and nothing draws on it any more: neither its definitions nor what they have used
-        are kept. Harmless where there are none."""
+        """Remove the definitions of a scope that is gone for good, and what they have used. Nothing may draw on it any
+        more. Harmless for a scope without definitions."""
         while True:
             (count,) = await self._store.get([VERSION])
             (there,) = await self._store.get([budget_rows.scope_key(scope)])
@@ -149,14 +155,14 @@ class RowBudgets:
     # --- a window ---
 
     async def open(self, definition: BudgetDefinition, now: float, version: int) -> bool:
-        """Make the window of `now` with the definition's limit, unless it is there. False, and nothing is made: definitions
-        have changed since `version`, read them again."""
+        """Make the window of `now` with the definition's limit, unless it exists. False if definitions have changed
+        since `version`: then nothing is made, and the caller reads them again."""
         budget, window = definition.window(now)
         row = Put(budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
         return await self._at_version("open_budget", version, row)
 
     async def _at_version(self, name: str, version: int, operation: Operation) -> bool:
-        """False, and nothing is written: definitions have changed since `version`."""
+        """Write the operation. False if definitions have changed since `version`: then nothing is written."""
         seen = When(equal={"n": version}) if version else ABSENT  # 0: there was never a stored definition
         for count in (VERSION, budget_rows.version_copy(0)):  # an older version of Helix changes only the first
             if await refused(self._store, name, [Check(count, seen), operation]) != 0:
@@ -164,20 +170,23 @@ class RowBudgets:
         return False
 
     async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
-        """As they are now; None for what was never opened."""
+        """Return the budgets as they are now. None for a window that was never opened."""
         windows = await budget_shards.read(self._store, budgets)
         return [None if window is None else window.state for window in windows]
 
     async def at_least(self, budgets: Sequence[str]) -> list[BudgetState | None]:
-        """The same, without a look at shards: where the state says `bound`, more may remain."""
+        """Return the budgets without a look at their shards. If a state says `bound`, more may remain."""
         values = await self._store.get([budget_key(budget) for budget in budgets])
         pairs = zip(budgets, values, strict=True)
         return [None if value is None else budget_rows.state_of(budget, value) for budget, value in pairs]
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
-        """Take one block from every budget in one transaction: amounts by budget, or None where one has not even its
-        estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then. Waits where
-        others draw at once, and raises `ContentionError` where that takes too long."""
+        """Take one block from every budget in one transaction. Return the amounts by budget, or None if a budget has
+        less than its estimate left; then nothing is taken.
+
+        Draw (run, n) happens once: a repeat returns what was drawn then. It waits while others draw at the same time,
+        and raises `ContentionError` if that takes too long.
+        """
         return await repeat_attempt(f"{run_id}#{n}", partial(self._try_draw, run_id, n, demands))
 
     async def _try_draw(
@@ -209,8 +218,8 @@ class RowBudgets:
         return amounts if written else Again.AGAIN
 
     async def _take(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
-        """What takes it, from the run's shard or from where it is; None: the window has not so much. shard: as this process
-        divides windows; another version may have divided this one."""
+        """Return the operations that take the amount, from the run's shard or from another part. None if the window has
+        less. `shard` is the row as this process divides windows; another version may have divided this one."""
         divided = self._shards
         while True:
             shards = window.value.get("shards")
@@ -237,12 +246,12 @@ class RowBudgets:
             window = Window(demand.budget, value)
 
     async def _busy(self, window: Window) -> bool:
-        """Whether others draw and return at this moment. What is left lies in pieces then, and is not put together."""
+        """Return whether others draw and return at this moment. Then the rest lies in pieces, and is not gathered."""
         (again,) = await budget_shards.complete(self._store, [window])
         return again.shards != window.shards
 
     async def _cover(self, budget: str) -> None:
-        """What the window's row lacks is taken from its shards, as far as they have it."""
+        """Take what the window's row lacks from its shards, as far as they have it."""
         while True:
             (window,) = await budget_shards.read(self._store, [budget])
             if window is None or window.own >= 0 or not any(window.shards):
@@ -252,9 +261,9 @@ class RowBudgets:
     async def charges(
         self, scopes: Sequence[str], tokens: int, micros: int, now: float
     ) -> list[tuple[BudgetDefinition, Operation]]:
-        """What takes tokens and micro-dollars that no run drew from each budget of these scopes, even beyond what remains:
-        for a transaction of the caller's, who asks again where it was refused. Windows of `now` that were not open are
-        opened."""
+        """Return operations that take tokens and micro-dollars, which no run drew, from each budget of these scopes,
+        even beyond what remains. They are for a transaction of the caller, who calls again if it was refused. Windows
+        of `now` that were not open are opened."""
         while True:
             (count,) = await self._store.get([VERSION])
             definitions = await self.definitions(scopes)
@@ -279,10 +288,13 @@ class RowBudgets:
     async def give_back(
         self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
     ) -> None:
-        """Close the open draws of an ended run: all but `used` (spent and assumed, by budget) returns, also of draws that
-        the run never learned of. What was used beyond the draws is taken from what remains. Each draw is closed once, and
-        a repeat changes nothing. part: the run goes on, and only the budgets in `used` are meant, which it draws from no
-        more. `expires` (Unix seconds): when nobody asks for the closed draws any more."""
+        """Close the open draws of an ended run, and return all but `used` (spent and assumed, by budget). This includes
+        draws that the run never learned of. Use beyond the draws is taken from what remains.
+
+        Each draw is closed once, and a repeat changes nothing. With `part` the run goes on: only the budgets in `used`
+        are closed, from which it draws no more. `expires` (Unix seconds) is the time after which the closed draws may
+        be deleted.
+        """
         await repeat_attempt(run_id, partial(self._try_return, run_id, used, part, expires))
 
     async def _try_return(
@@ -301,14 +313,14 @@ class RowBudgets:
         if index is None or index < len(draws):
             return index is None
         there = await self._store.get([operation.key for operation in returns])
-        # Where the window is long over, and its row gone, there is nothing to return to.
+        # The window is long over and its row was deleted, so there is nothing to return to.
         return None in there and await refused(self._store, "return_draw", draws) is None
 
     # --- alerts ---
 
     async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
-        """Raise it, unless one of its level was raised for this window. True for the one caller who did. `expires` (Unix
-        seconds): when the record of it may go."""
+        """Raise the alert, unless one of its level was raised for this window. True for the one caller that raised it.
+        `expires` (Unix seconds) is the time after which its record may be deleted."""
         value = {**alert.model_dump(mode="json"), "ttl": expires}
         field = budget_rows.raised_at(alert.level)
         ops: list[Operation] = [
@@ -321,13 +333,18 @@ class RowBudgets:
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    """Some draws of one budget, and what comes back of each: as many as a transaction takes. parts: of each, where to."""
+    """The return of some draws of one budget: as many as fit into a transaction."""
 
     budget: str
+    """The name of the window's budget."""
     returned: dict[Key, int]
+    """The amount that each draw returns, by the key of its row. It is below 0 if more was used than drawn."""
     parts: dict[Key, int]
+    """The part that each draw returns to: the number of a shard, or 0 for the window's row."""
     reserved: dict[Key, int]
+    """The amount that each draw added to the window's `reserved`."""
     expires: int | None
+    """When the closed draws may be deleted, in Unix seconds. None for never."""
 
     def draws_closed(self) -> list[Operation]:
         gone = {"ttl": self.expires} if self.expires is not None else {}
@@ -338,7 +355,8 @@ class _Closing:
         ]
 
     def returns(self) -> list[Operation]:
-        """What was used beyond the draws is the window's: no shard has less than nothing."""
+        """Return the amounts to their parts. The window's row pays for use beyond the draws, because a shard is never
+        below 0."""
         back, reserved = Counter[int](), Counter[int]()
         for key, amount in self.returned.items():
             back[self.parts[key]] += amount
@@ -350,8 +368,8 @@ class _Closing:
 
 
 def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
-    """What closes the open draws. Each keeps what it can of what its budget's others do not; the last of a budget keeps
-    the rest, even beyond what it drew: more was used than was set aside."""
+    """Return the closings of the open draws. Each draw keeps as much of the budget's use as it can. The last draw of a
+    budget keeps the rest, even beyond its amount: more was used than was reserved."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
     parts = {row.key: row.value.get("part", 0) for row in rows}
     reserved = {row.key: row.value.get("reserved", 0) for row in rows}
@@ -378,13 +396,13 @@ def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None)
 def _changed(
     scope: str, there: Value | None, count: Value | None, definitions: Sequence[BudgetDefinition]
 ) -> list[Operation]:
-    """The scope's row and the count, if nobody changed either since they were read."""
+    """Write the scope's row and the count, unless another process changed either since they were read."""
     value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
     return [Put(budget_rows.scope_key(scope), value), *_counted(count)]
 
 
 def _counted(count: Value | None) -> list[Operation]:
-    """One change more, if nobody made one since the count was read."""
+    """Count one change, unless another process made one since the count was read."""
     seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
     more = {"n": _count(count) + 1}
     return [Put(VERSION, more, seen), *(Put(budget_rows.version_copy(n), more) for n in range(budget_rows.COPIES))]

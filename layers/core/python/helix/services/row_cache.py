@@ -1,14 +1,14 @@
 """The response cache as rows of any state store, one partition per tenant.
 
     e#<digest>            an entry; `rank` says where its index row is
-    i#<rank>#<digest>     one index row per entry, in the order in which entries go
-    v#<context>#<digest>  the question's vector, where it may be worded otherwise
-    count                 how many index rows there are
+    i#<rank>#<digest>     one index row per entry, in the order of eviction
+    v#<context>#<digest>  the question's vector, for questions that may be worded otherwise
+    count                 the number of index rows
 
-Law: `count` is the number of index rows, because every transaction that makes or removes one moves it; an entry goes by
-its rank, so a use a moment ago saves it. A look-up reads one row and a hit moves one index row: no verb but
-`entries` and `clear` reads more than what it needs, however full the cache is. A table's own TTL may remove entries and
-leave their index rows, which go in their turn.
+Law: `count` is the number of index rows, because every transaction that adds or removes one changes it. Eviction follows
+the rank, so a recent use protects an entry. A look-up reads one row, and a hit moves one index row. Only `entries` and
+`clear` read more than they need, however full the cache is. A table's own TTL may remove entries and leave their index
+rows, which are evicted in their turn.
 """
 
 from __future__ import annotations
@@ -29,42 +29,54 @@ DEFAULT_SIZE = 10_000
 PUT_TRIES = 200
 """The number of refusals after which an answer is not stored. That costs a cache miss."""
 TRIES = 4
-"""How often a hit tries to note that it was one: where several note it at once, one less does no harm."""
+"""The number of tries of a hit to count itself. If many hits meet, one lost count does no harm."""
 PAGE = 24
 NEVER = 10**18 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An answer, and what it took to get it: tokens, and millionths of a US dollar (0 where no price is known)."""
+    """An answer, and what it cost to get it."""
 
     answer: JsonObject
+    """The answer as JSON, in the form that the caller stored."""
     model: str
+    """The model that gave the answer."""
     input_tokens: int = 0
+    """The input tokens of the call. A hit saves them."""
     output_tokens: int = 0
+    """The output tokens of the call."""
     micros: int = 0
+    """The cost of the call in millionths of a US dollar. 0 if the price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A stored answer. Times in Unix seconds; `expires_at` None: never. `hits`: how often it was given again before now.
-    `similarity`: 1 where the question is the very same."""
+    """A stored answer. Times are in Unix seconds."""
 
     key: str
+    """The digest of the exact question."""
     known: Known
+    """The answer and its cost."""
     created_at: float
+    """When the answer was stored."""
     used_at: float
+    """When the answer was last given, before this look-up. At first the time when it was stored."""
     expires_at: float | None
+    """When the answer expires. None for never."""
     hits: int = 0
+    """The number of times that the answer was given again, before this look-up."""
     similarity: float = 1.0
+    """The cosine between the question and the stored one. 1 for the exact question."""
 
 
 class RowCache:
-    """Tenants see nothing of each other. An entry is whole or not there; what has expired is never given, however late it
-    is removed. No more than `max_size` stay per tenant, whoever writes at once.
+    """A response cache. Tenants never see each other's entries, and an entry is stored whole or not at all.
 
-    max_size: entries per tenant. policy: who goes where it is full. embed: texts to vectors, for questions that may be
-    worded otherwise. Raises `InvalidInputError` for a size below 1."""
+    An expired answer is never given, however late it is removed. A tenant has at most `max_size` entries, however many
+    callers write at once. `policy` is the eviction policy. `embed` turns texts into vectors, for questions that may be
+    worded otherwise. Raises `InvalidInputError` for a size below 1.
+    """
 
     def __init__(
         self,
@@ -84,8 +96,9 @@ class RowCache:
         self._clock = clock
 
     async def get(self, tenant: str, question: Question) -> CacheEntry | None:
-        """The answer to this very question; else, with a threshold, to the most similar one in the same context. Counts as
-        a use of it. Raises `InvalidInputError` for a threshold where there is no embedding function."""
+        """Return the answer to this very question. With a threshold, fall back to the most similar question in the same
+        context. A hit counts as a use of the entry. Raises `InvalidInputError` for a threshold without an embedding
+        function."""
         self._check(question)
         found = await self._fresh(tenant, question.exact)
         similarity = 1.0
@@ -100,8 +113,8 @@ class RowCache:
         return _entry(found, similarity)
 
     async def put(self, tenant: str, question: Question, known: Known, ttl_s: float | None) -> None:
-        """Keep the answer for `ttl_s` seconds (None: for good), in place of an earlier one to the very same question. Where
-        the cache is full, another one goes, never two; none goes where one is replaced."""
+        """Store the answer for `ttl_s` seconds (None: without end), in place of an earlier one to the very same
+        question. A full cache evicts one entry, never two, and none if the answer replaces another."""
         self._check(question)
         now = self._clock.now()
         expires = None if ttl_s is None else now + ttl_s
@@ -132,7 +145,7 @@ class RowCache:
                 await self._evict(tenant, count["entries"])
                 continue
             if vector is None and old is not None:
-                value["context"] = old["context"]  # the vector that is there goes with the entry
+                value["context"] = old["context"]  # the stored vector belongs to the entry
             when = ABSENT if old is None else When(equal={"rank": old["rank"]})
             written: list[Operation] = [Put(key, _lasting(value, expires), when), *ops]
             index = _index(tenant, value["rank"], question.exact)
@@ -145,13 +158,13 @@ class RowCache:
                 return
 
     async def entries(self, tenant: str) -> Sequence[CacheEntry]:
-        """All that have not expired. Reads the whole tenant: for people and reports."""
+        """Return all entries that have not expired. This reads the whole tenant: it is for people and reports."""
         now = self._clock.now()
         rows = await self._store.query("control", _partition(tenant), start="e#", end="e$")
         return [_entry(row) for row in rows if not _expired(row.value, now)]
 
     async def clear(self, tenant: str, *, expired_only: bool = False) -> int:
-        """Remove what the tenant has, or what of it has expired; how many entries that were."""
+        """Remove all entries of the tenant, or only the expired ones. Return their number."""
         now, removed, start = self._clock.now(), 0, "i#"
         while True:
             rows = await self._store.query("control", _partition(tenant), start=start, end="i$", limit=PAGE)
@@ -159,14 +172,14 @@ class RowCache:
                 return removed
             going = [row for row in rows if not expired_only or _expired(row.value, now)]
             if going and not await self._remove(tenant, going):
-                continue  # some were used meanwhile, and are elsewhere now: look again
+                continue  # some were used meanwhile and have moved: read again
             removed += len(going)
             start = rows[-1].key.sort + "\x00"
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _fresh(self, tenant: str, digest: str) -> Row | None:
-        """The entry; one that has expired is removed instead."""
+        """Return the entry. Remove it instead if it has expired."""
         key = _key(tenant, f"e#{digest}")
         (value,) = await self._store.get([key])
         if value is None:
@@ -187,7 +200,7 @@ class RowCache:
         return nearest(vector, others, threshold)
 
     async def _note_use(self, row: Row) -> None:
-        """One hit more, and the place in the order that it gives."""
+        """Count one hit, and move the entry to the rank that follows from it."""
         tenant, digest = row.key.partition.partition("#")[2], _digest(row.key)
         value: Value | None = row.value
         for _ in range(TRIES):
@@ -216,12 +229,12 @@ class RowCache:
         if rows:
             await self._remove(tenant, rows)
             return
-        # Rows that somebody removed by hand: without them the count is wrong, and every put would wait for ever.
+        # Index rows were removed by hand, so the count is too high: without a correction every put would wait for ever.
         recount = Put(_count(tenant), {"entries": 0}, When(equal={"entries": counted}))
         await refused(self._store, "cache_recount", [recount])
 
     async def _remove(self, tenant: str, indexed: Sequence[Row]) -> bool:
-        """Take these index rows away, with the entries that are still where they say. False: one of them was gone."""
+        """Remove these index rows, and the entries that still have these ranks. False if an index row was gone."""
         digests = [row.value["digest"] for row in indexed]
         values = await self._store.get([_key(tenant, f"e#{digest}") for digest in digests])
         ops: list[Operation] = [Update(_count(tenant), add={"entries": -len(indexed)})]
@@ -239,7 +252,8 @@ class RowCache:
         return Update(_count(tenant), add={"entries": 1}, when=When(below={"entries": self._max_size}))
 
     def _rank(self, value: Value) -> str:
-        """Where the entry stands: the least goes first. Numbers are padded, so texts sort as they do."""
+        """Return the entry's place in the order of eviction; the least goes first. Numbers are padded, so texts sort as
+        they do."""
         used = f"{int(value['used'] * 1_000_000):018d}"
         match self._policy:
             case CacheEvictionPolicy.LRU:
@@ -294,7 +308,7 @@ def _expired(value: Value, now: float) -> bool:
 
 
 def _lasting(value: Value, expires: float | None) -> Value:
-    """With the attribute by which a table removes rows itself, a day late so that no clock's difference matters."""
+    """Add the attribute by which a table removes rows itself, a day late so that differences of clocks do not matter."""
     return value if expires is None else {**value, "ttl": int(expires) + 86_400}
 
 

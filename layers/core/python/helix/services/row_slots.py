@@ -1,9 +1,9 @@
 """Slots, tickets and their counters on any state store (docs/protocol.md#slots; the rows: `slot_rows`).
 
-Law: a row and its counters change in one transaction. `running` grows only in a transaction that finds the limits as they
-were read, and room below them. A ticket needs no such condition: who puts it looks for a free slot afterwards.
-So do a release and a raised limit: of any two of them the later one sees the other, and no wake-up is lost. A grant is the
-row, not the start of the run.
+Law: a row and its counters change in one transaction. `running` grows only in a transaction that finds the limits as
+they were read, and room below them. A ticket needs no such condition: the process that puts it looks for a free slot
+afterwards. So does one that releases a slot or raises a limit. Of any two of them the later one sees the other, so no
+wake-up is lost. A grant is the row, not the start of the run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ AT_ONCE = 32
 
 
 class RowSlots:
-    """account_limit: how many runs of all agents are at work at once, unless a limit was set; None: as many as come;
-    STORED: as others on this store say, for who only starts runs. max_queue, queue_timeout_s (seconds): of agents for
-    which nothing else was set. Every verb may be repeated, by several callers at once. `StoreError`: unknown whether it
-    happened; repeat it."""
+    """The slots of one store. Any caller may repeat any verb, several callers at once. After a `StoreError` it is not
+    known whether the verb happened: repeat it.
+
+    `account_limit` is the number of runs of all agents that may be at work at once, unless a limit was set. None is no
+    limit. STORED, for a process that only starts runs, is the limit that others on this store have written. `max_queue`
+    and `queue_timeout_s` (seconds) are for agents for which nothing else was set.
+    """
 
     def __init__(
         self,
@@ -52,10 +55,11 @@ class RowSlots:
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
     ) -> Admission:
-        """A slot for the run; or where it would exceed a limit, or go before others, a ticket.
+        """Give the run a slot. If that would exceed a limit, or go before others, give it a ticket.
 
-        default: the limit that the agent's definition asks for, which holds unless one was set. alive: nothing is written
-        unless this holds in that moment. bounded: refuse where the agent's queue is full; otherwise the queue grows.
+        `default` is the limit that the agent's definition asks for, which holds unless one was set. Nothing is written
+        unless `alive` holds in that moment. `bounded` refuses the run if the agent's queue is full; otherwise the queue
+        grows.
         """
         _check_number(f"the default limit of agent {run.agent_type!r}", default)
         if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
@@ -93,10 +97,10 @@ class RowSlots:
                 return Admission("over")
 
     async def release(self, run: Candidate) -> list[Candidate]:
-        """Give up the slot, or the ticket. Returns the runs that were given a slot, to be begun. A run that holds neither
-        changes nothing."""
+        """Give up the slot, or the ticket. Return the runs that got a slot, which the caller must start. A run that
+        holds neither changes nothing."""
         if await self._store.get([slot_rows.counter_key(run.agent_type)]) == [None]:
-            return []  # never limited: there is nothing to hold
+            return []  # the agent was never limited, so no run holds anything
         while True:
             slot, ticket = await self._place(run)
             if slot is not None:
@@ -107,7 +111,7 @@ class RowSlots:
         return await self._grant(run.agent_type, run.run_id)
 
     async def leave(self, run: Candidate) -> bool:
-        """Give up the ticket. False where there is none: then the run may hold a slot."""
+        """Give up the ticket. False if the run has no ticket; then it may hold a slot."""
         while True:
             (ticket,) = await self._store.get([slot_rows.ticket_key(run)])
             if ticket is None:
@@ -116,24 +120,27 @@ class RowSlots:
                 return True
 
     async def grant(self) -> list[Candidate]:
-        """Give free slots to those who wait, first in line first; a ticket that cannot go does not hold up those of other
-        agents. Returns the runs that were given one, to be begun. To be called after a limit was raised."""
+        """Give free slots to the runs that wait, in queue order. A ticket that cannot go does not hold up those of
+        other agents. Return the runs that got one, which the caller must start. Call this after raising a limit."""
         return await self._grant(None)
 
     # --- limits ---------------------------------------------------------------------------------------------------
 
     async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
-        """The limit of an agent, or of the account (None). None as limit: the default holds again; 0: nobody is admitted.
-        A lower limit ends nobody: slots are given again once fewer are held."""
+        """Set the limit of an agent, or of the account (None). A limit of None restores the default; 0 admits no run. A
+        lower limit ends no run: slots are given again once fewer are held."""
         _check_number("the limit of " + ("the account" if agent_type is None else f"agent {agent_type!r}"), limit)
         await self._set(agent_type, {"limit": limit, "stopped_by": None})
 
     async def change_limit(
         self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
     ) -> bool:
-        """`set_limit`, on condition that the limit that holds is `before`, and that `alive` holds. False, and nothing
-        changed: it is not, and is not `after` either; or `alive` does not hold. A repeat answers True. stopped_by: what
-        sets the limit of 0, for those who wait."""
+        """Do as `set_limit`, on condition that the limit that applies is `before`, and that `alive` holds. A repeat
+        returns True.
+
+        False if the limit is neither `before` nor `after`, or if `alive` does not hold; then nothing changed.
+        `stopped_by` names what sets the limit of 0, for the runs that wait.
+        """
         _check_number(f"the limit of agent {agent_type!r}", after)
         guard: list[Operation] = [alive] if alive is not None else []
         while True:
@@ -148,7 +155,7 @@ class RowSlots:
                 return False
 
     async def set_queue(self, agent_type: str, *, max_queue: int | None = None, timeout_s: float | None = None) -> None:
-        """How long the agent's queue may get, and how long a run may wait in it; None: the default."""
+        """Set how long the agent's queue may get, and how long a run may wait in it. None restores the default."""
         _check_number(f"max_queue of agent {agent_type!r}", max_queue)
         if timeout_s is not None and not timeout_s > 0:
             raise InvalidInputError(f"timeout_s of agent {agent_type!r} is {timeout_s}; it must be more than 0")
@@ -157,12 +164,14 @@ class RowSlots:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def counters(self) -> Counters:
-        """By agent type; under None the account's. Agents that were never limited have none."""
+        """Return the counters by agent type, and the account's under None. Agents that were never limited have no
+        counter."""
         rows = await self._store.query("control", slot_rows.COUNTERS)
         return await self._with_shards({counter.agent_type: counter for counter in map(slot_rows.counter, rows)})
 
     async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
-        """None, or where a bounded `admit` would now be refused, the agent's counter with `max_queue` as it holds."""
+        """Return the agent's counter, with `max_queue` as it applies, if a bounded `admit` would now be refused.
+        Otherwise None."""
         known = await self._known(agent_type)
         for name, wanted in ((agent_type, default), (None, self._account_default(known))):
             known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
@@ -173,30 +182,30 @@ class RowSlots:
         return replace(mine, max_queue=self._longest(mine))
 
     async def holders(self, agent_type: str) -> list[Candidate]:
-        """Runs with slots."""
+        """Return the runs with slots."""
         return [
             slot_rows.candidate(row.value) for row in await self._store.query("control", slot_rows.slots(agent_type))
         ]
 
     async def queue(self, agent_type: str) -> list[Waiting]:
-        """Runs with tickets, first in line first."""
+        """Return the runs with tickets, in queue order."""
         line = pages(self._store, slot_rows.tickets(agent_type))
         return [slot_rows.waiting(row.value) async for rows in line for row in rows]
 
     async def waiting(self, run: Candidate) -> Waiting | None:
-        """The run's ticket."""
+        """Return the run's ticket, or None."""
         (ticket,) = await self._store.get([slot_rows.ticket_key(run)])
         return None if ticket is None else slot_rows.waiting(ticket)
 
     async def holds(self, run: Candidate) -> bool:
-        """Whether the run has a slot."""
+        """Return whether the run has a slot."""
         return await self._store.get([slot_rows.slot_key(run)]) != [None]
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _known(self, agent_type: str) -> Counters:
-        """The counters that decide about the agent: its own and the account's, and only where all agents share a limit,
-        everybody's: a fleet may have a thousand agents."""
+        """Return the counters that decide about the agent: its own and the account's. Only if all agents share a limit,
+        return those of all agents, because a fleet may have a thousand."""
         names = (agent_type, None)
         values = await self._store.get([slot_rows.counter_key(name) for name in names])
         known = {
@@ -214,7 +223,7 @@ class RowSlots:
         }
 
     async def _merge(self, agent_type: str | None) -> None:
-        """Nothing is taken any more that was lent before the limit was lowered."""
+        """Merge the slots that were lent before the limit was lowered, so that no run takes them any more."""
         key = slot_rows.counter_key(agent_type)
         while True:
             (value,) = await self._store.get([key])
@@ -224,7 +233,7 @@ class RowSlots:
             await self._arranged(known)
 
     async def _arranged(self, known: Counters) -> bool:
-        """Whether shards were merged, or were lent slots, and are to be read again."""
+        """Merge shards, or lend slots to them. Return whether the counters must be read again."""
         if transactions := slot_shards.stale(known.values()):
             for operations in transactions:
                 await refused(self._store, "merge_shard", operations)
@@ -243,8 +252,9 @@ class RowSlots:
         return known.get(None, SlotCounter(None)).default
 
     async def _learned(self, agent_type: str, default: int | None) -> Counters | None:
-        """The counters, with the defaults as this process knows them: stored, so that who grants knows them too, and with a
-        row each where a limit applies. None: something was written, here or elsewhere."""
+        """Return the counters, with the defaults as this process knows them. The defaults are stored, so that every
+        granting process knows them, and each counter with a limit has a row. None if something was written, here or
+        elsewhere."""
         known = await self._known(agent_type)
         if await self._arranged(known):
             return None
@@ -275,7 +285,7 @@ class RowSlots:
         return known
 
     async def _in_line(self, run: Candidate) -> Admission:
-        """Where the run stands, once those who can go have gone."""
+        """Return where the run stands, once those that can go have gone."""
         granted = await self._grant(run.agent_type, run.run_id)
         others = tuple(other for other in granted if other != run)
         slot, ticket = await self._place(run)
@@ -287,15 +297,16 @@ class RowSlots:
         return Admission("waits", slot_rows.waiting(ticket), others, counter.queued, counter.stopped_by)
 
     async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
-        """The run's slot and ticket. Both are not read at one moment: a ticket that was not there may have become the slot
-        just before."""
+        """Return the run's slot and ticket. They are not read at one moment: a ticket that is gone may have become the
+        slot just before, so the slot is read again."""
         slot, ticket = await self._store.get([slot_rows.slot_key(run), slot_rows.ticket_key(run)])
         if slot is None and ticket is None:
             (slot,) = await self._store.get([slot_rows.slot_key(run)])
         return slot, ticket
 
     async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
-        """Free slots of the agent, or of all, to the first in line. Where the account has a limit, its line is one."""
+        """Give free slots of the agent, or of all agents, to the first in line. If the account has a limit, all agents
+        share a line."""
         granted: list[Candidate] = []
         tries = 0
         try:
@@ -312,12 +323,13 @@ class RowSlots:
                     tries = 0
         except StoreError:
             if not granted:
-                raise  # else those that have a slot are begun, and the others are the next caller's
+                raise  # otherwise start those that have a slot, and leave the others to the next caller
         return granted
 
     async def _first(self, agent_type: str | None, spread: str) -> tuple[Candidate, list[Operation]] | None:
-        """Who goes next, and how; None where nobody waits who could. spread: after somebody else was quicker, any of those
-        who may go, so that many givers do not all take the first ticket again."""
+        """Return the run that goes next, and the operations for it. None if no run waits that could go. `spread` is set
+        after another process was quicker: then any run that may go is picked, so that many givers do not all take the
+        first ticket again."""
         read = self.counters if agent_type is None else partial(self._known, agent_type)
         while True:
             known = await read()
@@ -337,7 +349,8 @@ class RowSlots:
     async def _lines(
         self, known: Counters, account: SlotCounter, agent_type: str | None, most: int
     ) -> list[tuple[str, SlotCounter, list[Row]]]:
-        """By agent whose first ticket may go: its sort key, the counter, and up to `most` that may go."""
+        """Return for each agent whose first ticket may go: its sort key, the counter, and up to `most` tickets that may
+        go."""
         alone = agent_type is not None and account.bound is None
         lines = [
             (name, counter)
@@ -354,7 +367,7 @@ class RowSlots:
         return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, tickets, strict=True) if rows]
 
     async def _moved(self, known: Counters) -> bool:
-        """Whether something went between a counter and its shards since the counters were read."""
+        """Return whether anything moved between a counter and its shards since the counters were read."""
         divided = [counter for counter in known.values() if counter.divided]
         if not divided:
             return False
@@ -362,7 +375,7 @@ class RowSlots:
         return any((value or {}).get("moves", 0) != c.moves for value, c in zip(values, divided, strict=True))
 
     async def _less(self, name: str, what: str, key: Key, row: dict[str, Any]) -> bool:
-        """Delete a slot (`running`) or a ticket (`queued`) and count one less. False: it is gone already."""
+        """Delete a slot (`running`) or a ticket (`queued`) and count one less. False if it is gone already."""
         run, lost = slot_rows.candidate(row), set[Key]()
         while True:
             ops = [slot_changes.gone(key, run)]

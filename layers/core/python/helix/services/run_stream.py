@@ -1,10 +1,10 @@
-"""Writing chunks: numbered per writer, one flush in flight.
+"""Writes chunks: numbered per writer, one flush in flight.
 
-Law: a flush is one append of records in order, repeated unchanged until the log answers; the next flush begins with what a
-cancelled one took. Nothing is acknowledged that the log does not have.
+Law: a flush is one append of records in order, repeated unchanged until the log answers. After a cancelled flush, the
+next one begins with the same records. Nothing is acknowledged that the log does not have.
 
-Words go to the log at once, and what comes while an append is on its way goes with the next one, so that batches grow
-with the load. A log that charges for each append (`StreamManager.coalesces`) gets them at intervals.
+Words go to the log at once. Chunks that come while an append is in flight go with the next one, so batches grow with
+the load. A log that charges for each append (`StreamManager.coalesces`) gets words at intervals.
 """
 
 from __future__ import annotations
@@ -27,34 +27,44 @@ from helix.ports.streams import StreamManager
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 WORDS_PER_S, OTHERS_PER_S, BURST = 600, 50, 50
-"""How many appends of words, and of other chunks, one event loop makes at once: some fifth of a processor. More runs
-share them."""
+"""The appends of words, and of other chunks, that one event loop makes in a second, and in a burst: about a fifth of a
+processor. More runs share them."""
 SHARED_S = 1.0
-"""How long chunks without words wait for their share. The flush at the end of their step takes them along."""
+"""The longest time for which chunks without words wait for their share. The flush at the end of their step takes them
+along."""
 READER_TURNS = 4
-"""Turns of the event loop in which a reader takes what was flushed, and hands it on."""
+"""The turns of the event loop in which a reader takes what was flushed and hands it on."""
 TRIES = 6
 Kind = Literal["run", "attempt", "call", "fold"]
 
 
 class Writer(NamedTuple):
-    """Who numbers its records: an attempt at a step, one claim of a call, or the run itself."""
+    """The source of records, which numbers them: an attempt at a step, one claim of a call, or the run itself."""
 
     kind: Kind
+    """The kind of writer, as in `StreamRecord`. `fold` writes what a commit made of a step."""
     step: int = 0
+    """The step that it works on. 0 for the run itself."""
     attempt: int = 0
+    """The number of the try at the step, or of the claim of the call."""
     call_id: str | None = None
+    """The tool call. None unless `kind` is `call`."""
 
 
 class Boundary(NamedTuple):
-    """What a record marks: where an attempt, a call or a turn begins or ends. `last`: the step and attempt staged last;
-    `seen`: the end of the stream as the claim saw it."""
+    """The beginning or the end of an attempt, a call or a turn."""
 
     mark: Mark | None
+    """The kind of boundary. None for a record inside of a turn."""
     last: tuple[int, int] | None = None
+    """The (step, attempt) that was staged or committed last. The sequencer closes an open attempt by it."""
     status: str | None = None
+    """The session's status at the end of the turn. None elsewhere."""
     error: str | None = None
+    """The message of the error that ended the turn. None without one."""
     seen: tuple[int, float] | None = None
+    """For the start of a run: the end of the stream as its claim saw it, as the last sequence and its time. None if
+    unknown."""
 
 
 RUN = Writer("run")
@@ -67,7 +77,7 @@ class _Slots:
         self._rate, self._next = rate, 0.0
 
     def take(self, now: float) -> float:
-        """Now, where there were few appends of late."""
+        """Return the next time for an append. That is now if there were few appends of late."""
         self._next = max(self._next, now - BURST / self._rate) + 1 / self._rate
         return max(now, self._next)
 
@@ -76,7 +86,7 @@ class _Slots:
 
 
 class _Shared:
-    """What the streams of one event loop share."""
+    """The limits that the streams of one event loop share."""
 
     _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared]] = WeakKeyDictionary()
 
@@ -89,7 +99,7 @@ class _Shared:
 
 
 class RunStream:
-    """The chunks of one run by one worker. Make it inside a running event loop; `put` may be called from any thread."""
+    """The chunks of one run, as one worker writes them. Make it inside a running event loop; any thread may call `put`."""
 
     def __init__(self, streams: StreamManager, clock: Clock, session: SessionRow, run_id: str, turn: int) -> None:
         self._streams, self._clock = streams, clock
@@ -114,15 +124,15 @@ class RunStream:
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
     ) -> None:
-        """Add chunks of one writer; their envelope is filled in here. They are flushed soon; `flush` waits for it. A chunk
-        of an unknown type is refused: that is for readers."""
+        """Add chunks of one writer, and fill in their envelope. They are flushed soon; `flush` waits for it. Refuses
+        chunks of an unknown type, which only readers use."""
         for chunk in chunks:
             if isinstance(chunk, UnknownChunk):
                 raise InvalidInputError(f"chunks {chunks!r} are not all of a known type")
         if threading.get_ident() == self._thread:
             self._put(writer, chunks, version, boundary)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: a tool that was given up on still talks
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and an abandoned tool still writes
                 self._loop.call_soon_threadsafe(self._put, writer, chunks, version, boundary)
 
     def _put(self, writer: Writer, chunks: Sequence[ChunkBase], version: int, boundary: Boundary | None) -> None:
@@ -153,7 +163,7 @@ class RunStream:
 
     def _body(self, writer: Writer, chunk: ChunkBase, now: float) -> JsonObject:
         text: str | None = None
-        if isinstance(chunk, TextDeltaChunk):  # most are, and a dump takes longer than the rest
+        if isinstance(chunk, TextDeltaChunk):  # most chunks are text, and a model dump takes longer than the rest
             text = chunk.delta
             body: JsonObject = {"delta": text}
         else:
@@ -169,24 +179,24 @@ class RunStream:
         return body
 
     def relief(self) -> Awaitable[None] | None:
-        """What a model adapter awaits that did not let the event loop run for a while: until the log has its words. None
-        where nothing is late, and in other threads, which do not hold up the loop."""
+        """Return an awaitable that ends once the log has the words. It is for a model adapter that did not let the
+        event loop run for a while. None if nothing is late, and in other threads, which do not block the loop."""
         if self._due is None or threading.get_ident() != self._thread:
             return None
         return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
 
     async def _relieve(self) -> None:
-        """The first words at once, then less and less often: a model that never lets the event loop run pays for few
-        appends."""
+        """Flush the first words at once, and later ones less and less often. So a model that never lets the event loop
+        run pays for few appends."""
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(Exception):  # kept in _failure
             await self.flush()
-        for _ in range(READER_TURNS):  # a flush need not let anybody else run
+        for _ in range(READER_TURNS):  # a flush may return without letting another task run
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Return once the log has everything put so far. Raises `StoreError` if it cannot be reached, and
-        then at every further call."""
+        """Return once the log has everything put so far. Raises `StoreError` if the log cannot be reached, then also at
+        every further call."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -197,11 +207,10 @@ class RunStream:
             try:
                 await self._append(records)
             except asyncio.CancelledError:
-                # The log may have them or get them yet. The next flush begins with the same records: the log knows them
-                # by their numbers, and none overtakes them.
+                # by their numbers, and no later record overtakes them.
                 self._pending[:0] = records
                 raise
-            except Exception as error:  # of any kind: what is not in the log must not pass for written
+            except Exception as error:  # of any kind: records that are not in the log must not count as written
                 self._failure = error
                 raise
 
@@ -217,7 +226,8 @@ class RunStream:
 
     @property
     def _urgent(self) -> bool:
-        """Words, where appends are free; else the first words, and 4 KB."""
+        """Whether to flush at once. Where appends are free, all words are urgent; elsewhere the first words, and each 4
+        KB."""
         first = not self._coalesces or self._interval == 0.0
         return (self._words and first) or self._bytes >= FLUSH_BYTES
 
@@ -233,8 +243,8 @@ class RunStream:
         self._timer = self._loop.create_task(self._flushes())
 
     async def _flushes(self) -> None:
-        """Flush until nothing is left. Urgent chunks go at once. Others wait for 50 ms, for up to 125 ms if the log
-        coalesces, or for up to a second if the event loop makes many appends."""
+        """Flush until nothing is left. Urgent chunks go at once. Others wait for 50 ms, or for up to 125 ms if the log
+        coalesces. If the event loop makes many appends, they wait for up to a second."""
         while True:
             if not self._urgent:
                 await self._others()
@@ -267,7 +277,7 @@ class RunStream:
         self._shared.others.take(self._loop.time())
 
     async def _slot(self) -> None:
-        """Wait where this event loop makes many appends: words that come meanwhile go along."""
+        """Wait if this event loop makes many appends. Words that come meanwhile go along."""
         if self._due is None:
             return
         now = self._loop.time()
@@ -285,7 +295,7 @@ class RunStream:
 
 
 class _Relief:
-    """Calls when it is awaited, and may be left alone, unlike a coroutine."""
+    """An awaitable that runs its callback when awaited. Unlike a coroutine, it may be dropped without a warning."""
 
     def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
         self._call = call

@@ -1,6 +1,7 @@
-"""The value of a segment's row: what its messages have in common is stored once (docs/protocol.md#segment-rows).
+"""The value of a segment's row, in which the fields that messages share are stored once
+(docs/protocol.md#segment-rows).
 
-Law: reading gives the messages and the head that were written. A row that says everything in full, as earlier versions
+Law: reading gives the messages and the head that were written. A row with every field in full, as earlier versions
 wrote it, is read as well.
 """
 
@@ -25,7 +26,7 @@ NOT_BODY = ENVELOPE | {"type"}
 
 
 Place = dict[str, Any]
-"""What holds for a message until an entry changes it."""
+"""The fields that hold for a message until an entry changes them."""
 
 
 def _start(stream_id: str) -> Place:
@@ -42,7 +43,7 @@ def _start(stream_id: str) -> Place:
 
 
 def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage]) -> dict[str, Any]:
-    """The row's fields `head` and `messages`."""
+    """Return the row's fields `head` and `messages`."""
     place = _start(stream_id)
     entries = [entry for message in messages for entry in _entries(place, message)]
     later = _seconds(place["timestamp"], head.updated_at)
@@ -53,7 +54,7 @@ def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage])
 
 
 def segment_head(row: Row) -> Head:
-    """The head after the segment. Raises `DamagedRowError`."""
+    """Return the head after the segment. Raises `DamagedRowError`."""
     try:
         return _head(row)
     except UNREADABLE as error:
@@ -77,12 +78,13 @@ def _head(row: Row) -> Head:
 
 
 def _shared(over: bool) -> tuple[str, ...]:
-    """The fields of a session's head that are left out where they are those of the last message."""
+    """Return the fields of a session's head that are left out if they equal those of the last message."""
     return ("turn", "step", "attempt", *(("status",) if over else ("run_id", "agent_type")))
 
 
 def segment_end(row: Row, head: Head) -> tuple[int, str]:
-    """The `rev` and the log position of the stream's last segment, whose head is given. Raises `DamagedRowError`."""
+    """Return the `rev` and the log position of the stream's last segment, whose head is given. Raises
+    `DamagedRowError`."""
     rev, at = row.value.get("rev", 0), row.value.get("at", "")
     if type(rev) is not int or not isinstance(at, str) or not (at == "" or at.isdecimal()):
         raise damaged_row(*row.key, "rev or at: Input should be a number, and a text of digits")
@@ -92,7 +94,7 @@ def segment_end(row: Row, head: Head) -> tuple[int, str]:
 
 
 def segment_messages(row: Row) -> list[StreamMessage]:
-    """The messages of the segment. Raises `DamagedRowError`."""
+    """Return the messages of the segment. Raises `DamagedRowError`."""
     try:
         return [*_messages(row)]
     except UNREADABLE as error:
@@ -120,12 +122,12 @@ def _written(value: dict[str, Any]) -> list[Any]:
 
 
 def _first(row: Row) -> int:
-    """The sequence in the row's key."""
+    """Return the sequence in the row's key."""
     return int(row.key.sort[2:])
 
 
 def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
-    """The message's entry, after one with what changed since the message before."""
+    """Yield the message's entry, after one with the fields that changed since the message before."""
     chunk: Any = message.chunk
     now = {"session_id": message.session_id, "run_id": message.run_id, "turn": message.turn}
     later: float | None = None
@@ -161,7 +163,7 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
 
 
 def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
-    """Whether the chunk's envelope is whole, and that of its message."""
+    """Return whether the chunk's envelope is whole, and equals that of its message."""
     return (
         chunk.keys() >= ENVELOPE
         and chunk["session_id"] == chunk["agent_id"] == message.session_id
@@ -177,7 +179,7 @@ def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
 
 
 def _seconds(before: float, after: float) -> float | None:
-    """How much later `after` is, where that says it exactly and is shorter than the time itself."""
+    """Return how much later `after` is, if that number is exact and shorter than the time itself."""
     later = round(after - before, 4)
     return later if later and before and _after(before, later) == after else None
 

@@ -1,16 +1,16 @@
-"""Streams as segments in a state store, whichever it is.
+"""Streams as segments in any state store.
 
-A segment is one row: messages, and the head after them. Putting it is conditional on its key being free, and the key
-is the first sequence: so that one put is the compare-and-set of the whole stream.
+A segment is one row: messages, and the head after them. Its key is the first sequence, and it is put on condition that
+the key is free. So that one put is the compare-and-set of the whole stream.
 
-Law: whatever changes the head is stored, also where it says nothing: then an *empty* segment takes the next key, and
-gives way to its reader (`rev`). A log position, where records come with one, is stored with the segment that they
-made: a second delivery gets what they said (`project`). Positions are compared, never calculated with.
+Law: every change of the head is stored, even without messages. An *empty* segment then takes the next key, and the next
+segment replaces it (`rev`). If records come with a log position, it is stored with the segment that they made, so a
+second delivery gets the same messages (`project`). Positions are compared, never calculated with.
 
-Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as made
-at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the head of a
-stream needs it, and none where a stream begins without tombstones: a deletion leaves tombstones at the keys of the stream
-and the key after its end, which refuse whoever remembers an end of it.
+Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as
+made at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the
+head of a stream needs it. A stream that begins without tombstones needs none. A deletion leaves tombstones at the keys
+of the stream and at the key after its end. They refuse every writer that remembers an end of the stream.
 """
 
 from __future__ import annotations
@@ -39,32 +39,33 @@ from helix.services.stream_ends import (
 )
 
 CACHED_ENTRIES = 50_000
-"""Sessions in all heads that are remembered, of some 500 bytes each: those of every run at work in a process."""
-SEGMENT_BYTES = (
-    150_000  # of chunks; a record stays whole, and what still exceeds an item is the store's to put elsewhere
-)
+"""The sessions in all remembered heads, of some 500 bytes each. That is enough for every run at work in a process."""
+SEGMENT_BYTES = 150_000  # of chunks; a record stays whole, and the store puts it elsewhere if it exceeds an item
 TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are projected
 PAGE = 10
 SESSIONS_AT_ONCE = 40
-"""Sessions of the records of one segment: each may need a condition."""
+"""The most sessions of the records of one segment: each may need a condition."""
 TOMBSTONES_AT_ONCE = 100
 
 
 class Entry(NamedTuple):
-    """Records that share one place in a log before this one. `position`: decimal digits, growing within a stream; "" where
-    there is no such log."""
+    """Records at one place in a log that feeds this one."""
 
     position: str
+    """The place in that log: decimal digits that grow within a stream. "" if there is no such log."""
     records: Sequence[StreamRecord]
+    """The records at that place, in order."""
 
 
 class SegmentStreams:
     """A `StreamManager` on any `StateStore`. The sequencer runs inside `append`.
 
-    ttl_s: seconds after which a segment may expire (its row's `ttl`, Unix seconds); None: never. The segment in which
-    the root's turn ends never expires by itself, so that sequences never begin again. `ttl_s` needs a `clock`.
-    clock: given where other processes append what lay in a log for a while. A deleted stream then leaves tombstones,
-    empty rows, for a day.
+    `ttl_s` is the time in seconds after which a segment may expire (its row's `ttl`, Unix seconds), or None for never.
+    It needs a `clock`. The segment in which the root's turn ends never expires by itself, so that sequences never begin
+    again.
+
+    Give a `clock` if other processes append records that lay in a log for a while. A deleted stream then leaves
+    tombstones, which are empty rows, for a day.
     """
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None, ttl_s: float | None = None) -> None:
@@ -80,8 +81,9 @@ class SegmentStreams:
         await self.project(stream_id, [Entry("", records)])
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
-        """Append all records, in order, and return what they say: also what they said before, where their positions
-        show that they were appended already. Raises `StoreError`: some of it may be appended then; come again."""
+        """Append all records in order, and return the messages that they make. Records that were appended already, by
+        their positions, return their earlier messages. Raises `StoreError`; some records may be appended then, so call
+        it again."""
         place = self._heads.get(stream_id)
         # A run's first record reads the head anew, unless its claim saw the one that is remembered: the stream may have
         # been deleted and begun again by another process.
@@ -109,11 +111,11 @@ class SegmentStreams:
                 await self._conflicted(conflicts)
 
     async def _conflicted(self, times: int) -> None:
-        """Called where other writers were first, with the number of times in a row."""
+        """Handle that other writers were first, `times` times in a row. Subclasses may wait here."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
-        """End the root's turn on the stream as failed, in nobody's name; of a stream without records, the first turn.
-        Returns what that says, as `project` does; a turn that is over stays as it is."""
+        """End the root's turn on the stream as failed, without a run. A stream without records gets its first turn.
+        Return the messages, as `project` does. A turn that is over stays as it is."""
         place = await self._read_place(stream_id)
         head = place.head
         root = head.sessions.get(head.root)
@@ -148,8 +150,8 @@ class SegmentStreams:
             await self._deletion_guard(stream_id)  # another deletion completed this one
 
     async def _deletion_guard(self, stream_id: str) -> list[Operation]:
-        """The condition that the session is still being deleted, or still gone: a slow deletion must not remove the
-        stream of a session that was made meanwhile. None where the session's row cannot be read."""
+        """Return the condition that the session is still being deleted, or still gone. A slow deletion must not remove
+        the stream of a session that was made meanwhile. The list is empty if the session's row cannot be read."""
         if not stream_id.isascii():  # no session has such an id
             return []
         key = Key("sessions", stream_id, SESSION)
@@ -168,8 +170,8 @@ class SegmentStreams:
     async def _put(
         self, stream_id: str, place: StreamEnd, position: str, records: Sequence[StreamRecord]
     ) -> tuple[StreamEnd, list[StreamMessage]]:
-        """One segment. Raises `ConditionFailedError` where another writer was first, and `SessionGoneError` where a session
-        of the records was deleted."""
+        """Put one segment. Raises `ConditionFailedError` if another writer was first, and `SessionGoneError` if a
+        session of the records was deleted."""
         after, messages = self._admitted(stream_id, place, records)
         if not messages and after == place.head:
             return place, []
@@ -197,8 +199,8 @@ class SegmentStreams:
     def _admitted(
         self, stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]
     ) -> tuple[Head, list[StreamMessage]]:
-        """The head and messages that the records make of `place`. Of the records of earlier versions, which do not say when
-        their session was made, those from before a deletion make nothing."""
+        """Return the head and the messages that the records make of `place`. Records of earlier versions do not name
+        the creation time of their session. Those from before a deletion make nothing."""
         if self._ttl_s is not None and place.tombstones and not place.head.sessions:
             deleted_at = max(deleted_at for _, deleted_at in place.tombstones)
             records = [record for record in records if record.created_at or record.time > deleted_at]
@@ -215,7 +217,7 @@ class SegmentStreams:
         return [(name, made) for name, made in found if not knows(place.head, name, made)]
 
     async def _created_at(self, session_ids: Sequence[str]) -> list[float]:
-        """When the sessions were made; 0 for one that is gone, or is being deleted."""
+        """Return when the sessions were made. 0 for one that is gone, or is being deleted."""
         rows = await self._store.get([Key("sessions", name, SESSION) for name in session_ids])
         return [0.0 if row is None or isinstance(row, Damaged) else row.get("created_at", 0.0) for row in rows]
 
@@ -224,7 +226,8 @@ class SegmentStreams:
             await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
 
     async def _leave_tombstones(self, stream_id: str, guard: Sequence[Operation]) -> None:
-        """Leave a tombstone at the next key and in place of each segment: a writer meets one, whatever end it remembers."""
+        """Leave a tombstone at the next key and in place of each segment, so that a writer meets one, whatever end it
+        remembers."""
         assert self._clock is not None
         now = self._clock.now()
         while True:
@@ -273,7 +276,7 @@ class SegmentStreams:
         return rows
 
     async def has(self, stream_id: str, records: Sequence[StreamRecord]) -> bool:
-        """Whether the log has all that these records say: appending them would change nothing."""
+        """Return whether the log has all that these records say, so that appending them would change nothing."""
         place = await self._read_place(stream_id)
         after, messages = self._admitted(stream_id, place, records)
         if (messages or after != place.head) and (writers := self._unproven(place, records)):
@@ -284,7 +287,7 @@ class SegmentStreams:
         return not messages and after == place.head
 
     async def position(self, stream_id: str) -> str:
-        """A log position up to which everything is appended, "" where there is none. There may be a later one."""
+        """Return a log position up to which everything is appended, or "" if none is known. There may be a later one."""
         return (self._heads.get(stream_id) or await self._read_place(stream_id)).at
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
@@ -312,7 +315,8 @@ class SegmentStreams:
         )
 
     async def _awaited(self, stream_id: str) -> StreamInfo | None:
-        """A stream without messages is there once its root session has a run: the run's first message is on its way."""
+        """Return the info of a stream without messages. It exists once its root session has a run, whose first message
+        is on its way."""
         (root,) = await self._store.get([Key("sessions", stream_id, SESSION)]) if stream_id.isascii() else (None,)
         if root is None or not root.get("run_id") or root["status"] == "deleting":
             return None
@@ -327,8 +331,8 @@ class SegmentStreams:
         )
 
     async def _said(self, stream_id: str, place: StreamEnd, entries: Sequence[Entry]) -> list[StreamMessage]:
-        """What the log has of these entries. Only of a log that has come as far can it have anything: the usual entries
-        are newer than all of it, and nothing is read."""
+        """Return the messages that the log already has of these entries. The usual entries are newer than the log, and
+        then nothing is read."""
         first = next((entry.position for entry in entries if entry.position), "")
         if not first or not place.at or int(first) > int(place.at):
             return []
@@ -379,12 +383,13 @@ class SegmentStreams:
 
 
 def _tombstone(now: float, *, done: bool) -> Value:
-    """done: its deletion has removed all segments below."""
+    """Make a tombstone. `done`: the deletion has removed all segments below it."""
     return {"buried_at": now, "done": done, "messages": [], "ttl": int(now + TOMBSTONE_S)}
 
 
 def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The same records, cut where a segment would become too large. No record is cut: its number is one."""
+    """Yield the same records, cut where a segment would become too large. A record is never cut, because it has one
+    number."""
     records: list[StreamRecord] = []
     total, position, sessions = 0, "", set[str]()
     for entry in entries:

@@ -1,6 +1,7 @@
 """Every model call of a session, from its rows: the answers that were staged, and the attempts that left none.
 
-Law: a call is listed once, in the session that paid for it: the answers that a copy begins with are not its own.
+Law: a call is listed once, in the session that paid for it. The answers that a copy of a session begins with belong to
+the original.
 """
 
 from __future__ import annotations
@@ -19,27 +20,41 @@ Outcome = Literal["answered", "failed", "lost", "cancelled", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """`outcome`: `answered` (the step's answer), or as in `AttemptRow`. `model` is None where it is unknown. `usage` is
-    what the provider reported; of `cancelled` and `dead` calls only `assumed_*` is known. `at`: when it was recorded."""
+    """One call of a model."""
 
     session_id: str
+    """The session that paid for the call."""
     agent_type: str
+    """The agent of that session."""
     run_id: str
+    """The run that made the call."""
     turn: int
+    """The number of that run within its session."""
     step: int
+    """The step that the call was to buy."""
     attempt: int
+    """The number of the try within the step."""
     outcome: Outcome
+    """`answered` for the step's answer, otherwise the outcome of the `AttemptRow`."""
     model: str | None
+    """The model that was called. None if it is not known."""
     usage: Usage
+    """The usage that the provider reported. It is empty for `cancelled` and `dead` calls, of which only `assumed_*` is
+    known."""
     assumed_micros: int = 0
+    """The cost that is assumed for a call of unknown usage, in millionths of a US dollar. 0 for an answered or lost
+    call."""
     assumed_tokens: int = 0
+    """The tokens that are assumed for a call of unknown usage. 0 for an answered or lost call."""
     at: float = 0.0
+    """When the outcome was recorded, in Unix seconds."""
     error: str | None = None
+    """The message of the failure. None for an answer."""
 
 
 async def session_calls(store: StateStore, session_id: str, *, children: bool = False) -> list[ModelCall]:
-    """The session's calls by turn, step and attempt, in all lineages; with `children`, those of its sub-agents after
-    them, each session's in turn. Empty for a session that is not there. One query for each session."""
+    """Return the session's calls by turn, step and attempt, in all lineages. With `children`, those of its sub-agents
+    follow, session by session. The list is empty for a session that does not exist. Each session takes one query."""
     found, below = calls_in(session_id, await store.query("sessions", session_id))
     for child in below if children else ():
         found += await session_calls(store, child, children=True)
@@ -47,7 +62,7 @@ async def session_calls(store: StateStore, session_id: str, *, children: bool = 
 
 
 def calls_in(session_id: str, rows: Sequence[Row]) -> tuple[list[ModelCall], list[str]]:
-    """The calls in these rows of a session, which are all it has, and the sessions of its sub-agents."""
+    """Return the calls in these rows, which must be all rows of the session, and the sessions of its sub-agents."""
     session = next((SessionRow.at(session_id, row.value) for row in rows if row.key.sort == "session"), None)
     if session is None:
         return [], []
@@ -76,7 +91,7 @@ def _answered(session: SessionRow, run: RunRow, row: AssistantRow) -> ModelCall:
 
 def _attempt(session: SessionRow, run: RunRow, row: AttemptRow) -> ModelCall:
     call = replace(_call(session, run, row), outcome=row.outcome, at=row.at, error=row.error)
-    if row.outcome == "lost":  # its usage is known: what was assumed of it before is no longer so
+    if row.outcome == "lost":  # its usage is known and replaces the assumption
         return call
     return replace(call, assumed_micros=row.assumed_micros, assumed_tokens=row.assumed_tokens)
 

@@ -1,4 +1,4 @@
-"""What the transactions of slots write, and when: made of the counters as they were read (`row_slots`)."""
+"""The transactions of slots and their conditions, made from the counters as they were read (`row_slots`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from helix.services.slot_rows import Candidate, SlotCounter
 
 
 def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
-    """Whether a newcomer may take a slot: there is one, nobody of its own waits, and where the account has a limit, nobody
-    waits who could go. (Who cannot, because its agent is full or stopped, holds up no others.)"""
+    """Return whether a newcomer may take a slot: a slot is free, and no run of its agent waits. If the account has a
+    limit, no run that could go may wait either. A run that cannot go, because its agent is full or stopped, does not
+    hold up others."""
     mine, account = known[agent_type], known[None]
     if mine.queued or not mine.has_room or not account.has_room:
         return False
@@ -23,14 +24,14 @@ def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
 def taking(
     run: Candidate, mine: SlotCounter, account: SlotCounter, *, ticket: dict[str, Any] | None = None
 ) -> list[Operation]:
-    """A slot: in the place of the run's ticket, or where nobody waits."""
+    """Return the operations that take a slot: in place of the run's ticket, or if no run waits."""
     shared = account.bound is not None
     alone = {} if ticket is not None else {"queued": 0}
     found = [slot_shards.take(mine, run, among(mine, account), alone)]
     if shared:
         found.append(slot_shards.take(account, run, among(account, account), {}))
     ops = [operation for operations, _ in found for operation in operations]
-    if ticket is None and among(mine, account) > 1:  # no `queued` of the whole agent is asked
+    if ticket is None and among(mine, account) > 1:  # the condition has no `queued` of the whole agent
         ops.append(Check(slot_rows.ticket_key(run), ABSENT))
     if ticket is not None:
         for counter, number in zip((mine, account), shards_of(ticket), strict=False):
@@ -43,8 +44,8 @@ def taking(
 def queueing(
     run: Candidate, mine: SlotCounter, account: SlotCounter, longest: int | None, timeout_s: float
 ) -> list[Operation]:
-    """A ticket. Never beside a slot: a second caller may have been given one for the same run. longest: that the queue may
-    get. Empty: there is no room."""
+    """Return the operations that put a ticket. It is never put beside a slot, because a second caller may have got a
+    slot for the same run. `longest` is the most tickets of the queue. Empty if the queue is full."""
     shared = account.bound is not None
     counters = [(mine, longest), (account, None)] if shared else [(mine, longest)]
     counted = [slot_shards.queue(counter, run, among(counter, account), most) for counter, most in counters]
@@ -64,7 +65,7 @@ def among(counter: SlotCounter, account: SlotCounter) -> int:
 
 
 def numbers(found: Sequence[tuple[list[Operation], int | None]]) -> dict[str, Any]:
-    """Which shards were counted in: the agent's, and the account's where it was counted there."""
+    """Return the shards that counted: the agent's, and the account's if it counted too."""
     numbers = [number for _, number in found]
     return {"shards": numbers} if any(number is not None for number in numbers) else {}
 
@@ -74,7 +75,7 @@ def shards_of(row: dict[str, Any]) -> list[int | None]:
 
 
 def change(counter: SlotCounter, **changes: Any) -> Update:
-    """Change what holds for the counter, if its limits are as read. A lower limit begins an epoch."""
+    """Change the settings of the counter, if its limits are as read. A lower limit begins an epoch."""
     before, after = counter.bound, replace(counter, **changes).bound
     lower = after is not None and (before is None or after < before)
     seen = When(equal={"limit": counter.limit, "default": counter.default})

@@ -1,11 +1,12 @@
-"""Slots: how many runs of an agent, and of all agents, are at work at once, and who waits (docs/protocol.md#slots). Their
-rows in the control table:
+"""Slots: the numbers of runs at work, of one agent and of all agents, and the runs that wait (docs/protocol.md#slots).
+
+The rows in the control table:
 
     admission / account, agent#<type>            counters: {limit, default, running, queued, max_queue, queue_timeout_s,
                                                  epoch, divided, moves, stopped_by}
-    admission#shards#<account, agent#<type>> / <number>    a shard of one: {epoch, free, queued} (`slot_shards`)
-    admission#slots#<type> / <run id>            one row per slot that is held
-    admission#tickets#<type> / <rank>#<run id>   one row per run that waits; the rows sort as the line stands
+    admission#shards#<account, agent#<type>> / <number>    a shard of a counter: {epoch, free, queued} (`slot_shards`)
+    admission#slots#<type> / <run id>            one row for each slot that a run holds
+    admission#tickets#<type> / <rank>#<run id>   one row for each run that waits; the rows sort in queue order
 """
 
 from __future__ import annotations
@@ -26,61 +27,76 @@ MAX_PRIORITY = 999
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A run that asks for a slot. Higher `priority` (-999 to 999) goes first, and within one who claimed first: `order` is
-    the claim's Unix seconds. A run asks with the same values each time."""
+    """A run that asks for a slot. A run asks with the same values each time."""
 
     agent_type: str
+    """The agent of the run, whose limit and queue apply."""
     run_id: str
+    """The run that asks. It names the row of the slot."""
     session_id: str
+    """The session of the run. A grant starts the run by this id."""
     order: float
+    """When the run was claimed, in Unix seconds. Among runs of one priority the earlier claim goes first."""
     priority: int = 0
+    """The rank in the queue, from -999 to 999. Higher priorities go first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A ticket. After `expires_at` (Unix seconds) whoever looks may end the run: it has waited too long."""
+    """A ticket: the place of a run in the queue of its agent."""
 
     candidate: Candidate
+    """The run that waits."""
     expires_at: float
+    """The end of the wait, in Unix seconds. After it any process that looks may end the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """free: slots that it may give. queued: tickets that are counted here. epoch: of the counter, when it got them."""
+    """A part of a counter, as read."""
 
     number: int
+    """The number of the shard, from 0. It is the sort key of the row."""
     epoch: int
+    """The epoch of the counter when it lent the slots. Slots of an earlier epoch are merged into the counter."""
     free: int
+    """The number of lent slots that no run holds."""
     queued: int
+    """The number of tickets that are counted in this shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCounter:
-    """The numbers of one agent, or of the account (`agent_type` None: all runs together).
-
-    limit: what was set; None: nothing was. default: what the definition asks for, or None. running: slots that are held.
-    queued: tickets. max_queue, queue_timeout_s: what was set for this agent; None: the defaults hold. epoch: how often the
-    limit was lowered. divided: whether it has shards, whose numbers are in `running` and `queued`. moves: how often
-    something went between its row and a shard. stopped_by: what set a limit of 0, if a budget did ("budget
-    agent:poet/day/micros").
-    """
+    """The slot numbers of one agent, or of the account (all runs together)."""
 
     agent_type: str | None
+    """The agent that is counted. None is the account."""
     limit: int | None = None
+    """The limit that was set for it. None if no limit was set; then `default` holds."""
     default: int | None = None
+    """The limit that the agent's definition, or the setting for the account, asks for. None for no limit."""
     running: int = 0
+    """The number of slots that runs hold. The stored row also counts the slots that it lent to its shards."""
     queued: int = 0
+    """The number of tickets, with those that shards count."""
     max_queue: int | None = None
+    """The longest queue that was set for this agent. None if the default of `RowSlots` holds."""
     queue_timeout_s: float | None = None
+    """The longest wait that was set for this agent, in seconds. None if the default of `RowSlots` holds."""
     epoch: int = 0
+    """The number of times that the limit was lowered."""
     divided: bool = False
+    """Whether the counter has shards. Their numbers are part of `running` and `queued`."""
     moves: int = 0
+    """The number of transactions that moved slots or tickets between the row and a shard."""
     stopped_by: str | None = None
+    """The budget that set a limit of 0, such as "budget agent:poet/day/micros". None if a budget did not set it."""
     shards: tuple[Shard, ...] = ()
+    """The shards as read. Empty if the counter is not divided, or if its shards were not read."""
 
     @property
     def bound(self) -> int | None:
-        """The limit that holds; None: as many as come."""
+        """The limit that applies. None for no limit."""
         return self.default if self.limit is None else self.limit
 
     @property
@@ -94,18 +110,20 @@ class SlotCounter:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """free: no limit applies, and nothing was written. held: the run has a slot. waits: it has the ticket `waiting`. full:
-    it has neither, because the queue is full. over: it has neither, because `alive` did not hold.
-
-    granted: others that were given a slot on the way, to be begun. queued: tickets of the agent now. stopped_by: as in its
-    counter.
-    """
+    """The answer to a run that asks for a slot."""
 
     state: Literal["free", "held", "waits", "full", "over"]
+    """`free`: no limit applies, and nothing was written. `held`: the run has a slot. `waits`: the run has the ticket
+    `waiting`. `full`: it has neither, because the queue is full. `over`: it has neither, because the condition `alive`
+    failed or the run ended meanwhile."""
     waiting: Waiting | None = None
+    """The ticket of the run. None unless the state is `waits`."""
     granted: tuple[Candidate, ...] = ()
+    """Other runs that got a slot on the way. The caller must start them."""
     queued: int = 0
+    """The number of tickets of the agent. It is counted only in the states `waits` and `full`."""
     stopped_by: str | None = None
+    """The budget that stopped the agent, as in its counter. None unless the state is `waits`."""
 
 
 def counter_key(agent_type: str | None) -> Key:
@@ -133,7 +151,8 @@ def slot_key(run: Candidate) -> Key:
 
 
 def ticket_key(run: Candidate) -> Key:
-    """Rows sort by bytes: higher priorities first, then by the time of the claim, in microseconds."""
+    """Return the key of the run's ticket. Rows sort by bytes: higher priorities first, then by the time of the claim in
+    microseconds."""
     rank = f"{MAX_PRIORITY - run.priority:04d}#{max(0, round(run.order * 1e6)):018d}"
     return Key("control", tickets(run.agent_type), f"{rank}#{run.run_id}")
 

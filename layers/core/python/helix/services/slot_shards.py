@@ -1,13 +1,14 @@
 """The counters of slots in shards, so that many admissions a second do not meet on one row (docs/protocol.md#slots).
 
-Law: a counter's row lends slots to its shards and counts them in `running`, whether they are held or free. It never lends
-more than the limit, and a slot is taken from a shard only where one is free: so no limit is exceeded. A lower limit begins
-an `epoch`: what was lent before is merged into the counter's row, and nobody takes it any more. A slot or a ticket is given
-back to the shard that counts it, or where that was merged, to the counter's row. `moves` counts what went between the row
-and its shards: whoever finds no room, and has not read both at one moment, knows by it that they belong together.
+Law: a counter's row lends slots to its shards and counts them in `running`, whether they are held or free. It never
+lends more than the limit. A run takes a slot from a shard only if one is free, so no limit is exceeded. A lower limit
+begins an `epoch`: slots that were lent before are merged into the counter's row, and no run takes them any more. A slot
+or a ticket returns to the shard that counts it, or to the counter's row if that shard was merged. `moves` counts the
+transactions between the row and its shards. A reader that finds no room, and did not read both at one moment, knows by
+it whether they belong together.
 
-A limit below 2 * `SLOTS_EACH` has no shards. A shard has few slots because an item takes one transaction at a time: with
-runs of a second, 32 transactions a second meet on it.
+A limit below 2 * `SLOTS_EACH` has no shards. A shard has few slots because an item takes one transaction at a time:
+with runs of a second, 32 transactions a second meet on it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from helix.services.slot_rows import Candidate, Shard, SlotCounter, counter_key,
 
 SLOTS_EACH, MOST = 16, 192
 LENT_AT_ONCE, LENT_TO = 1_000, 96
-"""Slots for a shard where no limit applies, and shards in a transaction."""
+"""The slots for a shard where no limit applies, and the most shards in a transaction."""
 
 
 def shards_for(bound: int | None) -> int:
@@ -29,33 +30,35 @@ def shards_for(bound: int | None) -> int:
 
 
 def width(counter: SlotCounter, account: SlotCounter) -> int:
-    """Among how many shards it is divided; 1: none."""
+    """Return the number of shards among which it is divided; 1 for none."""
     return shards_for(account.bound if counter.bound is None else counter.bound)
 
 
 def take(counter: SlotCounter, run: Candidate, among: int, equal: dict[str, int]) -> tuple[list[Operation], int | None]:
-    """What takes a slot where there is one, and the shard that it is of. `equal`: also, of the counter's row."""
+    """Return the operations that take a slot if one is free, and the number of its shard (None for the counter's row).
+    `equal` is a further condition on the counter's row."""
     limits = {**_limits(counter), **equal}
     if among == 1:
         return [_one(counter, limits)], None
     free = {shard.number for shard in counter.shards if shard.free > 0}
     order = _order(run, among)
     number = next((n for n in [*order, *sorted(free)] if n in free), None)
-    if number is None:  # not so much is left that it would be lent
+    if number is None:  # too little is left to lend
         return [_one(counter, limits)], None
     seen = When(equal={"epoch": counter.epoch}, at_least={"free": 1})
     return [Update(shard_key(counter.agent_type, number), add={"free": -1}, when=seen)], number
 
 
 def lend(counter: SlotCounter, among: int) -> list[Operation]:
-    """What gives shards the slots that the counter's row has; empty where those are few, or there are no shards."""
+    """Return the operations that give shards the free slots of the counter's row. Empty if there are few, or without
+    shards."""
     there = {shard.number: shard for shard in counter.shards}
     free = sum(shard.free for shard in counter.shards)
     absent = [number for number in range(among) if number not in there][:LENT_TO]
     lendable = LENT_AT_ONCE * among if counter.bound is None else int(counter.room) - free
     if among == 1 or lendable < among or not (absent or free < min(lendable, among)):
         return []
-    # Those that are in use one by one: a transaction on many of them would always meet another.
+    # Shards in use get their slots one by one: a transaction on many of them would always meet another.
     poorest = absent or [min(there.values(), key=lambda shard: shard.free).number]
     each = min(lendable // len(poorest), LENT_AT_ONCE if counter.bound is None else counter.bound // among)
     total = each * len(poorest)
@@ -68,7 +71,8 @@ def lend(counter: SlotCounter, among: int) -> list[Operation]:
 def queue(
     counter: SlotCounter, run: Candidate, among: int, longest: int | None
 ) -> tuple[list[Operation], int | None] | None:
-    """What counts a ticket, and in which shard; None: the queue is full. longest: None where it is not bounded."""
+    """Return the operations that count a ticket, and its shard. None if the queue is full. `longest` is the most
+    tickets, or None for no bound."""
     if among == 1:
         room = None if longest is None else When(below={"queued": longest})
         return [Update(counter_key(counter.agent_type), add={"queued": 1}, when=room)], None
@@ -81,19 +85,20 @@ def queue(
 
 
 def give(agent_type: str | None, what: str, number: int | None) -> Operation:
-    """What counts one less that is held (`running`) or waits (`queued`). number: of the shard; None: the counter's row."""
+    """Return the operation that counts one held slot (`running`) or ticket (`queued`) less. `number` is its shard; None
+    for the counter's row."""
     if number is None:
         return Update(counter_key(agent_type), add={what: -1})
     return Update(shard_key(agent_type, number), add={"free": 1} if what == "running" else {what: -1})
 
 
 def stale(counters: Iterable[SlotCounter]) -> list[list[Operation]]:
-    """A transaction for each shard that has what was lent under a higher limit."""
+    """Return a transaction for each shard that still has slots from before the limit was lowered."""
     return [_merge(counter, shard) for counter in counters for shard in counter.shards if shard.epoch != counter.epoch]
 
 
 def joined(operations: Sequence[Operation]) -> list[Operation]:
-    """At most one operation for each row, in the order in which they are named first."""
+    """Join the operations, so that each row has at most one, in the order of their first mention."""
     found: dict[Key, Operation] = {}
     for operation in operations:
         there = found.get(operation.key)
@@ -155,5 +160,6 @@ def _merge(counter: SlotCounter, shard: Shard) -> list[Operation]:
 
 
 def _order(run: Candidate, among: int) -> list[int]:
-    """The shards, in an order of the run's own: runs that find theirs used up do not all go to the same one."""
+    """Return the shards in an order of the run's own, so that runs whose shards are used up do not all try the same
+    one."""
     return sorted(range(among), key=lambda n: crc32(f"{run.run_id}{n}".encode()))

@@ -1,7 +1,7 @@
 """The end of a stream, as it is read and as the next segment moves it (`helix.services.segments`).
 
-A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end: no writer gets past them,
-whichever end it remembers. A stream that begins again under the id writes over those whose keys it takes.
+A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end. No writer gets past
+them, whichever end it remembers. A stream that begins again under the id writes over the tombstones at its keys.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from helix.core.sequencer import Head, StreamRecord
 from helix.ports.state_store import ABSENT, Damaged, Key, Put, Row, Value, When
 
 Writer = tuple[str, float]
-"""A session's id, and when it was made."""
+"""The id of a session, and when it was made (Unix seconds)."""
 
 
 class StreamEnd(NamedTuple):
-    """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
-    log position of what came last. `tombstones`: the sort keys of those behind the end, and when their streams were deleted
-    (Unix seconds). `unfinished`: the last one of a deletion that is at work."""
+    """The end of a stream as it was read."""
 
     head: Head
+    """The head after the last segment. Empty for a stream without segments."""
     rev: int = 0
+    """The number of the empty segment at the next key. 0 if that key is free."""
     at: str = ""
+    """The log position of the last records. "" if they came without one."""
     tombstones: tuple[tuple[str, float], ...] = ()
+    """The tombstones behind the end: their sort keys, and when their streams were deleted (Unix seconds)."""
     unfinished: str = ""
+    """The sort key of the last tombstone of a deletion that is at work. "" if there is no such deletion."""
 
     @property
     def entries(self) -> int:
-        """What it takes to remember it, in sessions."""
+        """The memory that it takes, counted in sessions."""
         return 1 + len(self.head.sessions)
 
     def next_put(self, stream_id: str, value: Value) -> Put:
-        """The put at the next key, on condition that the end is as it was read."""
+        """Return the put at the next key, on condition that the end is as it was read."""
         sort = segment_sort(self.head.sequence + 1)
         when = When(equal={"rev": self.rev}) if self.rev else ABSENT
         if (deleted_at := dict(self.tombstones).get(sort)) is not None:
@@ -42,7 +45,7 @@ class StreamEnd(NamedTuple):
 
 
 class SessionGoneError(ConditionFailedError):
-    """A session of the records does not exist (any more)."""
+    """A session of the records does not exist, or no longer exists."""
 
     def __init__(self, error: ConditionFailedError, writer: Writer) -> None:
         super().__init__(error.name, error.index)
@@ -59,11 +62,11 @@ def knows(head: Head, session_id: str, created_at: float) -> bool:
 
 
 def is_of_another(head: Head, record: StreamRecord) -> bool:
-    """Whether the record is of another session than the one that the head knows under its id."""
+    """Return whether the record is of another session than the one that the head knows under its id."""
     session = head.sessions.get(record.session_id)
     return session is not None and bool(session.created_at) and record.created_at not in (0.0, session.created_at)
 
 
 def tombstone_time(row: Row) -> float | None:
-    """When the stream was deleted, if the row is a tombstone."""
+    """Return when the stream was deleted, if the row is a tombstone."""
     return None if isinstance(row.value, Damaged) else row.value.get("buried_at")

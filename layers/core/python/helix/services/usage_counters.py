@@ -1,7 +1,7 @@
 """Usage counted up: from runs to their agent and their tenant, per hour and for ever.
 
-Law: a counter is only ever added to, in the transaction whose guard makes it once: a run's, that its effects are open; a
-call's, that its row is not there. Counters and the list of scopes are rows of `control`:
+Law: a counter is only ever added to, in a transaction whose guard holds once. The guard of a run is that its effects
+are open, the guard of a call that its row is absent. Counters and the list of scopes are rows of `control`:
 
     usage#<scope>   total#<model>#<operation>[#<agent>]    all hours; never falls. `now`: the hour that is added to, and
                                                            `now_*` what was used in it
@@ -11,9 +11,9 @@ call's, that its row is not there. Counters and the list of scopes are rows of `
 So a run adds to one row. The first to add in a later hour writes the row of the hour before, in the same transaction. A
 scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
 
-Rows have shards: `total#~<shard>#...`, `<hour>#~<shard>#...`; shard 0 is the row without a number. A process adds to one
-shard of each, which the first session that it counts chooses. Readers sum the shards. Hours have fewer, because a shard of
-the totals adds to one of them once.
+Rows have shards: `total#~<shard>#...`, `<hour>#~<shard>#...`; shard 0 is the row without a number. A process adds to
+one shard of each, which the first session that it counts chooses. Readers sum the shards. Hours have fewer shards,
+because a shard of the totals adds to one of them once.
 """
 
 from __future__ import annotations
@@ -38,31 +38,42 @@ KEEP_S = 400 * 86_400
 TRIES = 5
 REMEMBERED = 1_000
 SHARDS = 32
-"""Of each row that deliveries add to. 1,000 ends of runs a second are 31 writes a second on each."""
+"""The number of shards of each row that deliveries add to. 1,000 ends of runs a second are 31 writes a second on each."""
 HOUR_SHARDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class UsageCount:
-    """A counter row. `hour`: UTC, `2026-11-21T14`, or `total`. `agent`: the type that ran it. `input` includes `cached`;
-    `micros` are millionths of a US dollar, without the `unpriced` calls (all of a sum in which one is); `failed` are the
-    `runs` that ended in an error of their own; `assumed_*` is what calls of which nobody heard
-    again may have used at most."""
+    """A counter, as read and summed over its shards."""
 
     hour: str
+    """The UTC hour, such as `2026-11-21T14`, or `total`."""
     model: str
+    """The model that was called. `-` if it is not known, and for usage inside tools."""
     operation: str
+    """The kind of work, such as `completion` for model calls or `tool` for usage inside tools."""
     agent: str
+    """The agent that used it, also in the counters of a tenant."""
     input: int = 0
+    """The input tokens, including `cached`."""
     output: int = 0
+    """The output tokens."""
     cached: int = 0
+    """The input tokens that the provider read from its prompt cache."""
     micros: int = 0
+    """The cost in millionths of a US dollar, without the `unpriced` calls."""
     calls: int = 0
+    """The number of model calls."""
     runs: int = 0
+    """The number of runs that ended."""
     failed: int = 0
+    """The number of these runs that ended in an error of their own, not by an abort."""
     unpriced: int = 0
+    """The number of calls without a known price. If one call of a sum has no price, all calls of that sum count."""
     assumed_micros: int = 0
+    """The cost that is assumed for calls that never reported their usage, at most, in millionths of a US dollar."""
     assumed_tokens: int = 0
+    """The tokens that are assumed for those calls, at most."""
 
     @property
     def tokens(self) -> int:
@@ -74,14 +85,20 @@ NUMBERS = tuple(field.name for field in fields(UsageCount) if field.default is n
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """What is added to a row of totals, as used in `hour`. `value`: what the row is made with."""
+    """The numbers to add to a row of totals, as used in `hour`."""
 
     scope: str
+    """The scope that is counted: `agent:<type>` or `tenant:<user id>`."""
     tail: str
+    """The end of the row's sort key: `#<model>#<operation>`, and for a tenant `#<agent>`."""
     shard: int
+    """The shard of this process."""
     hour: str
+    """The UTC hour in which the usage happened."""
     value: Value
+    """The fields that a new row begins with: model, operation and agent."""
     add: dict[str, int]
+    """The numbers to add, by field of `UsageCount`. Zeros are left out."""
 
     @property
     def key(self) -> Key:
@@ -101,12 +118,13 @@ class _Counter:
         return Update(self.key, add={**self.add, **_now(self.add)}, when=When(equal={"now": self.hour}))
 
     def update_late(self, now: str, there: bool) -> list[Operation]:
-        """The row adds to a later hour, `now`. `there`: whether this one has a row."""
+        """Return the additions if the row already adds to a later hour, `now`. `there`: whether this hour has a row."""
         late = self._hour_row(self.hour, self.add, there)
         return [Update(self.key, add=self.add, when=When(equal={"now": now})), late]
 
     def begin_hour(self, value: Value, there: bool) -> list[Operation]:
-        """The row, with this value, adds to an earlier hour, which gets a row of its own. `there`: whether it has one."""
+        """Return the additions if the row, with this value, still adds to an earlier hour, which gets a row of its own.
+        `there`: whether the earlier hour has one."""
         now, before = value.get("now"), {name: value.get(f"now_{name}") for name in NUMBERS}
         unchanged = When(equal={"now": now, **_now(before)})
         begun = {**dict.fromkeys(_now(before), 0), **_now(self.add), "now": self.hour}
@@ -137,8 +155,8 @@ def partition(scope: str) -> str:
 
 
 class Counters:
-    """Adds to the counters of one store. Remembers which hour each is adding to, so that a process looks once an hour.
-    shards: how many rows share the additions of all processes."""
+    """Adds to the counters of one store. It remembers which hour each is adding to, so that a process looks once an
+    hour. `shards` is the number of rows that share the additions of all processes."""
 
     def __init__(self, store: StateStore, clock: Clock, *, shards: int = 1) -> None:
         self._store, self._clock, self._shards = store, clock, shards
@@ -155,10 +173,10 @@ class Counters:
         tenant: str | None,
         at: float,
     ) -> int | None:
-        """Commit `guard` and add the shares, as used at `at` (Unix seconds), in one transaction. None: written. Otherwise
-        the index of the operation of `guard` that was refused; where the store did not answer at first, it may be what this
-        call has written itself. Raises `StoreError` if it never answers."""
-        if self._shard is None:  # not before: a snapshot of a process is started many times
+        """Commit `guard` and add the shares, as used at `at` (Unix seconds), in one transaction. Return None if it was
+        written, otherwise the index of the operation of `guard` that was refused. If the store did not answer at first,
+        this call may have written that operation itself. Raises `StoreError` if the store never answers."""
+        if self._shard is None:  # not earlier: a snapshot of a process is started many times
             self._shard = crc32(guard[0].key.partition.encode()) % self._shards if guard else 0
         counters = _counters(shares, agent, tenant, at, self._shard)
         failures = 0
@@ -200,7 +218,7 @@ class Counters:
                 found += counter.begin_hour(value, row is not None)
             if len(self._hours) > REMEMBERED:
                 self._hours.clear()
-            self._hours[counter.key] = counter.hour  # where this does not come about, the next addition is refused
+            self._hours[counter.key] = counter.hour  # if this transaction fails, the next addition is refused
         return found
 
 
@@ -209,7 +227,8 @@ def _scope_key(counter: _Counter) -> Key:
 
 
 async def read_counts(store: StateStore, scope: str, start: str = "", end: str | None = None) -> list[UsageCount]:
-    """The hours `start <= hour < end` (keys such as `2026-11-21T14`) of a scope, in order; without `end`, to the last."""
+    """Return the hours `start <= hour < end` (keys such as `2026-11-21T14`) of a scope, in order. Without `end`, read
+    to the last."""
     while True:
         totals = await _total_rows(store, scope)
         stored = [
@@ -220,7 +239,7 @@ async def read_counts(store: StateStore, scope: str, start: str = "", end: str |
             for _, value in totals
             if (now := value.get("now")) is not None and now >= start and (end is None or now < end)
         ]
-        # Between the two reads the hour may have got its row. Late counts make one before, which adds up.
+        # The hour may have got its row between the two reads. A row that late counts made earlier is a part of the sum.
         twice = not {_name(count) for count in stored}.isdisjoint(_name(count) for count in current)
         if not twice or _hours(await _total_rows(store, scope)) == _hours(totals):
             return _summed([*stored, *current])
@@ -239,7 +258,7 @@ def _name(count: UsageCount) -> tuple[str, str, str, str]:
 
 
 def _summed(counts: Iterable[UsageCount]) -> list[UsageCount]:
-    """One for each name, in their order."""
+    """Add up the counts of each name, in the order of the names."""
     found: dict[tuple[str, str, str, str], UsageCount] = {}
     for count in counts:
         known = found.get(_name(count))
@@ -252,14 +271,14 @@ def _sum(one: UsageCount, other: UsageCount) -> UsageCount:
 
 
 async def read_totals(store: StateStore, scope: str | None = None) -> list[UsageCount]:
-    """What was ever counted: of the scope, or of all agents."""
+    """Return all that was ever counted for the scope, or for all agents."""
     scopes = [scope] if scope is not None else await read_scopes(store, "agent:")
     totals = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
     return [count for page in totals for count in _summed(_read(row.value) for row in page)]
 
 
 async def read_scopes(store: StateStore, prefix: str = "") -> list[str]:
-    """Scopes that have counted something, e.g. all with the prefix `agent:`."""
+    """Return the scopes that have counted something, e.g. all with the prefix `agent:`."""
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None  # there are as many tenants as people
     return [row.key.sort async for rows in pages(store, SCOPES, start=prefix, end=end) for row in rows]
 

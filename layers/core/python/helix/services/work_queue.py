@@ -5,8 +5,8 @@
     work              <time>#<name>    open executions, oldest first: who holds it until when
     work-ended        <time>#<name>    ended ones, until their runs are over
 
-Law: an execution is held by one worker at a time, by a lease; whatever a worker does to it is conditional on holding it.
-The next holder learns who held it before (`Work.former`), who may have left claims in the session.
+Law: one worker at a time holds an execution, by a lease. Every write of a worker to its execution is conditional on
+holding it. The next holder learns who held it before (`Work.former`) and may have left claims in the session.
 """
 
 from __future__ import annotations
@@ -40,40 +40,51 @@ ENDED = "work-ended"
 EXECUTION = "execution"
 LEASE_S = 30.0
 KEEP_S = 600.0
-"""A run's execution is remembered so long after its end, so that a late second start finds it."""
+"""The time for which a run's execution is remembered after its end, so that a late second start finds it."""
 TTL_S = 86_400.0
-"""No ended execution is remembered longer, whatever became of its run."""
+"""The longest time for which an ended execution is remembered, even if its run is not over."""
 TRIMMED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An execution as its holder knows it. `root`: a run of its own, not a sub-agent's. `claims` numbers the holdings;
-    `former` held it before, and `former_died` while it did; `deaths` is how many holders died of or with it."""
+    """An execution as its holder knows it."""
 
     name: str
+    """The name of the execution, which follows from session, run and part."""
     sort: str
+    """The sort key of its row in the index of open executions: when it was started, and its name."""
     part: Part
+    """The part of the run that it executes."""
     agent_type: str
+    """The agent of the session."""
     root: bool
+    """Whether the run is a root's, not a sub-agent's."""
     owner: str
+    """The worker that holds the execution."""
     claims: int
+    """The number of this holding: 1 for the first holder, then one more for each."""
     former: str | None
+    """The worker that held the execution before. None for the first holder."""
     deaths: int
+    """The number of holders that died with the execution, or because of it."""
     former_died: bool = False
+    """Whether the former holder died while it held the execution. A silent holder whose lease expired counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Whether an execution may go on, and which of its tokens were woken."""
+    """The state of an execution, as its holder checks it."""
 
     open: bool
+    """Whether the execution may go on. False once it was stopped or has ended."""
     tokens: frozenset[str]
+    """The tokens of the execution that were woken."""
 
 
 class WorkQueue:
-    """Implements `Launcher`; the other verbs are for workers and who looks after them. `lease_s`: how long a silent worker
-    keeps an execution."""
+    """Implements `Launcher`. The other verbs are for workers and for the supervisors that look after them. `lease_s` is
+    the time after which a silent worker loses an execution."""
 
     def __init__(self, store: StateStore, clock: Clock, *, lease_s: float = LEASE_S) -> None:
         self.store, self.clock, self.lease_s = store, clock, lease_s
@@ -83,7 +94,7 @@ class WorkQueue:
     async def start(self, part: Part) -> None:
         (value,) = await self.store.get([Key("sessions", part.session_id, SESSION)])
         if value is None:
-            return  # deleted meanwhile: there is nothing to execute
+            return  # the session was deleted meanwhile
         session = SessionRow.at(part.session_id, value)
         name, now = execution_name(part), self.clock.now()
         sort = f"{now:017.6f}#{name}"
@@ -108,7 +119,7 @@ class WorkQueue:
         name = execution_name(part)
         (value,) = await self.store.get([_execution(name)])
         if value is not None and value["state"] == "open":
-            # A worker that ends it first is refused nothing: then it has ended.
+            # If a worker ends it first, this end is refused, and the execution has ended all the same.
             await self._end(name, value["work"], part.session_id, part.run_id, reason, when=None)
 
     async def wake(self, token: str) -> None:
@@ -120,22 +131,22 @@ class WorkQueue:
 
     @contextmanager
     def watch(self) -> Iterator[Watch]:
-        """Changes of what waits for a worker."""
+        """Watch for executions that wait for a worker."""
         with self.store.watch("control", OPEN) as watch:
             yield watch
 
     async def open_work(self) -> list[Row]:
-        """All open executions, oldest first."""
+        """Return all open executions, oldest first."""
         return await self.store.query("control", OPEN)
 
     def free(self, value: Value) -> bool:
-        """Whether nobody holds it, and it is not postponed."""
+        """Return whether no worker holds it, and it is not postponed."""
         now = self.clock.now()
         held = value["owner"] is not None and value["expires"] >= now
         return not held and bool(value["not_before"] <= now)
 
     async def claim(self, worker: str, wanted: Callable[[Value], bool]) -> Work | None:
-        """Hold the oldest execution that nobody holds (or whose holder's lease has expired) and that is `wanted`."""
+        """Hold the oldest execution that is `wanted` and that no worker holds. An expired lease does not count."""
         for row in await self.open_work():
             if self.free(row.value) and wanted(row.value):
                 work = await self._take(worker, row)
@@ -144,7 +155,8 @@ class WorkQueue:
         return None
 
     async def next_free(self) -> float | None:
-        """When an execution that is held or postponed now could be claimed, if nothing else happens (Unix seconds)."""
+        """Return when an execution that is held or postponed now could be claimed, if nothing else happens (Unix
+        seconds)."""
         now, times = self.clock.now(), []
         for row in await self.open_work():
             until = row.value["expires"] if row.value["owner"] is not None else row.value["not_before"]
@@ -152,27 +164,28 @@ class WorkQueue:
         return min(times, default=None)
 
     async def renew(self, work: Work) -> bool:
-        """Keep holding it for `lease_s` from now on. False: it is another's, or has ended."""
+        """Hold it for `lease_s` from now on. False if another worker holds it, or if it has ended."""
         expires = self.clock.now() + self.lease_s
         return await self._commit("renew_execution", [Update(_index(work), set={"expires": expires}, when=_held(work))])
 
     async def finish(self, work: Work) -> bool:
-        """The execution has come to its end. False: it was another's, or had ended."""
+        """End the execution. False if another worker held it, or if it had ended."""
         part = work.part
         return await self._end(work.name, work.sort, part.session_id, part.run_id, None, when=_held(work))
 
     async def give_back(self, work: Work, *, not_before: float = 0) -> bool:
-        """Let another worker go on with it, not before that moment. All that this worker did for it has ended."""
+        """Let another worker go on with it, but not before that moment. This worker must have ended all its work for
+        it."""
         changes = {"owner": None, "expires": 0, "former": work.owner, "not_before": not_before}
         return await self._commit("give_back_execution", [Update(_index(work), set=changes, when=_held(work))])
 
     async def excuse(self, work: Work) -> bool:
-        """The death of the former holder is counted elsewhere: this execution counts one less."""
+        """Count one death less, because the death of the former holder is counted elsewhere."""
         return await self._commit("excuse_execution", [Update(_index(work), add={"deaths": -1}, when=_held(work))])
 
     @contextmanager
     def signals_of(self, work: Work) -> Iterator[Watch]:
-        """Changes of what `signals` returns."""
+        """Watch for changes of the result of `signals`."""
         with self.store.watch("control", _partition(work.name)) as watch:
             yield watch
 
@@ -183,7 +196,7 @@ class WorkQueue:
         return Signals(values.get(EXECUTION, {}).get("state") == "open", tokens)
 
     async def forget_tokens(self, work: Work, tokens: Sequence[str]) -> None:
-        """Nobody waits for these any more: who looks for signals need not read them again."""
+        """Delete tokens that the run no longer waits for, so that later reads of the signals are shorter."""
         gone = [Delete(Key("control", _partition(work.name), f"token#{token}")) for token in tokens]
         for first in range(0, len(gone), TRIMMED):
             await self._commit("forget_tokens", [*gone[first : first + TRIMMED]])
@@ -191,15 +204,17 @@ class WorkQueue:
     # --- for who looks after workers ------------------------------------------------------------------------------
 
     async def release_dead_worker(self, worker: str, *, died: bool, handed_over: bool = False) -> list[str]:
-        """That worker has ended: what it held is free at once. `died`: it was not to end, so its executions count one
-        death more, once; those too that it gave back while it was being ended, unless it `handed_over` in order. Returns
-        the names of those that were freed."""
+        """Release at once what an ended worker held. Return the names of the released executions.
+
+        `died`: the worker was not meant to end, so each of its executions counts one death more, once. That includes
+        executions that it gave back while it was being ended, unless it `handed_over` in order.
+        """
         names = []
         for row in await self.open_work():
             value = row.value
             held = value["owner"] == worker
             gave_back = died and not handed_over and value["owner"] is None and value["former"] == worker
-            reported = died and value.get("mourned") == worker  # an earlier call counted this death
+            reported = died and value.get("mourned") == worker  # an earlier call counted this death already
             if not held and (not gave_back or reported):
                 continue
             changes = {"owner": None, "expires": 0, "former": worker} | ({"mourned": worker} if died else {})
@@ -210,8 +225,7 @@ class WorkQueue:
         return names
 
     async def trim(self, page: int = TRIMMED) -> int:
-        """Forget executions that ended a while ago, and whose runs are over, `page` at a time. Returns the
-        number."""
+        """Forget executions that ended a while ago and whose runs are over, `page` at a time. Return their number."""
         now, forgotten, start = self.clock.now(), 0, ""
         while rows := await self.store.query("control", ENDED, start=start, end=f"{now - KEEP_S:017.6f}", limit=page):
             for row in rows:
@@ -222,7 +236,7 @@ class WorkQueue:
         return forgotten
 
     async def _forget(self, row: Row) -> None:
-        """Its row of the index goes last: by it the rest is found again."""
+        """Delete the rows of an execution. Its row in the index goes last, because a repeat finds the other rows by it."""
         rows = await self.store.query("control", _partition(row.value["name"]))
         gone: list[Operation] = [Delete(key) for key in [*(r.key for r in rows), row.key]]
         for first in range(0, len(gone), TRIMMED):
@@ -232,7 +246,7 @@ class WorkQueue:
 
     async def _take(self, worker: str, row: Row) -> Work | None:
         value, now = row.value, self.clock.now()
-        lapsed = value["owner"] is not None  # its holder is silent: dead, or as good as
+        lapsed = value["owner"] is not None  # its holder is silent and counts as dead
         former = value["owner"] if lapsed else value["former"]
         deaths = value["deaths"] + (1 if lapsed else 0)
         seen = When(equal={"claims": value["claims"], "expires": value["expires"], "deaths": value["deaths"]})

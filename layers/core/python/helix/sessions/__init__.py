@@ -1,1 +1,1 @@
-"""What is done with stored sessions beside running them: read, snapshot, branch, clone, delete, expire, sweep."""
+"""Everything but running a stored session: read, snapshot, branch, clone, delete, expire, sweep."""

@@ -28,7 +28,7 @@ from helix.services.claim_input import check_session_id
 
 PAGE = 50
 COPY_DEADLINE_S = 60
-"""After it another copy to the same target may begin; the slower one is refused at its next write."""
+"""The time after which another copy to the same target may begin. The slower one is refused at its next write."""
 
 
 async def clone_session(
@@ -42,10 +42,12 @@ async def clone_session(
 ) -> SessionRow:
     """Copy messages and custom state to a new session, `completed` and without runs.
 
-    `from_message_index` copies the first N messages, N lowered to the nearest boundary that keeps calls and results
-    together, with the state of the nearest checkpoint not beyond it. That of a copy may be a checkpoint of the session that
-    it was copied from: `forked_from` names the checkpoint's own session. The source may be running: its latest checkpoint
-    counts. Raises `SessionExistsError` if the target exists, and `CheckpointNotFoundError` if the checkpoint was deleted.
+    `from_message_index` copies the first N messages. N is lowered to the nearest boundary that keeps calls and results
+    together, and the state is that of the nearest checkpoint not beyond it. For the copy of a copy that may be a
+    checkpoint of an earlier session: `forked_from` names the checkpoint's own session.
+
+    The source may be running: its latest checkpoint counts. Raises `SessionExistsError` if the target exists, and
+    `CheckpointNotFoundError` if the checkpoint was deleted.
     """
     if from_checkpoint_id is not None and from_message_index is not None:
         raise InvalidInputError("give from_checkpoint_id or from_message_index, not both")
@@ -85,7 +87,8 @@ async def clone_session(
 
 
 async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) -> tuple[CheckpointRow, JsonObject]:
-    """The checkpoint, or the latest one with its state; of a session that moves on, the one that is the latest then."""
+    """Return the checkpoint, or the latest one, with its state. If the session moves on meanwhile, read its new latest
+    one."""
     while True:
         try:
             return await engine.history.point(source, checkpoint_id or source.checkpoint)
@@ -97,7 +100,8 @@ async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) 
 
 
 async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
-    """Messages first, invisible; then the session, which shows them. A marker keeps two copies to one target apart."""
+    """Write the messages first, invisible, then the session, which shows them. A marker keeps two copies to one target
+    apart."""
     owner = engine.ids.new("copy")
     marker = marker_key(target.session_id)
     await clear_leftovers(engine, target.session_id)
@@ -126,7 +130,7 @@ async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry],
 
 
 async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wanted: int) -> int:
-    """The largest count up to `wanted` that does not part a call from its result."""
+    """Return the largest count up to `wanted` that does not separate a call from its result."""
     if wanted < 0:
         raise InvalidInputError(f"from_message_index is {wanted}; it must be 0 or more")
     count = min(wanted, source.count)
@@ -140,9 +144,12 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
 async def _nearest(
     engine: Engine, source: SessionRow, lineage: LineageRow, count: int
 ) -> tuple[SessionRow, CheckpointRow]:
-    """The newest checkpoint of this history with at most `count` messages, and its session; the first checkpoint if none is
-    that early. A copy begins with one checkpoint of all that was copied, so what is older is looked up in the session that
-    it was copied from. Raises `CheckpointNotFoundError` where those were deleted."""
+    """Return the newest checkpoint of this history with at most `count` messages, and its session. If none is that
+    early, return the first checkpoint.
+
+    A copy begins with one checkpoint of all that was copied, so older ones are looked up in the session that it was
+    copied from. Raises `CheckpointNotFoundError` if those were deleted.
+    """
     reach, end = {**dict(lineage.chain), lineage.lineage: source.count}, "c$"
     while True:
         oldest: CheckpointRow | None = None
@@ -165,7 +172,7 @@ async def _nearest(
 
 
 async def _checkpoints(engine: Engine, session_id: str, end: str) -> AsyncIterator[CheckpointRow]:
-    """Newest first."""
+    """Yield the session's checkpoints, newest first."""
     while rows := await engine.store.query("sessions", session_id, start="c#", end=end, limit=PAGE, reverse=True):
         for row in rows:
             yield CheckpointRow.at(row.key.partition, row.key.sort, row.value)
@@ -173,7 +180,7 @@ async def _checkpoints(engine: Engine, session_id: str, end: str) -> AsyncIterat
 
 
 async def _origin(engine: Engine, copy: SessionRow) -> tuple[SessionRow, CheckpointRow] | None:
-    """The session that the copy was made from, and the checkpoint of it; None if one of them was deleted."""
+    """Return the session that the copy was made from, and its checkpoint there. None if one of them was deleted."""
     match copy.forked_from:
         case {"session_id": str(session_id), "checkpoint_id": str(checkpoint_id)}:
             session = await engine.history.session(session_id)

@@ -1,7 +1,7 @@
-"""Delete sessions, and expire those that nobody uses: page by page, resumable after a crash (docs/protocol.md#retention).
+"""Deletes sessions, and expires unused ones, page by page and resumable after a crash (docs/protocol.md#retention).
 
-Law: a deletion hides the session in its first transaction. From then on every write is refused that depends on the session
-as it was made, and each page of the deletion depends on the hidden row.
+Law: a deletion hides the session in its first transaction. From then on, every write that depends on the session as it
+was made is refused. Each page of the deletion depends on the hidden row.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ PAGE = 50
 
 
 async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, limit: int = PAGE) -> tuple[int, int]:
-    """Delete sessions that were not written for `Settings.session_ttl_s`, as `delete_session` does: of one part of the
-    index (any number), at most `limit`. A session that is paused, or running under a worker that lives, is looked at again
-    later. Returns how many index rows are done, and how many sessions were deleted. The next call completes what a crash
-    left."""
+    """Delete sessions that were not written for `Settings.session_ttl_s`, as `delete_session` does. A call handles one
+    part of the index (any number), and at most `limit` sessions.
+
+    A session that is paused, or running under a live worker, is checked again later. Returns how many index rows are
+    done, and how many sessions were deleted. The next call completes what a crash left.
+    """
     ttl = engine.settings.session_ttl_s
     if ttl is None:
         return 0, 0
@@ -59,14 +61,14 @@ async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, li
         except DamagedRowError as error:
             logger.warning("session %s does not expire: %s", session_id, error)
         except (AgentAlreadyRunningError, StaleStateError):
-            continue  # somebody uses it: its row stays for the next look
+            continue  # the session is in use: its row stays for the next look
         await engine.store.transact("expire_session", after)
         done += 1
     return done, deleted
 
 
 async def expire_all(engine: Engine, delivery: Delivery) -> int:
-    """`expire_sessions` of the whole index, and the store's `purge`. Returns how many sessions were deleted."""
+    """Run `expire_sessions` on the whole index, and the store's `purge`. Return how many sessions were deleted."""
     gone = 0
     for number in range(EXPIRY_PARTITIONS):
         looked = 1
@@ -85,10 +87,10 @@ def _in_use(session: SessionRow, now: float, ttl: float) -> bool:
 
 
 async def delete_session(engine: Engine, session_id: str, *, version: int | None = None) -> bool:
-    """Delete the session, its sub-agents' sessions and its stream. False if there was none. Refused while it runs.
-    version: raise `StaleStateError` if the session is no longer at it.
+    """Delete the session, its sub-agents' sessions and its stream. False if it did not exist. Refused while it runs.
+    With `version`, raise `StaleStateError` if the session is no longer at it.
 
-    Repeat it after a crash: it goes on where it stopped. Of two callers at once, each does what is left.
+    Repeat it after a crash: it goes on where it stopped. Of two callers at once, each deletes what is left.
     """
     while True:
         try:
@@ -115,9 +117,9 @@ async def delete_session(engine: Engine, session_id: str, *, version: int | None
 
 
 async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
-    """The row as it stands from now on; None: another writer was first.
+    """Hide the session, and return its row from now on. None if another writer was first.
 
-    A hidden session has no `created_at`: no write that depends on the session as it was made succeeds any more. Its
+    A hidden session has no `created_at`, so every write that depends on the session as it was made is refused. Its
     `lease_owner` names this deletion, so that a slow deleter does not go on with a session that was made later.
     """
     if session.status == DELETING and not session.created_at:
@@ -139,7 +141,7 @@ async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
 
 
 async def _hide_damaged(engine: Engine, session_id: str) -> None:
-    """The same for a row that cannot be read, on condition of what of it can be."""
+    """Hide a session whose row cannot be read, on condition of its readable fields."""
     (value,) = await engine.store.get([session_key(session_id)])
     if value is None:
         return
@@ -171,7 +173,7 @@ def _is_hidden(hidden: SessionRow) -> Check:
 
 
 async def _delete_hidden(engine: Engine, hidden: SessionRow) -> None:
-    """Raises `ConditionFailedError` if another deletion has completed this one."""
+    """Delete the hidden session. Raises `ConditionFailedError` if another deletion has completed this one."""
     session_id, still = hidden.session_id, _is_hidden(hidden)
     await _close_runs(engine, hidden)
     await _delete_partition(engine, session_id, [still])
@@ -196,7 +198,8 @@ async def _row_matches(engine: Engine, check: Check) -> bool:
 
 
 async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
-    """What runs without their effects hold of a budget is known from their rows only: return it before these go."""
+    """Give back what runs with open effects hold of budgets. Only their rows say how much that is, so this comes before
+    they go."""
     rows = await engine.store.query("sessions", hidden.session_id, start="r#", end=f"{SESSION}\x00", reverse=True)
     values = {row.key.sort: row.value for row in rows}
     found = values.pop(SESSION, None)
@@ -214,11 +217,12 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
                 await return_draws(engine, hidden, run)
                 listed: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run.run_id))]
                 with suppress(RunNotFoundError):  # another deleter was faster
-                    await close_effects(engine, hidden, run, listed)  # the rows that it would be counted from are going
+                    await close_effects(engine, hidden, run, listed)  # now, because its rows go next
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:
-    """Everything but the session row, sub-agents first: their ids are only here. `guard`: conditions of each page."""
+    """Delete all rows but the session row. Sub-agents go first, because their ids are only here. `guard` is the
+    condition of each page."""
     while True:
         rows = await engine.store.query("sessions", session_id, limit=PAGE + 1)
         rows = [row for row in rows if row.key != session_key(session_id)]
@@ -233,7 +237,8 @@ async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Ope
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:
-    """Whatever the child does: it cannot begin under a hidden parent, and once it is hidden its worker writes nothing."""
+    """Delete a sub-agent's session, whatever it does: it cannot begin under a hidden parent, and once it is hidden its
+    worker writes nothing."""
     while True:
         child = None
         with skipping_damage(f"deletion of session {child_id}"):

@@ -1,6 +1,6 @@
-"""What changed between two checkpoints of a session.
+"""The difference between two checkpoints of a session.
 
-Law: pure reads. Messages of (lineage, count) never change, so the answer for two checkpoints never does.
+Law: pure reads. Messages of (lineage, count) never change, so the difference of two checkpoints never changes either.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from helix.engine.history import History
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """`patches` make the second state of the first (RFC 6902). `messages`: a page of the `added`, those that are in the
-    second only; `removed` are in the first only, because the session was rewound."""
+    """The difference between two checkpoints."""
 
     patches: Sequence[JsonObject]
+    """The patches that turn the first state into the second (RFC 6902)."""
     messages: Sequence[AnyMessage]
+    """A page of the messages that only the second checkpoint has."""
     added: int
+    """The number of messages that only the second checkpoint has."""
     removed: int
+    """The number of messages that only the first checkpoint has, because the session was rewound."""
 
 
 async def diff_points(history: History, session: SessionRow, before: str, after: str, offset: int, limit: int) -> Diff:
-    """Raises `CheckpointNotFoundError`."""
+    """Compare the two checkpoints. Raises `CheckpointNotFoundError`."""
     first, old = await history.point(session, before)
     second, new = await history.point(session, after)
     lineage = await history.lineage(session.session_id, second.lineage)
@@ -40,7 +43,7 @@ async def diff_points(history: History, session: SessionRow, before: str, after:
 
 
 def common_messages(one: tuple[LineageRow, CheckpointRow], other: tuple[LineageRow, CheckpointRow]) -> int:
-    """How many messages both begin with: as many as are the same rows."""
+    """Return the number of messages that both begin with, which are the same rows."""
     same = 0
     places = (spans(lineage, 0, point.count) for lineage, point in (one, other))
     for (owner, start, end), (owner_too, start_too, end_too) in zip(*places, strict=False):

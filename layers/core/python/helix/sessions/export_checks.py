@@ -1,7 +1,7 @@
-"""Whether an export can be imported: each of its rows, and all of them as a session.
+"""Checks whether an export can be imported: each of its rows, and all of them as a session.
 
-Law: what passes can be shown, continued, stopped and deleted like a session that was made here. A row that says what no row
-says is refused by its line and its field, before anything is written. Fields of a later version are taken as they are.
+Law: an export that passes can be shown, continued, stopped and deleted like a session that was made here. An impossible
+row is refused by its line and its field, before anything is written. Fields of a later version are taken as they are.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from helix.sessions.session_checks import check_children, check_rows
 from helix.sessions.session_rows import MOST_MESSAGES, SessionRows, session_rows
 
 DEPTH: Final = 190
-"""Levels of a row. Stores read 200; a value that was stored has at most 64, below a few of its row."""
+"""The most levels of a row. Stores read 200. A stored value has at most 64, and lies a few levels deep in its row."""
 LARGEST: Final = 10**15
 PLACES: Final[Mapping[str, int]] = {"version": 10**9, "lineage": 10**6, "lineages": 10**6}
-"""Numbers that keys have, of so many digits."""
+"""The limits of numbers that keys contain, by their digits there."""
 COUNTS: Final = frozenset(
     {"turn", "count", "step", "start", "base", "calls", "start_count", "start_step", "first_step"}
 )
 OPAQUE: Final = frozenset({"state", "patches", "output", "metadata", "arguments", "input", "finish", "confirmation"})
-"""Fields whose values are the user's."""
+"""The fields whose values are the user's."""
 _SORTS: Final[Sequence[tuple[re.Pattern[str], Callable[[str, str, Any], BaseModel]]]] = (
     (re.compile(SESSION), lambda partition, sort, value: SessionRow.at(partition, value)),
     (re.compile(r"r#.+"), RunRow.at),
@@ -48,7 +48,7 @@ _SEGMENT: Final = re.compile(r"s#\d{12}")
 
 
 def check_row(row: Row) -> None:
-    """Raise `InvalidInputError`, which names the row and the field, for what no row of this key says."""
+    """Raise `InvalidInputError`, which names the row and the field, if the row's values are not possible for its key."""
     key, value = row
     name = f"row {key.sort!r} of {key.partition!r}"
     check_json(value, name, limit=None, depth=DEPTH)
@@ -64,11 +64,11 @@ def check_row(row: Row) -> None:
 
 
 class _FieldError(Exception):
-    """A field that cannot be so. The message begins with its name."""
+    """A field with an impossible value. The message begins with its name."""
 
 
 def _check_segment(row: Row) -> None:
-    if "buried_at" in row.value:  # of a stream that was deleted
+    if "buried_at" in row.value:  # a tombstone of a deleted stream
         return
     if not _SEGMENT.fullmatch(row.key.sort):
         raise _FieldError("its key is not that of a segment")
@@ -97,7 +97,8 @@ def _check_session_row(key: Key, value: dict[str, Any]) -> None:
 
 
 def _check_types(given: Any, read: Any, path: str) -> None:
-    """A field must have the type that it is read as: the text "7" is not the number 7, which conditions compare."""
+    """Check that each field has the type that it is read as. The text "7" is not the number 7, which conditions
+    compare."""
     if isinstance(given, dict) and isinstance(read, dict):
         for name in given.keys() & read.keys():
             _check_types(given[name], read[name], f"{path}.{name}" if path else name)
@@ -111,7 +112,7 @@ def _check_types(given: Any, read: Any, path: str) -> None:
 
 
 def _check_numbers(row: BaseModel, path: str) -> None:
-    """Numbers of Helix's own are not negative, and fit where keys have them."""
+    """Check that Helix's own numbers are not negative, and fit into the keys that contain them."""
     for name in type(row).model_fields:
         if name in OPAQUE:
             continue
@@ -158,7 +159,7 @@ def check_sessions(root: str, rows: Sequence[Row]) -> None:
 
 
 def _check_counts(rows: SessionRows) -> None:
-    """No row may say that there are more messages than there are."""
+    """Check that no row counts more messages than there are."""
     places = [(f"run {run.run_id!r}", run.start_lineage, run.start_count) for run in rows.runs.values()]
     places += [(f"checkpoint {point.id!r}", point.lineage, point.count) for point in rows.checkpoints.values()]
     if rows.session is not None:
@@ -172,7 +173,7 @@ def _check_counts(rows: SessionRows) -> None:
 
 
 def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:
-    """Parents before children, a session once for each call that names it."""
+    """Return the sessions, parents before children, each once for every call that names it."""
     tree = [found[root]]
     for rows in tree:
         if len(tree) > len(found):
@@ -184,7 +185,7 @@ def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:
 
 
 def _stream(root: SessionRows, rows: Sequence[Row]) -> Iterator[str]:
-    """Segments in order, and a head that takes the session's next run."""
+    """Check that the segments are in order, and that the head accepts the session's next run."""
     session, position = root.session, 0
     segments = sorted((row for row in rows if "buried_at" not in row.value), key=lambda row: row.key.sort)
     for row in segments:

@@ -1,11 +1,11 @@
-"""Exports: a session with its sub-agents' sessions and its stream, as rows, and importing them (docs/guide/cli.md#files).
+"""Exports: a session with its sub-agents' sessions and its stream, as rows, and their import (docs/guide/cli.md#files).
 
     {"helix_export": 1, "helix": "<version>", "session_id", "agent_type", "user_id", "exported_at"}
     {"table": "sessions" | "streams", "partition", "sort", "value"}      one line for each row
     {"end": true, "rows": <how many>}
 
-Law: an import becomes visible in its last transaction, and writes nothing into a session that is there. After a crash the
-same import begins anew. What an imported session used was paid, counted and reported where it ran.
+Law: an import becomes visible in its last transaction, and writes nothing into an existing session. After a crash the
+same import begins anew. The usage of an imported session was paid, counted and reported where it ran.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
 KINDS: Final = ("session", "r#", "m#", "l#", "c#", "x#", "h#", "u#")
-"""Rows of a session that an export has. Others are of work that goes on: a copy, an execution that waits."""
+"""The rows of a session that an export has. All other rows belong to unfinished work: a copy, or an execution that
+waits."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
 PAGE: Final = 25
 MOST_SESSIONS: Final = 90
@@ -39,10 +40,13 @@ DEADLINE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """`header` is the first line. `rows` of all sessions and of the stream."""
+    """A parsed export."""
 
     header: dict[str, Any]
+    """The first line, without its format: the root session, its agent and owner, and when it was exported by which
+    version."""
     rows: Sequence[Row]
+    """The rows of all sessions and of the stream."""
 
     @property
     def session_id(self) -> str:
@@ -57,7 +61,7 @@ class Export:
 
 
 def children_of(rows: Iterable[Row]) -> list[str]:
-    """The sessions of the sub-agents that these rows name, in the order of their calls."""
+    """Return the sessions of the sub-agents that these rows name, in the order of their calls."""
     entries = [
         parse_entry(row.key.partition, row.key.sort, row.value)
         for row in rows
@@ -68,7 +72,7 @@ def children_of(rows: Iterable[Row]) -> list[str]:
 
 
 def read_export(lines: Iterable[str]) -> Export:
-    """Raises `InvalidInputError` for what is no whole export, or one of a newer format."""
+    """Parse and check an export. Raises `InvalidInputError` if it is not whole, or of a newer format."""
     header: dict[str, Any] | None = None
     rows: list[Row] = []
     seen = set[Key]()
@@ -151,7 +155,8 @@ def _problem(number: int, row: Row) -> InvalidInputError | None:
 
 
 def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
-    """The sessions of the export: of one tree, with their stream. Raises `DamagedRowError` for an unreadable message."""
+    """Return the sessions of the export, which must be one tree with its stream. Raises `DamagedRowError` for an
+    unreadable message."""
     by_session: dict[str, list[Row]] = {}
     for row in rows:
         if row.key.table == "sessions":
@@ -171,7 +176,7 @@ def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
 
 
 def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
-    """Each session has its row, and is at rest."""
+    """Check that each session has its row, and is at rest."""
     values = {row.key.partition: row.value for row in rows if row.key.sort == SESSION}
     for session_id in {root, *sessions}:
         if session_id not in values:
@@ -186,8 +191,8 @@ def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
 async def import_session(
     store: StateStore, export: Export, clock: Clock, ids: Ids, *, user_id: str | None = None
 ) -> None:
-    """Write the session and what belongs to it, under their own ids. `user_id`: its owner [default: as exported]. Raises
-    `SessionExistsError`."""
+    """Write the session and all that belongs to it, under their own ids. `user_id` is its new owner; by default the
+    exported one. Raises `SessionExistsError`."""
     root = export.session_id
     sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
     owner, marker = ids.new("import"), marker_key(root)
@@ -228,7 +233,7 @@ async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Cl
 
 
 async def _clear(store: StateStore, table: Table, partition: str, marker: Key, mine: When) -> None:
-    """Remove what an import that died, or a deleted stream, left. Raises `SessionExistsError` for a session."""
+    """Remove what a dead import, or a deleted stream, left. Raises `SessionExistsError` for a session."""
     while True:
         rows = [row for row in await store.query(table, partition, limit=PAGE + 1) if row.key != marker]
         if not rows:
@@ -240,7 +245,8 @@ async def _clear(store: StateStore, table: Table, partition: str, marker: Key, m
 
 
 def _here(row: Row, user_id: str | None) -> dict[str, Any]:
-    """The row without what holds only where it was made: workers, drawn budgets, effects and expiries."""
+    """Return the row without the fields that are only valid where it was made: workers, drawn budgets, effects and
+    expiries."""
     key, value = row
     if key.table == "streams":
         return {name: field for name, field in value.items() if name != "ttl"}

@@ -1,4 +1,4 @@
-"""What must hold of a session's messages, lineages and checkpoints at every moment."""
+"""The rules for a session's messages, lineages and checkpoints, which hold at every moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_history(rows: SessionRows, session: SessionRow, pruned: bool = False) 
 
 
 def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> Iterator[str]:
-    """pairs_whole and one_answer_per_step: calls have their one result right behind them, steps are 1, 2, 3, ..."""
+    """Check pairs_whole and one_answer_per_step: each call has one result right behind it, and steps are 1, 2, 3, ..."""
     expected: list[str] = []
     seen: set[str] = set()
     answers = 0
@@ -58,7 +58,8 @@ def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> 
 
 
 def _whole(entries: Sequence[AnyEntry | None]) -> dict[int, int]:
-    """By how many messages of it are whole, the step at which they stand: `check_messages` of each, in one pass."""
+    """Return the step by the number of messages, for each prefix that is whole. It is `check_messages` of each prefix,
+    in one pass."""
     found, answers, expected = {0: 0}, 0, list[str]()
     seen: set[str] = set()
     for index, entry in enumerate(entries):
@@ -102,7 +103,7 @@ def _lineages(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """The open step is whole, and nothing lies beyond it in the current lineage."""
+    """Check that the open step is whole, and that nothing lies beyond it in the current lineage."""
     end = session.count
     if session.open is not None:
         step = session.open
@@ -156,7 +157,7 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _states(rows: SessionRows) -> Iterator[str]:
-    """Within a lineage, a checkpoint's patches lead from the state before it to its own."""
+    """Check that within a lineage, a checkpoint's patches lead from the state before it to its own."""
     before: CheckpointRow | None = None
     for point in rows.checkpoints_in_order():
         held = rows.checkpoints.get(before.state_at) if before is not None else None
@@ -169,7 +170,8 @@ def _states(rows: SessionRows) -> Iterator[str]:
 
 
 def _authors(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """zombie_invisible: what is written was written for a run of this session (a copy keeps its source's)."""
+    """Check zombie_invisible: all messages were written for a run of this session. A copy keeps the authors of its
+    source."""
     if session.forked_from is not None:
         return
     for place, entry in rows.entries.items():

@@ -1,4 +1,4 @@
-"""The ledger of a session: what its models, tools and sub-agents cost, and where it was deployed, the platform."""
+"""The ledger of a session: the cost of its models, tools and sub-agents, and of the platform if it was deployed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ async def ledger(
     most: int = MAX_SESSIONS,
     most_rows: int | None = None,
 ) -> Ledger:
-    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. streaming: the stage's
-    setting. most: sessions that are read; `left_out` says if there are more. most_rows: of each session. Raises
-    `SessionNotFoundError`; `InvalidInputError` where a session has more rows."""
+    """Return the ledger of a session and all its sub-agents' sessions.
+
+    `deployed` says that it ran on AWS, and adds the cost of that. `streaming` is the stage's setting. At most `most`
+    sessions are read; `left_out` says if there are more. `most_rows` is the limit of rows for each session. Raises
+    `SessionNotFoundError`, and `InvalidInputError` if a session has more rows.
+    """
     first = await read_rows(store, session_id, most_rows)
     if first is None:
         raise SessionNotFoundError(session_id)
@@ -37,7 +40,7 @@ async def ledger(
             break
         here = left.pop(0)
         rows = await read_rows(store, here, most_rows) if isinstance(here, str) else here
-        if rows is None:  # a sub-agent that was never begun
+        if rows is None:  # a sub-agent that was never started
             continue
         models += model_lines(rows, await session_calls(store, rows.session.session_id))
         if deployed:

@@ -1,7 +1,7 @@
-"""The platform's part of the ledger: what AWS charges for a deployed session, at list price, from its rows.
+"""The platform's part of the ledger: the charges of AWS for a deployed session, at list price, from its rows.
 
-Law: a line says whether its quantity was counted from rows, or estimated and from what. What no row shows is left
-out, and named in `LEFT_OUT`.
+Law: a line says whether its quantity was counted from rows, or estimated and from what. Quantities that no row shows
+are left out, and named in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from helix.sessions.ledger_rows import SessionRows
 
 MEMORY_GB = {"call_model": 1.0}
 OTHER_MEMORY_GB = 0.5
-"""As deployed with litellm (`SIZES` of infra/function.py): without it `call_model` has 0.5. An agent with resources of its
-own may have more."""
+"""The memory of the other functions, as deployed with litellm (`SIZES` of infra/function.py). Without litellm
+`call_model` has 0.5 as well. An agent with resources of its own may have more."""
 OWN_S = 0.1
-"""Assumed: what an invocation takes beside the model or the tool."""
+"""The assumed time of an invocation beside the model or the tool."""
 READ_UNITS = {"call_model": 4, "call_tool": 3, "start_run": 5, "finish_run": 6, "fail_run": 6}
-"""Of one delivery in a warm process (bench/results/aws_calls.md). Strongly consistent units."""
+"""The strongly consistent read units of one delivery in a warm process (bench/results/aws_calls.md)."""
 LOOKS_PER_S = 2
-"""While a model or a tool is at work, its function looks for a stop."""
+"""The number of looks for a stop in a second, while a model or a tool is at work."""
 CONTROL_UNITS = 12
-"""Of one run: its place in the index of open runs, its counters of usage."""
+"""The write units of one run: its place in the index of open runs, and its counters of usage."""
 LEFT_OUT = (
     "rows that were read to show them",
     "deliveries that were refused because another was at work",
@@ -36,7 +36,8 @@ LEFT_OUT = (
 
 
 def aws_lines(rows: SessionRows, *, kinesis: bool = True) -> list[Line]:
-    """Of one session, without its sub-agents'. `kinesis`: whether chunks go to the log by way of it."""
+    """Return the lines of one session, without its sub-agents' sessions. `kinesis` says whether chunks reach the log
+    through Kinesis."""
     counts = [count_run(rows, run) for run in rows.runs]
     lines = [line for count in counts for line in _run_lines(rows.session.session_id, count)]
     return [line for line in [*lines, *_row_lines(rows, counts), *_stream_lines(rows, kinesis)] if line.quantity]
@@ -64,7 +65,8 @@ def _run_lines(session_id: str, count: RunCount) -> Iterator[Line]:
 
 
 def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
-    """A transaction takes two units for each started KB of every row in it; a call's result is written alone."""
+    """Return the lines of the rows. A transaction takes two units for each started KB of every row in it; a call's
+    result is written alone."""
     session_id = rows.session.session_id
 
     def units(kind: str, writes: float) -> float:
@@ -98,7 +100,8 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
 
 
 def _stream_lines(rows: SessionRows, kinesis: bool) -> Iterator[Line]:
-    """Chunks go to the log, through Kinesis or not, and to one client: a segment of the log is a batch that was posted."""
+    """Return the lines of the stream. Chunks go to the log, through Kinesis or not, and to one client. A segment of the
+    log is a posted batch."""
     session_id, segments = rows.session.session_id, rows.segments
     if not segments:
         return

@@ -1,14 +1,18 @@
-"""What a run's rows say of its executions: which functions were called how often, and which states were entered.
+"""The executions of a run, counted from its rows: the functions that were called, and the states that were entered.
 
-The deployed machine goes CallModel, Route, and then one way (infra/definition.py). An invocation of CallModel takes as many
-steps as fit: it ends where a call of the step is left to another function, or where the run ends. Every answer names the
-delivery that bought it, and every call that another function took left a row, so states and invocations can be counted.
+The deployed machine goes CallModel, Route, and then one way (infra/definition.py). An invocation of CallModel takes as
+many steps as fit. It ends when a call of the step is left to another function, or when the run ends. Every answer names
+the delivery that bought it, and every call that another function took left a row, so states and invocations can be
+counted.
 
-Rows do not show: a delivery that was refused because another one was at work; one that died while it held no claim (it
-counts as one that was out of time); one that was out of time just before the run ended; a call that was left to another
-function and met a stop there.
+Four things leave no row:
 
-Law: nothing is guessed here. What no row shows is not counted.
+- A delivery was refused because another one was at work.
+- A delivery died while it held no claim. It counts as one that was out of time.
+- A delivery was out of time just before the run ended.
+- A call was left to another function and met a stop there.
+
+Law: nothing is guessed here. Events that no row shows are not counted.
 """
 
 from __future__ import annotations
@@ -22,17 +26,19 @@ from helix.core.rows import AttemptRow, RunRow
 from helix.sessions.ledger_rows import Answered, SessionRows
 
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})
-"""Modes in which a run goes on with the step that the one before left open."""
+"""The modes in which a run goes on with the step that the run before it left open."""
 NEVER_STARTED = frozenset({"queue_timeout"})
 LOOP = ("CallModel", "Route")
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The calls of one answer that other functions took, together. `from_at`: since when they could (Unix seconds)."""
+    """The calls of one answer that other functions took, together."""
 
     calls: tuple[CallRow, ...]
+    """The rows of these calls."""
     from_at: float
+    """The time from which the functions could take the calls, in Unix seconds."""
 
     @property
     def verbs(self) -> Counter[str]:
@@ -41,15 +47,21 @@ class Taken:
 
 @dataclass(slots=True)
 class RunCount:
-    """`states`: how often each was entered. `invocations`: by verb. `repeated`: of these, deliveries that came again after
-    one that died. `model_s`: between what came before an answer and the answer, all together."""
+    """The counts of one run, over all its executions."""
 
     run: RunRow
+    """The row of the run."""
     states: Counter[str] = field(default_factory=Counter)
+    """The number of times that each state was entered, by the state's name."""
     invocations: Counter[str] = field(default_factory=Counter)
+    """The number of invocations, by verb."""
     repeated: Counter[str] = field(default_factory=Counter)
+    """The part of `invocations` that repeated a delivery that had died, by verb."""
     model_s: float = 0.0
+    """The seconds in which `call_model` waited for models and inline tools, in all. They are the times between the
+    rows."""
     tool_s: float = 0.0
+    """The seconds in which `call_tool` waited for tools, in all."""
 
     @property
     def transitions(self) -> int:
@@ -57,10 +69,10 @@ class RunCount:
 
 
 def count_run(rows: SessionRows, run: RunRow) -> RunCount:
-    """Of all executions of the run."""
+    """Count all executions of the run."""
     found = RunCount(run)
     error = run.error.code if run.error is not None else None
-    if run.mode == "abort":  # its caller ended it: nothing was executed
+    if run.mode == "abort":  # its caller ended it, so nothing was executed
         return found
     if error in NEVER_STARTED:
         found.invocations["finish_run"] = 0
@@ -87,7 +99,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
             found.states["StartOneRun"] += group.verbs["start_run"]
     for state in LOOP:
         found.states[state] += models
-    if run.part > 1:  # each part begins with a delivery that finds what to do; the one before ended with one
+    if run.part > 1:  # each part begins with a delivery that finds its position; the part before ended with one
         rolled = run.part - 1
         found.invocations["call_model"] += rolled
         found.states.update(dict.fromkeys((*LOOP, "Rolled"), rolled))
@@ -104,7 +116,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
 
 
 def _adopted(rows: SessionRows, run: RunRow) -> list[Answered]:
-    """The step that was open when the run began, if it went on with it."""
+    """Return the step that was open when the run began, if the run went on with it."""
     if run.mode not in KEEPING:
         return []
     turns = {other.run_id: other.turn for other in rows.runs}
@@ -118,7 +130,7 @@ def _adopted(rows: SessionRows, run: RunRow) -> list[Answered]:
 
 
 def _executed(one: Answered) -> list[CallRow]:
-    """Its calls that were not settled with the answer itself."""
+    """Return the answer's calls that were not settled with the answer itself."""
     return [row for row in one.calls if row is not None and row.by != "plan"]
 
 
@@ -127,8 +139,8 @@ def _inline(one: Answered) -> list[CallRow]:
 
 
 def _taken(one: Answered, run: RunRow) -> Taken | None:
-    """None where the delivery that bought the answer, or found it, goes on by itself. A call that waits for a person was
-    written with the answer: only once it is approved, a function takes it."""
+    """Return the calls that other functions took. None if the delivery that bought the answer, or found it, goes on by
+    itself. A call that waits for a person was written with the answer: a function takes it only once it is approved."""
     calls = []
     for row in _executed(one):
         again = row.child is not None and run.mode in KEEPING and (row.ended_at or run.started_at + 1) > run.started_at
@@ -139,18 +151,20 @@ def _taken(one: Answered, run: RunRow) -> Taken | None:
 
 
 def _buyer(one: Answered) -> str:
-    """The delivery that bought the answer."""
+    """Return the delivery that bought the answer."""
     return one.answer.attempt_id.rpartition(".")[0]
 
 
 def _deaths(rows: SessionRows, run: RunRow, one: Answered, after: Answered) -> int:
-    """How many deliveries died between two answers, in an inline call or a model call: each came again."""
+    """Return the number of deliveries that died between two answers, in an inline call or a model call. Each was
+    repeated."""
     step = after.answer.step
     return _deaths_in_calls(one) + sum(1 for row in rows.attempts if _dead(row, run) and row.step == step)
 
 
 def _deaths_in_calls(one: Answered) -> int:
-    """Calls of a step run side by side, so that one death makes each of them be claimed again."""
+    """Return the number of deaths in a step's calls. They run side by side, so one death makes each of them be claimed
+    again."""
     return max((max(0, row.claim - 1) + (row.by == "policy") for row in _inline(one)), default=0)
 
 
@@ -170,7 +184,7 @@ def _repeats(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[T
 
 
 def _times(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[Taken], found: RunCount) -> None:
-    """From the moments that the rows know: what came before an answer, the answer, its results."""
+    """Add up the times between the moments that the rows know: the event before an answer, the answer, its results."""
     before = run.started_at
     bought = [(one.answer.created_at, one) for one in mine]
     bought += [(row.at, None) for row in rows.attempts if row.run_id == run.run_id]  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""The models' part of the ledger: a line for every attempt, and what tools reported that they used.
+"""The models' part of the ledger: a line for every attempt, and for the usage that each tool reported.
 
-Law: what the books of the runs say is the sum of these lines; where it is not, a line says so, and adds what no call
+Law: the sum of these lines is the cost in the runs' rows. If it is not, a line says so, and adds the cost that no call
 explains.
 """
 
@@ -21,7 +21,8 @@ MICRO = NANOS // 1_000_000
 
 
 def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
-    """Of one session: its calls, what its tools reported, and the difference to its runs' rows, if there is one."""
+    """Return the lines of one session: its calls, the usage of its tools, and the difference to its runs' rows, if
+    there is one."""
     own = {run.run_id for run in rows.runs}  # a copy begins with answers that another session paid for
     lines = [_call(call) for call in calls]
     for one in rows.answers:
@@ -36,7 +37,7 @@ def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
                 session_id=rows.session.session_id,
                 quantity=1,
                 unit="difference",
-                nanos=max(0, booked - listed),  # what was spent was spent: books that know of less take nothing away
+                nanos=max(0, booked - listed),  # a row with a lower cost does not reduce what was spent
                 basis="estimated",
                 how=f"the rows of its runs say ${booked / NANOS:.6f}, its calls ${listed / NANOS:.6f}",
             )
@@ -79,7 +80,7 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
 
 
 def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
-    """A sub-agent's use is in its own session's lines."""
+    """Return the line of a tool. A sub-agent's usage is in the lines of its own session."""
     if row.usage is None or row.child is not None or row.usage == Usage():
         return
     yield Line(
@@ -97,7 +98,8 @@ def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
 
 
 def _booked(rows: SessionRows, run: RunRow) -> int:
-    """What the run's row says that this session itself has spent, and counts as spent: its sub-agents' not."""
+    """Return the cost that the run's row has for this session itself, spent or counted as spent, without its
+    sub-agents'."""
     usage, parts, claim = run.usage, run.parts, run.claim
     if run.status == "running" and run.run_id == rows.session.run_id:  # it moves to the run's row at its end
         usage, parts = rows.session.run_usage, rows.session.run_parts
@@ -109,5 +111,5 @@ def _booked(rows: SessionRows, run: RunRow) -> int:
     if claim is not None:
         came_late = any((row.step, row.attempt) == (claim.step, claim.attempt) for row in late)
         assumed += 0 if came_late else claim.micros
-    counted = sum(row.assumed_micros for row in late)  # was assumed before its answer came after all
+    counted = sum(row.assumed_micros for row in late)  # the answer came late, after its cost was assumed
     return (micros + max(0, assumed - counted)) * MICRO

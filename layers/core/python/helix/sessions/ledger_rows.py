@@ -1,4 +1,4 @@
-"""A session's rows, read once and sorted out: what the ledger counts."""
+"""A session's rows, read once and sorted for the ledger."""
 
 from __future__ import annotations
 
@@ -15,36 +15,45 @@ from helix.ports.state_store import Row, StateStore
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A staged answer with the rows of its calls, None where nobody took the call. `lineage`, `index`: its place."""
+    """A staged answer with the rows of its calls."""
 
     lineage: int
+    """The lineage in which the answer is stored."""
     index: int
+    """The place of the answer in its lineage."""
     answer: AssistantRow
+    """The row of the answer."""
     calls: tuple[CallRow | None, ...]
+    """The rows of its calls, in order. None for a call that no worker took."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRows:
-    """`runs` in the order of their turns. `sizes`: the bytes of each row, by kind. `segments`: those of the rows of its
-    stream, if it has one of its own."""
+    """The rows of one session."""
 
     session: SessionRow
+    """The row `session`."""
     runs: tuple[RunRow, ...]
+    """The runs in the order of their turns."""
     answers: tuple[Answered, ...]
+    """The staged answers by lineage and index, including those that a copy of a session begins with."""
     attempts: tuple[AttemptRow, ...]
+    """The model calls that left no answer in history."""
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The bytes of each row with its key, by the kind of row (the part of the sort key before `#`)."""
     segments: tuple[int, ...] = ()
+    """The bytes of the rows of its stream. Empty if the session writes on another session's stream."""
 
     @property
     def children(self) -> list[str]:
-        """Sessions of its sub-agents, in the order of their calls."""
+        """The sessions of its sub-agents, in the order of their calls."""
         own = {run.run_id for run in self.runs}
         found = [ref for one in self.answers if one.answer.run_id in own for ref in one.answer.children.values()]
         return list(dict.fromkeys(ref.session_id for ref in found))
 
 
 async def bounded_rows(store: StateStore, session_id: str, most: int | None) -> Sequence[Row]:
-    """All rows of the session. Raises `InvalidInputError` where there are more than `most`."""
+    """Return all rows of the session. Raises `InvalidInputError` if there are more than `most`."""
     rows = await store.query("sessions", session_id, limit=None if most is None else most + 1)
     if most is not None and len(rows) > most:
         raise InvalidInputError(f"session {session_id!r} has more than {most} rows: read them in pages (`read_rows`)")
@@ -52,7 +61,8 @@ async def bounded_rows(store: StateStore, session_id: str, most: int | None) -> 
 
 
 async def read_rows(store: StateStore, session_id: str, most: int | None = None) -> SessionRows | None:
-    """None for a session that is not there. Raises `InvalidInputError` for one that has more than `most` rows."""
+    """Return the session's rows, or None if the session does not exist. Raises `InvalidInputError` if it has more than
+    `most` rows."""
     rows = await bounded_rows(store, session_id, most)
     values = {row.key.sort: row.value for row in rows}
     if "session" not in values:

@@ -1,4 +1,4 @@
-"""Reading sessions: what a user may ask of the store. Nothing here writes."""
+"""Reading sessions: all that a user may ask of the store. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -35,24 +35,33 @@ MAX_PAGE = 1000
 PAGE = 50
 FIRST = message_sort(0, 0)
 CURSOR = re.compile(r"c#\d{10}")
-"""A cursor of checkpoints as an earlier version gave it."""
+"""The form of the cursors that an earlier version gave for checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaginatedMessages:
+    """A page of a session's messages."""
+
     messages: list[AnyMessage]
+    """The messages of this page, oldest first."""
     total: int
+    """The number of messages in the history."""
     offset: int
+    """The number of messages before this page, as asked."""
     limit: int
+    """The most messages of a page, as asked."""
     has_more: bool
+    """Whether messages follow this page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`cursor` is what to pass as `after` for the next page; None at the end."""
+    """A page of a session's checkpoints."""
 
     items: list[CheckpointRow]
+    """The checkpoints, newest first, without their custom states."""
     cursor: str | None
+    """The value to pass as `after` for the next page. None at the end."""
 
     @property
     def has_more(self) -> bool:
@@ -61,21 +70,28 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
+    """The newest runs of a session."""
+
     runs: list[RunRow]
+    """The runs, newest first."""
     has_more: bool
+    """Whether the session has older runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """`damaged`: ids of sessions on this page whose rows cannot be read."""
+    """A page of root sessions."""
 
     sessions: list[SessionState]
+    """The sessions that can be read, newest id first."""
     cursor: str | None
+    """The value to pass as `after` for the next page. None at the end."""
     damaged: list[str] = field(default_factory=list)
+    """The ids of sessions on this page whose rows cannot be read."""
 
 
 UNREADABLE_SESSION = (DamagedRowError, RowMissingError, StateMissingError)
-"""Errors of one session, which are no reason to show no other."""
+"""Errors of one session, which must not hide the others."""
 
 
 class Sessions:
@@ -86,16 +102,16 @@ class Sessions:
         self._history = History(store)
 
     async def load(self, session_id: str) -> SessionState | None:
-        """None if there is no such session."""
+        """Return the session, or None if it does not exist."""
         row = await self._history.session(session_id)
         return None if row is None or row.status == DELETING else await self._state(row)
 
     async def get(self, session_id: str) -> SessionState:
-        """Raises `SessionNotFoundError`."""
+        """Return the session. Raises `SessionNotFoundError`."""
         return await self._state(await self._existing(session_id))
 
     async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
-        """Whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
+        """Return whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
         row = await self._history.session(session_id)
         if row is None:
             return CanResumeResult(can_resume=False, reason="not_found")
@@ -124,7 +140,7 @@ class Sessions:
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
     ) -> SessionPage:
-        """Root sessions of a user, newest id first. `after` is the last page's cursor."""
+        """Return root sessions of a user, newest id first. `after` is the last page's cursor."""
         text_size(user_id or "")
         if after is not None:
             check_session_id(after)
@@ -135,7 +151,7 @@ class Sessions:
         return await self.read_page(ids, ids[-1] if len(rows) > limit else None)
 
     async def read_page(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
-        """These root sessions, in this order; those that are not there, or are being deleted, are left out."""
+        """Return these root sessions, in this order. Sessions that do not exist, or are being deleted, are left out."""
         try:
             values = await self.store.get([session_key(session_id) for session_id in ids])
             found = [SessionRow.at(id_, value) for id_, value in zip(ids, values, strict=True) if value is not None]
@@ -147,7 +163,8 @@ class Sessions:
             return await self._readable(ids, cursor)
 
     async def _readable(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
-        """Those of the sessions that can be read; one by one, because a row among them cannot."""
+        """Return those of the sessions that can be read. They are read one by one, because a row among them cannot be
+        read."""
         page = SessionPage([], cursor)
         for session_id in ids:
             try:
@@ -161,7 +178,7 @@ class Sessions:
     async def get_messages(
         self, session_id: str, *, offset: int = 0, limit: int = 50, include_thinking: bool = True
     ) -> PaginatedMessages:
-        """Messages of the current lineage, oldest first. `limit` is at most 1000."""
+        """Return messages of the current lineage, oldest first. `limit` is at most 1000."""
         if offset < 0:
             raise InvalidInputError(f"offset is {offset}; it must be 0 or more")
         session = await self._existing(session_id)
@@ -175,8 +192,8 @@ class Sessions:
         return PaginatedMessages(found, session.count, offset, limit, end < session.count)
 
     async def first_texts(self, session_ids: Sequence[str]) -> list[str]:
-        """What each session began with; "" where no user's message is first. Two reads for those that were never rewound to
-        their beginning."""
+        """Return the first user's message of each session, or "" if the first message is another. This takes two reads
+        for sessions that were never rewound to their beginning."""
         values = await self.store.get([row_key(id_, FIRST) for id_ in session_ids])
         rows = await self.store.get([session_key(id_) for id_ in session_ids])
         return [await self._first_text(*each) for each in zip(session_ids, values, rows, strict=True)]
@@ -194,7 +211,7 @@ class Sessions:
             return "(a damaged message)"
 
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
-        """All messages of the current lineage, pairs repaired."""
+        """Return all messages of the current lineage, with pairs repaired."""
         messages = await self._history.messages(await self._existing(session_id))
         return repair_pairs(messages)
 
@@ -206,16 +223,16 @@ class Sessions:
         return await self._history.run(session_id, session.run_id)
 
     async def get_run(self, session_id: str, run_id: str) -> RunRow:
-        """Raises `RunNotFoundError`, and `InvalidInputError` for what no run's id is."""
+        """Return the run. Raises `RunNotFoundError`, and `InvalidInputError` if a run cannot have this id."""
         check_run_id(run_id)
         return await self._history.run(session_id, run_id)
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
-        """The calls that the run stopped for, with their arguments."""
+        """Return the calls that the run stopped for, with their arguments."""
         return await self._history.run_pending(run)
 
     async def last_text(self, run: RunRow) -> str | None:
-        """The text of the completed run's last answer. Later runs do not change it."""
+        """Return the text of the completed run's last answer. Later runs do not change it."""
         start, text = message_sort(run.start_lineage, run.start_count), None
         end = message_sort(run.start_lineage + 1, 0)
         while rows := await self.store.query("sessions", run.session_id, start=start, end=end, limit=PAGE):
@@ -229,7 +246,7 @@ class Sessions:
         return text
 
     async def list_runs(self, session_id: str, *, limit: int = 20) -> RunPage:
-        """Newest first."""
+        """Return the session's runs, newest first."""
         await self._existing(session_id)
         rows = await self.store.query(
             "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
@@ -237,8 +254,9 @@ class Sessions:
         return RunPage([RunRow.at(session_id, r.key.sort, r.value) for r in rows[:limit]], len(rows) > limit)
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> Page:
-        """Newest first; custom states are left out (`get_checkpoint` reads one). `after`: the last page's cursor, which is
-        the id of its last checkpoint. Raises `CheckpointNotFoundError` for an id of another session."""
+        """Return the session's checkpoints, newest first, without custom states (`get_checkpoint` reads one). `after`
+        is the last page's cursor, which is the id of its last checkpoint. Raises `CheckpointNotFoundError` for an id of
+        another session."""
         await self._existing(session_id)
         end = "c$" if after is None else after if CURSOR.fullmatch(after) else _place(session_id, after)
         rows = await self.store.query(
@@ -254,7 +272,7 @@ class Sessions:
         return Page(items, items[-1].id if len(rows) > limit else None)
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow:
-        """With its custom state. Raises `CheckpointNotFoundError`, for ids of other sessions too."""
+        """Return the checkpoint with its custom state. Raises `CheckpointNotFoundError`, for ids of other sessions too."""
         row, state = await self._history.point(await self._existing(session_id), checkpoint_id)
         (pending,) = await self._history.with_arguments(session_id, [(row.lineage, row.count, row.pending)])
         return row.model_copy(update={"state": state, "pending": pending})
@@ -271,13 +289,13 @@ class Sessions:
     async def get_checkpoint_messages(
         self, session_id: str, checkpoint_id: str, *, offset: int = 0
     ) -> list[AnyMessage]:
-        """The conversation as it was at the checkpoint, whatever happened since; from the message `offset` on."""
+        """Return the conversation as it was at the checkpoint, whatever happened since, from the message `offset` on."""
         row = await self.get_checkpoint(session_id, checkpoint_id)
         lineage = await self._history.lineage(session_id, row.lineage)
         return await self._history.read_messages(session_id, lineage, offset, row.count)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
-        """Sub-agents of the current lineage, those at work included, in call order."""
+        """Return the sub-agents of the current lineage, including those at work, in call order."""
         session = await self._existing(session_id)
         lineage = await self._history.lineage(session_id, session.lineage)
         entries = list(await self._history.entries(session_id, lineage, 0, session.count))
@@ -295,7 +313,8 @@ class Sessions:
         return row
 
     async def _ref(self, call: CallRow, child: ChildRef, waited: bool) -> SubSessionRef:
-        """`waited`: the parent waits for an answer in the child, so the child had started."""
+        """Return the reference to the child. With `waited`, the parent waits for an answer in the child, so the child
+        had started."""
         row = await self._history.session(child.session_id)
         begun = waited or (call.state == "done" and call.by == "child")
         return SubSessionRef(
@@ -350,14 +369,16 @@ def _limit(limit: int) -> int:
 
 
 class RecoveredConversation(NamedTuple):
-    """The conversation with its pairs repaired, and whether `resume` would go on with it (`Sessions.can_resume`)."""
+    """A conversation as it can be shown or continued."""
 
     messages: list[AnyMessage]
+    """The messages of the current lineage, with pairs repaired."""
     can_resume: bool
+    """Whether `resume` would go on with it (`Sessions.can_resume`)."""
 
 
 async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
-    """What is left of a session, to show it or to continue it. Reads only."""
+    """Return the conversation of a session, to show it or to continue it. Only reads."""
     sessions = Sessions(store)
     messages = await sessions.load_conversation_messages(session_id)
     return RecoveredConversation(messages, (await sessions.can_resume(session_id)).can_resume)

@@ -1,7 +1,7 @@
 """Checks of a session's rows, and of those of its sub-agents, that hold at every moment (docs/protocol.md#invariants).
 
-Law: pure functions of rows that were read. A problem is a line, `property: what was found`. Tests check sessions that they
-make (`helix.testing.invariants`), an import those that it is given (`helix.sessions.export_checks`).
+Law: pure functions of rows that were read. A problem is a line, `property: description`. Tests check sessions that they
+make (`helix.testing.invariants`). An import checks the sessions that it gets (`helix.sessions.export_checks`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from helix.sessions.session_rows import SessionRows
 
 
 def check_rows(rows: SessionRows, *, at_rest: bool = False, pruned: bool = False) -> list[str]:
-    """Problems of one session's rows. Of checkpoints that were `pruned`, the others know nothing."""
+    """Return the problems of one session's rows. With `pruned`, checkpoints may be missing, and no check relies on
+    them."""
     session = rows.session
     if session is None:
         return list(_absent(rows))
@@ -29,7 +30,7 @@ def check_rows(rows: SessionRows, *, at_rest: bool = False, pruned: bool = False
 
 
 def _absent(rows: SessionRows) -> Iterator[str]:
-    """Without a session row there is nothing, or the beginning of a copy."""
+    """Check that a partition without a session row is empty, or the beginning of a copy."""
     left = [sort for sort in rows.values if not sort.startswith("m#") and sort != "copying"]
     if left or (rows.values and "copying" not in rows.values):
         yield f"zombie_invisible: rows without a session: {sorted(rows.values)[:5]}"
@@ -125,7 +126,7 @@ def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def check_children(tree: list[SessionRows], *, at_rest: bool) -> list[str]:
-    """one_child, told_once and parent_wakes over a tree as `read_tree` gives it."""
+    """Check one_child, told_once and parent_wakes over a tree as `read_tree` returns it."""
     by_id = {rows.session_id: rows for rows in tree}
     problems: list[str] = []
     if len(by_id) != len(tree):

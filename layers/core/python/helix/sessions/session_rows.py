@@ -1,4 +1,4 @@
-"""A session as it stands in the store: every row of its partition, read at one moment."""
+"""A session as it is stored: every row of its partition, read at one moment."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow, StopR
 from helix.ports.state_store import Row, StateStore
 
 MOST_MESSAGES = 10**8
-"""A key has 8 digits of a message's place."""
+"""The most messages of a lineage: a key has 8 digits for a message's place."""
 
 
 @dataclass(slots=True)
 class SessionRows:
-    """`entries` by (lineage, index); `values` holds every row as stored, by sort key."""
+    """The rows of one session, parsed and sorted by kind."""
 
     session_id: str
+    """The id of the session, which names the partition."""
     session: SessionRow | None = None
+    """The row `session`. None if the session does not exist."""
     runs: dict[str, RunRow] = field(default_factory=dict)
+    """The runs by run id."""
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
+    """The checkpoints by checkpoint id."""
     lineages: dict[int, LineageRow] = field(default_factory=lambda: {0: ROOT})
+    """The lineages by number. Lineage 0 has no row and is always here."""
     entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
+    """The messages and calls by (lineage, index), including those beyond the history's count."""
     stops: dict[str, StopRow] = field(default_factory=dict)
+    """The requests to stop, by the run id to which they apply."""
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Every row as stored, by sort key."""
     _lengths: dict[int, int] = field(default_factory=dict)
 
     def length(self, lineage: int) -> int:
-        """How many messages of the lineage are there before the first that is missing."""
+        """Return the number of messages of the lineage before the first missing one."""
         if lineage not in self._lengths:
             row = self.lineages.get(lineage)
             places = (
@@ -44,7 +52,7 @@ class SessionRows:
         return self._lengths[lineage]
 
     def history(self, lineage: int, count: int) -> list[AnyEntry | None]:
-        """The first `count` messages of a lineage, None where the row is missing."""
+        """Return the first `count` messages of a lineage, with None for a missing row."""
         row = self.lineages.get(lineage)
         if row is None:
             return [None] * count
@@ -61,7 +69,7 @@ class SessionRows:
 
 
 async def read_session_rows(store: StateStore, session_id: str) -> SessionRows:
-    """One query: on every adapter the rows of one moment."""
+    """Read the session's rows with one query, which on every adapter gives the rows of one moment."""
     return session_rows(session_id, await store.query("sessions", session_id))
 
 

@@ -1,7 +1,7 @@
 """A snapshot: the conversation at a checkpoint, and the place on the stream right behind it.
 
-Law: the messages of a snapshot and the chunks after its `sequence` are the whole session, nothing twice: what a client
-shows first, before it follows the stream.
+Law: the messages of a snapshot and the chunks after its `sequence` are the whole session, without repeats. A client
+shows the snapshot first, and then follows the stream.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TRIES, WAIT_S = 20, 0.25
 async def read_snapshot(
     sessions: Sessions, streams: StreamManager, session_id: str, newest: int | None = None
 ) -> SessionSnapshot:
-    """The newest checkpoint on the stream. Reads the stream of the last run that it knows. newest: the number of
-    messages, the last ones; default all. Raises `SessionNotFoundError`."""
+    """Return the snapshot at the newest checkpoint on the stream. It reads the stream of the last run that the session
+    knows. `newest` is the number of messages, the last ones; by default all. Raises `SessionNotFoundError`."""
     for _ in range(TRIES):
         try:
             return await _read(sessions, streams, session_id, newest)
-        except CheckpointNotFoundError:  # deleted meanwhile, or before the stream came as far: a newer one follows
+        except CheckpointNotFoundError:  # deleted meanwhile, or before the stream reached it: a newer one follows
             stream_id = (await sessions.get(session_id)).stream_id
             info = await streams.info(stream_id)
             await streams.wait(stream_id, info.latest_sequence if info is not None else 0, WAIT_S)
@@ -62,8 +62,8 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
 
 
 async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:
-    """A sequence after which the stream has the session's last run. Where the log lags behind the rows, what a claim
-    saw of it is too early, and the last run may be the one before."""
+    """Return a sequence after which the stream has the session's last run. The log may lag behind the rows. Then the
+    sequence that the claim saw is too early, and the last run on the stream may be the one before."""
     if session.stream_id == session.session_id:
         info = await streams.info(session.stream_id)
         return info.began if info is not None else 0

@@ -1,9 +1,9 @@
-"""sweep: what crashes and lost events left between a claim and its effects (docs/protocol.md#sweep).
+"""The sweep, which repairs what crashes and lost events left between a claim and its effects (docs/protocol.md#sweep).
 
-Law: it looks at open runs only, which their index lists from claim to effects; whatever it does, the verbs may do as
-well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of its
-own: pages of them are passed over with one request each, and nobody is asked whether they are executed. Each sweep notes
-when it ran and how much it found, for checks that the schedule still runs and for a stage that rests.
+Law: it looks at open runs only, which their index lists from claim to effects. Whatever it does, the verbs may do as
+well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of
+its own. A few requests pass over a page of them, and the launcher is not asked about them. Each sweep records when it
+ran and whether it found anything, for checks that the schedule still runs and for a stage at rest.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from helix.sessions.deletion import delete_session, expire_sessions
 
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
-    """Look at every open run once, or until the delivery's deadline is near. Returns how often what was done. A run that
-    cannot be looked at now is logged, and does not keep the others waiting; what nobody expected is raised at the end."""
+    """Look at every open run once, or until the delivery's deadline is near. Return the count of each action.
+
+    A run that cannot be looked at now is logged, and does not hold up the others. Unexpected errors are raised at the
+    end.
+    """
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
     line = await waiting_agents(engine)
@@ -54,7 +57,7 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
         except Exception as error:
             logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
             unexpected.append(error)
-    try:  # also where there was no time for all runs: a line that is too long for one sweep still moves
+    try:  # even without time for all runs: a line that is too long for one sweep must still move
         done += await tidy(engine)
     except StoreError as error:
         done["failed"] += 1
@@ -72,7 +75,7 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
 
 
 async def _expire(engine: Engine, delivery: Delivery) -> int:
-    """Of each part of the index whose minute has come since the last sweep."""
+    """Expire sessions of each part of the index whose minute has come since the last sweep."""
     if engine.settings.session_ttl_s is None:
         return 0
     this = int(engine.clock.now() // 60)
@@ -84,8 +87,8 @@ async def _expire(engine: Engine, delivery: Delivery) -> int:
 
 
 async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:
-    """And how it is with the run, if that is known already. Each minute from another partition on: what a sweep has no
-    time for is the first of a later one."""
+    """Yield the open runs, and the state of a run if it is known already. Each minute begins at another partition, so
+    that a later sweep begins with the runs that this one has no time for."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
         async for rows in pages(engine.store, partition_name(partition % PARTITIONS)):
@@ -122,7 +125,7 @@ async def _look_closely(engine: Engine, row: Row, delivery: Delivery) -> str:
 
 
 async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: Delivery) -> str:
-    """End a run with a row that cannot be read. One that is no longer its session's has ended: nothing is left to sweep."""
+    """End a run with a row that cannot be read. A run that is no longer its session's has ended, and needs no sweep."""
     session_id, agent = row.value["session_id"], engine.agents(row.value["agent_type"])
     run_id = await fail_damaged(engine, agent.name, session_id, problem, row.key.sort)
     if run_id == row.key.sort:
@@ -135,7 +138,8 @@ async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: De
 
 
 async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[str]) -> set[str]:
-    """The runs of a page that wait, not too long, and were not asked to stop. line: the agents that runs wait for."""
+    """Return the runs of a page that wait, not too long, and were not asked to stop. `line` has the agents that runs
+    wait for."""
     now = engine.clock.now()
     candidates = [_candidate(row) for row in rows if row.value.get("agent_type") in line]
     tickets = await engine.store.get([ticket_key(run) for run in candidates]) if candidates else []
@@ -146,14 +150,15 @@ async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[st
 
 
 def _candidate(row: Row) -> Candidate:
-    """Its index row says when it was claimed, and with which priority: so it names the ticket."""
+    """Return the candidate of the ticket. The index row has the time of its claim and its priority, which name the
+    ticket."""
     value = row.value
     run = (value["agent_type"], row.key.sort, value["session_id"], value["started_at"])
     return Candidate(*run, priority=value.get("priority", 0))
 
 
 async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
-    """The runs of a page that wrote their session a moment ago, and after their claim: something executes them."""
+    """Return the runs of a page that wrote their session a moment ago, and after their claim: they are being executed."""
     before = engine.clock.now() - engine.settings.start_grace_s
     try:
         sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
@@ -206,7 +211,7 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
         await begin_all(engine, claims, delivery)
         return "failed run"
-    # A worker process is not waited for: its lease on the execution ends when it is silent.
+    # A silent worker process needs no next part: its lease on the execution ends by itself.
     if engine.executes == "inline" and await roll_over_silent(engine, agent, session, run):
         return "silent"
     return "running"

@@ -1,7 +1,8 @@
-"""The log as events of AG-UI 1.0: what `HttpAgent` and other front ends of that protocol read.
+"""The log as events of AG-UI 1.0, which `HttpAgent` and other front ends of that protocol read.
 
-Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same events, live, replayed or
-after a reconnect. Each run of the root session is one AG-UI run, and all that it opened is closed before it finishes.
+Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same events, live, replayed
+or after a reconnect. Each run of the root session is one AG-UI run, and all that it opened is closed before it
+finishes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"
 NOTICES = frozenset({"run_queued", "stream_resync", "checkpoint_created", "error"})
-"""Chunks that have no event of their own: they go as CUSTOM events, `helix.<type>`."""
+"""The chunks without an event of their own. They go as CUSTOM events, `helix.<type>`."""
 ENVELOPE = frozenset(
     {"type", "session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "sequence", "timestamp"}
 )
@@ -39,20 +40,22 @@ ANSWER: JsonObject = {
 
 
 def answer_id(session_id: str, step: int, attempt: int) -> str:
-    """The id of an answer's message. Not of its run, because a run that takes another over may be the one that shows it."""
+    """Return the id of an answer's message. It does not name the run, because a run that takes another over may be the
+    one that shows it."""
     return f"{session_id}/{step}/{attempt}"
 
 
 def pause_id(run_id: str) -> str:
-    """The id of the interrupt of a run that paused for another reason than a call, such as its budget."""
+    """Return the id of the interrupt of a run that paused for another reason than a call, such as its budget."""
     return f"{run_id}/pause"
 
 
 class AgUiEncoder:
-    """Stream messages in, AG-UI events out. Feed it from the first message of a run.
+    """An encoder from stream messages to AG-UI events. Feed it from the first message of a run.
 
-    messages: the conversation before that run, with ids as the reader of the events has them: a discarded step makes a
-        MESSAGES_SNAPSHOT, which takes away what is not in it. state: the committed state at that moment, if it is known.
+    `messages` is the conversation before that run, with the ids that the reader of the events has. A discarded step
+    makes a MESSAGES_SNAPSHOT, which takes away messages that are not in it. `state` is the committed state at that
+    moment, if it is known.
     """
 
     def __init__(
@@ -65,17 +68,17 @@ class AgUiEncoder:
         self._out: list[JsonObject] = []
         self._time = 0
         self._run: Writer | None = None
-        self._ended: set[str] = set()  # of the root's runs
+        self._ended: set[str] = set()  # the runs of the root that have ended
         self._links: dict[str, Link] = {}
         self._asked: dict[str, JsonObject] = {}
-        self._answers: dict[tuple[str, int], str] = {}  # by session and step, the message that its calls are in
-        self._early: list[StreamMessage] = []  # of sub-agents, while no run of the root is open
+        self._answers: dict[tuple[str, int], str] = {}  # by session and step, the message that has its calls
+        self._early: list[StreamMessage] = []  # messages of sub-agents, while no run of the root is open
         self._children: dict[str, Writer] = {}
         self._past: set[str] = set()  # runs of sub-agents that are closed
         self._owners: dict[str, JsonObject] = {}  # by message, the tag that opened it
         self._results: set[str] = set()  # calls whose results were sent
         self._retained: list[str] = []  # messages of an attempt that an interrupt cut off
-        self._usage: dict[str, Usage] = {}  # by model, of the present run
+        self._usage: dict[str, Usage] = {}  # the usage of the present run, by model
         self._output: JsonValue = None
         self._failure = "error"
         self._reason = "pending"
@@ -91,11 +94,11 @@ class AgUiEncoder:
         self._announced = (run_id, messages)
 
     def close(self) -> list[JsonObject]:
-        """Nothing: the events of a run's end close it."""
+        """Return no events: those of a run's end close it."""
         return []
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
-        """The events of the next message. One that was fed before gives none."""
+        """Return the events of the next message. A message that was fed before gives none."""
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
@@ -132,7 +135,7 @@ class AgUiEncoder:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def _begin(self, run_id: str, chunk: dict[str, Any]) -> None:
-        if self._run is not None:  # its process died, and this run took it over
+        if self._run is not None:  # the process of that run died, and this run took it over
             self._close_all()
             self._emit(
                 "RUN_FINISHED",
@@ -176,7 +179,8 @@ class AgUiEncoder:
         self._emit("RUN_FINISHED", **about, outcome=outcome, **self._used())
 
     def _used(self) -> dict[str, Any]:
-        """The usage of the run's answers and of its sub-agents', by model. A call whose answer was lost is not in it."""
+        """Return the usage of the run's answers and of its sub-agents', by model. A call whose answer was lost is not
+        in it."""
         entries = [{"model": model, **fields} for model, used in self._usage.items() if (fields := usage_fields(used))]
         return {"usage": entries} if entries else {}
 
@@ -194,8 +198,8 @@ class AgUiEncoder:
     # --- sub-agents -------------------------------------------------------------------------------------------------
 
     def _child(self, message: StreamMessage) -> Writer | None:
-        """The writer of a sub-agent's run, announced with its first message. A run that is closed stays closed: what comes
-        of it later carries its id."""
+        """Return the writer of a sub-agent's run, announced with its first message. A run that is closed stays closed,
+        and its later events carry its id."""
         run_id, link = message.run_id, self._links.get(message.session_id)
         if run_id in self._children:
             return self._children[run_id]
@@ -377,7 +381,7 @@ class AgUiEncoder:
         if writer is self._run and chunk.get("patches"):  # a sub-agent's state is not the run's
             try:
                 self._state = apply(self._state, chunk["patches"]) if self._state is not None else None
-            except InvalidInputError:  # chunks were lost: what the patch changes is not known
+            except InvalidInputError:  # chunks were lost, so the state before the patch is not known
                 self._state = None
             self._emit("STATE_DELTA", delta=chunk["patches"])
 

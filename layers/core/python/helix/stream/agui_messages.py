@@ -1,6 +1,7 @@
-"""The conversation that AG-UI events make, as a front end has it: what a MESSAGES_SNAPSHOT restates.
+"""The conversation that AG-UI events make, as a front end has it. A MESSAGES_SNAPSHOT restates it.
 
-Law: it changes as the reducer of `@ag-ui/client` changes its own, so that a snapshot takes away only what was discarded.
+Law: it changes as the reducer of `@ag-ui/client` changes its own, so that a snapshot takes away only what was
+discarded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Conversation:
         return deepcopy(self._messages)
 
     def add(self, message: JsonObject) -> None:
-        """A message that is not there yet."""
+        """Add a message, unless it is there."""
         if self._find(str(message["id"])) is None:
             self._messages.append(dict(message))
 
@@ -29,7 +30,8 @@ class Conversation:
             message["content"] = (message.get("content") or "") + delta
 
     def discard(self, ids: Iterable[str]) -> None:
-        """Take messages away. A snapshot without any reasoning leaves that of the reader alone, so reasoning is emptied."""
+        """Take messages away. Reasoning is emptied instead, because a snapshot without any reasoning leaves the
+        reader's as it is."""
         gone = set(ids)
         for message in self._messages:
             if message["id"] in gone and message["role"] == "reasoning":
@@ -37,7 +39,7 @@ class Conversation:
         self._messages = [m for m in self._messages if m["id"] not in gone or m["role"] == "reasoning"]
 
     def rename(self, ids: Iterable[str], suffix: str) -> list[str]:
-        """Return the new ids of these messages."""
+        """Rename these messages. Return their new ids."""
         old = set(ids)
         for message in self._messages:
             if message["id"] in old:
@@ -48,7 +50,7 @@ class Conversation:
         return self._call(call_id) is not None
 
     def change_arguments(self, call_id: str, arguments: str) -> bool:
-        """Whether these are others than before."""
+        """Change the call's arguments. Return whether they differ from those before."""
         call = self._call(call_id)
         if call is None or call["function"]["arguments"] == arguments:
             return False
@@ -56,7 +58,7 @@ class Conversation:
         return True
 
     def add_call(self, parent: str, call_id: str, name: str, arguments: str, tag: JsonObject) -> None:
-        """A call of the message `parent`, which is made if it has no text."""
+        """Add a call to the message `parent`, which is made if it has no text."""
         message = self._find(parent)
         if message is None:
             message = {"id": parent, "role": "assistant", **tag}
@@ -65,8 +67,8 @@ class Conversation:
         message.setdefault("toolCalls", []).append(call)
 
     def add_result(self, result_id: str, call_id: str, content: str, tag: JsonObject) -> None:
-        """A call's result, behind the message that made the call and the results that this one has."""
-        if self._find(result_id) is not None:  # the conversation before the run had what its claim closed
+        """Add a call's result, behind the message that made the call and the results that this one has."""
+        if self._find(result_id) is not None:  # the run's claim closed the call: its result is there
             return
         result = {"id": result_id, "role": "tool", "toolCallId": call_id, "content": content, **tag}
         owner = next((n for n, m in enumerate(self._messages) if _has(m, call_id)), None)

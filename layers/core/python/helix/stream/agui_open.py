@@ -1,7 +1,7 @@
-"""What a run of AG-UI has open: what a reader who connects in mid-run is sent before the events that it does not have.
+"""The open parts of an AG-UI run, which a reader that connects in mid-run gets before the events that it does not have.
 
-Law: a reader that has applied the events so far, and applies `events()` and then the rest, ends as one that applied all in
-one connection: its reducer leaves alone what is opened again under an id that it has.
+Law: a reader that has applied the events so far, and applies `events()` and then the rest, ends as one that applied all
+in one connection. Its reducer ignores an opening under an id that it has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Opened:
             self._open.pop((opener, event[OPENERS[opener]]), None)
 
     def events(self) -> list[JsonObject]:
-        """Nothing between two runs. A sub-agent is announced without its parent where that has ended."""
+        """Return the events that open the run and its open parts. Empty between two runs. A sub-agent is announced
+        without a parent that has ended."""
         if self._run is None:
             return []
         found = [self._run]
@@ -57,8 +58,8 @@ class Opened:
 
 
 class Joining:
-    """A reader that comes to a turn. anew: its connection begins now. Otherwise it goes on with one that was cut, and
-    what was open there is open."""
+    """A reader that comes to a turn. With `anew`, its connection begins now. Otherwise it continues a connection that
+    was cut, and the parts that were open there are still open."""
 
     def __init__(self, encoder: AgUiEncoder, run_id: str, *, anew: bool) -> None:
         self._encoder, self._run_id, self._anew = encoder, run_id, anew

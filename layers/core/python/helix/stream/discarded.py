@@ -1,4 +1,4 @@
-"""Words that a page shows while they come, and not after a reload."""
+"""Text that a page shows while it comes, and not after a reload."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from helix.stream.ui_messages import CONTINUES
 
 
 def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
-    """The sequences of words that a reader who has not seen them yet is not shown: of discarded attempts. Those of an
-    interrupted run are, unless another attempt of their step follows."""
+    """Return the sequences of text that a new reader is not shown, because its attempt was discarded. Text of an
+    interrupted run is shown, unless another attempt of its step follows."""
     found: set[int] = set()
     words: dict[tuple[int, int], list[int]] = {}
     retained: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """Small functions over chunk streams: choose, combine, cut, collect.
 
-Law: each passes chunks on in their order, asks its source for no more than its own reader asks for, and closes the
-source when it ends or is closed. (`async with contextlib.aclosing(...)` closes at once where a loop is left early.)
+Law: each passes chunks on in their order, and asks its source for no more than its own reader asks for. It closes the
+source when it ends or is closed. (`async with contextlib.aclosing(...)` closes at once if a loop is left early.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def filter_by_agent_id(stream: AsyncIterable[StreamChunk], agent_id: str) -> AsyncGenerator[StreamChunk, None]:
-    """Chunks of one session: the agent id is the session id of the agent that emits."""
+    """Yield the chunks of one session: the agent id is the session id of the agent that emits."""
     return filter_with(stream, lambda chunk: chunk.agent_id == agent_id)
 
 
@@ -27,7 +27,7 @@ def filter_by_agent_type(stream: AsyncIterable[StreamChunk], agent_type: str) ->
 
 
 def filter_by_type(stream: AsyncIterable[StreamChunk], types: Collection[str]) -> AsyncGenerator[StreamChunk, None]:
-    """Chunks whose `type` is one of `types`, unknown types included."""
+    """Yield the chunks whose `type` is one of `types`, unknown types included."""
     wanted = _types(types)
     return filter_with(stream, lambda chunk: chunk.type in wanted)
 
@@ -45,17 +45,18 @@ async def filter_with(stream: AsyncIterable[T], predicate: Callable[[T], bool]) 
 
 
 def take(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
-    """The first `n`; nothing after them is read."""
+    """Yield the first `n`, and read nothing after them."""
     return _take(stream, _count(n))
 
 
 def skip(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
-    """All but the first `n`."""
+    """Yield all but the first `n`."""
     return _skip(stream, _count(n))
 
 
 async def combine_streams(*streams: AsyncIterable[T]) -> AsyncGenerator[T, None]:
-    """Interleaved by arrival; ends when all have ended. An error in one is raised once the others are cancelled."""
+    """Yield the items of all streams in order of arrival, until all have ended. An error in one is raised once the
+    others are cancelled."""
     arrived: asyncio.Queue[T | _Ended] = asyncio.Queue()
     room = asyncio.Semaphore(len(streams) or 1)
 
@@ -85,7 +86,8 @@ async def combine_streams(*streams: AsyncIterable[T]) -> AsyncGenerator[T, None]
 
 
 async def collect_text(stream: AsyncIterable[StreamChunk], agent_id: str | None = None) -> str:
-    """All text, less what a `step_discarded` took back. Without `agent_id` the text of children is mixed in."""
+    """Return all text, without the text that a `step_discarded` took back. Without `agent_id` the text of children is
+    mixed in."""
     texts: list[str] = []
     provisional: dict[tuple[str, int, int], list[int]] = {}
     async with closing_source(stream):
@@ -134,7 +136,7 @@ async def _skip(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
 
 @asynccontextmanager
 async def closing_source(stream: Any) -> AsyncGenerator[None, None]:
-    """Close the source afterwards, if it is a thing that closes: a generator is, an iterable that makes one is not."""
+    """Close the source afterwards, if it can be closed: a generator can, an iterable that makes one cannot."""
     try:
         yield
     finally:

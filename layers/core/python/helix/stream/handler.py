@@ -1,7 +1,7 @@
 """The HTTP side of a stream without a web framework: server-sent events that a browser resumes by itself.
 
-Law: an event's `id` is its sequence, so what a client sends back as `Last-Event-ID` is where it goes on. The body ends
-with the message that ends the stream; a request after it gets 204, which makes an EventSource stop.
+Law: an event's `id` is its sequence, so a client goes on from the `Last-Event-ID` that it sends back. The body ends
+with the message that ends the stream. A request after it gets 204, which makes an EventSource stop.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 @dataclass(frozen=True, slots=True)
 class StreamResponse:
-    """What a web framework sends. Close the body (`aclose`) when the client is gone: that ends the reading."""
+    """The response that a web framework sends."""
 
     status: int
+    """The HTTP status: 200 with events, 204 at the end of the stream, 404 for an unknown stream."""
     headers: Mapping[str, str]
+    """The HTTP headers, with names in lower case."""
     body: AsyncGenerator[bytes, None]
+    """The parts of the body. Close it (`aclose`) when the client is gone, which ends the reading."""
 
 
 class ResumableStreamHandler:
@@ -43,10 +46,10 @@ class ResumableStreamHandler:
         self._manager, self._clock, self._heartbeat_s = stream_manager, clock, heartbeat_s
 
     async def handle(self, *, stream_id: str, resume_at: int | str | None = 0) -> StreamResponse:
-        """The response to "the stream after `resume_at`", which may be a `Last-Event-ID` header as it came.
+        """Return the response to "the stream after `resume_at`", which may be a `Last-Event-ID` header as it came.
 
-        200 with events; 204 if the stream is over and nothing is left; 404 if there is no such stream. Who may read
-        the stream is the caller's question, to be asked before.
+        It is 200 with events, 204 if the stream is over and nothing is left, or 404 if the stream does not exist. The
+        caller must check before whether the client may read the stream.
         """
         position = extract_resume_position(resume_at)
         info = await self._manager.info(stream_id)
@@ -57,7 +60,7 @@ class ResumableStreamHandler:
             return StreamResponse(404, {"content-type": "application/json"}, _body(dumps(error).encode()))
         if info.status != "active" and position >= info.latest_sequence:
             return StreamResponse(204, {"cache-control": "no-cache"}, _body())
-        # an id beyond the end is of another stream: then everything is new
+        # an id beyond the end is of another stream, so everything is new
         position = position if position <= info.latest_sequence else 0
         return StreamResponse(200, EVENT_STREAM, self._events(stream_id, position))
 
@@ -80,12 +83,13 @@ class ResumableStreamHandler:
 def create_resumable_stream_handler(
     *, stream_manager: StreamManager, clock: Clock, heartbeat_s: float = HEARTBEAT_S
 ) -> ResumableStreamHandler:
-    """`heartbeat_s`: a silence of about that long is broken by a comment, so that proxies keep the connection."""
+    """Make a handler. After a silence of about `heartbeat_s` it sends a comment, so that proxies keep the connection."""
     return ResumableStreamHandler(stream_manager, clock, heartbeat_s)
 
 
 def extract_resume_position(last_event_id: object) -> int:
-    """The sequence a client has seen last, 0 or more. Whatever is no such number means: from the beginning."""
+    """Return the sequence that a client has seen last, 0 or more. Anything that is not such a number means the
+    beginning."""
     if isinstance(last_event_id, bytes):
         last_event_id = last_event_id.decode("latin-1")
     if isinstance(last_event_id, str):
@@ -97,8 +101,8 @@ def extract_resume_position(last_event_id: object) -> int:
 
 
 def format_event(message: StreamMessage) -> bytes:
-    """One server-sent event. JSON has no bare line ends but those that only Unicode counts as such: they are escaped,
-    for clients that split lines by Unicode's rules."""
+    """Return one server-sent event. Line ends that only Unicode counts as such are escaped, for clients that split
+    lines by Unicode's rules. JSON has no other bare line ends."""
     data = message.model_dump_json(exclude_none=True).translate(_LINE_ENDS)
     return f"id: {message.sequence}\nevent: {message.kind}\ndata: {data}\n\n".encode()
 

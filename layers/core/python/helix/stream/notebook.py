@@ -1,9 +1,9 @@
-"""A run in a notebook: text, tools and the end, shown where the cell is and replaced as they come.
+"""A run in a notebook: text, tools and the end, shown in the cell and updated as they come.
 
     handle = await executor.execute(agent, "hello")
     handle  # as the last line of a cell
 
-Law: what a model, a tool or a user wrote is shown as text, never as markup. What a discarded step showed goes.
+Law: text of a model, a tool or a user is shown as text, never as markup. The output of a discarded step disappears.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _showing: set[asyncio.Task[Any]] = set()
 
 
 class Panel:
-    """What is shown of a run: a fold of its chunks. `status` says how it stands."""
+    """The display of a run: a fold of its chunks. `status` is the status of the run."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id, self.status = session_id, "running"
         self._parts: dict[Key, tuple[str, str]] = {}
-        """By agent's session, step, attempt and what it is: a kind, and its text."""
+        """The kind and the text of each part, by the agent's session, step, attempt and the part's name."""
 
     def add(self, chunk: c.StreamChunk) -> None:
         match chunk:
@@ -118,7 +118,7 @@ async def show(handle: AgentExecutionHandle[OutputT]) -> AgentResult[OutputT]:
 
 
 def show_in_cell(handle: AgentExecutionHandle[Any]) -> None:
-    """What a notebook calls for a handle that is the last line of a cell. The cell ends, and the run is shown on."""
+    """Show a handle that is the last line of a notebook's cell. The cell ends, and the display goes on."""
     task = asyncio.get_running_loop().create_task(show(handle), name=f"helix:show {handle.run_id}")
     _showing.add(task)
     task.add_done_callback(_shown)

@@ -1,8 +1,8 @@
-"""Reading a stream: what is stored, then what comes, as one sequence without a gap or a repeat.
+"""Reading a stream: stored messages, then live ones, as one sequence without a gap or a repeat.
 
-Law: sequences strictly ascend. Where the log has lost messages (its beginning expires), a `stream_resync` stands in the
-gap instead of silence. By default a reader stops at the end of the root session's last run; an end with
-later messages behind it is history, and is passed on like any other message.
+Law: sequences strictly ascend. If the log has lost messages (its beginning expires), a `stream_resync` stands in the
+gap. By default a reader stops at the end of the root session's last run. An end with later messages behind it is
+history, and is passed on like any other message.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ async def read_stream(
     until: Until | None = None,
     follow: bool = False,
 ) -> AsyncGenerator[StreamMessage, None]:
-    """Messages after `from_sequence`, stored ones first, then live.
+    """Yield the messages after `from_sequence`, stored ones first, then live.
 
-    until: the first message for which it is true is the last one yielded; nothing else ends the reading, so the run
-        waited for need not have begun. follow: nothing ends the reading but the reader.
-    Raises `StreamNotFoundError` if there is no stream (with `until` or `follow` it may yet come: then they wait).
+    With `until`, the first message for which it is true is the last one yielded. Nothing else ends the reading, so the
+    run that is waited for may begin later. With `follow`, only the reader ends the reading.
+
+    Raises `StreamNotFoundError` if the stream does not exist. With `until` or `follow` it may come later, so they wait.
     """
     messages = read_with_idle(
         manager, stream_id, from_sequence=from_sequence, until=until, follow=follow, idle_s=WAIT_S
@@ -55,9 +56,9 @@ async def read_with_idle(
     follow: bool = False,
     idle_s: float,
 ) -> AsyncGenerator[StreamMessage | None, None]:
-    """`read_stream` that gives None whenever a wait of at most `idle_s` is over: a time to send a heartbeat."""
+    """Yield as `read_stream` does, and None whenever a wait of at most `idle_s` is over: a time to send a heartbeat."""
     position, patient = from_sequence, until is not None or follow
-    suspect = -1  # the position after which messages were found missing once: looked at again before it is said
+    suspect = -1  # the position after which messages were missing once; they are read again before a gap is reported
     while True:
         page = await manager.read(stream_id, position)
         for message in page:
@@ -91,10 +92,10 @@ async def read_with_idle(
 
 
 async def read_page(manager: StreamManager, stream_id: str, after: int, limit: int) -> list[StreamMessage]:
-    """At most `limit` messages after `after`. A `stream_resync` stands for those that the log has lost."""
+    """Return at most `limit` messages after `after`. A `stream_resync` stands in for those that the log has lost."""
     page = await manager.read(stream_id, after, limit)
     if _has_gap(after, page):
-        page = await manager.read(stream_id, after, limit)  # looked at again before it is said
+        page = await manager.read(stream_id, after, limit)  # read again before a gap is reported
     found, position = list[StreamMessage](), after
     for message in page:
         if message.sequence > position + 1:
@@ -109,7 +110,8 @@ def _has_gap(after: int, page: Sequence[StreamMessage]) -> bool:
 
 
 async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:
-    """The chunks among `messages`, parsed: what the filters take. Types of a later version come as `UnknownChunk`."""
+    """Yield the chunks among `messages`, parsed, as the filters take them. Types of a later version come as
+    `UnknownChunk`."""
     async with closing_source(messages):
         async for message in messages:
             if message.kind == "chunk":
@@ -117,7 +119,7 @@ async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[St
 
 
 class StreamReader:
-    """One reading of a stream. `async for message in reader`; `close()` ends it, from another task too."""
+    """One reading of a stream. Use `async for message in reader`; `close()` ends it, from another task too."""
 
     def __init__(self, info: StreamInfo, messages: AsyncGenerator[StreamMessage, None], from_sequence: int) -> None:
         self._info, self._messages = info, messages
@@ -127,7 +129,7 @@ class StreamReader:
 
     @property
     def current_sequence(self) -> int:
-        """Of the last message read: hand it to the next reader as `from_sequence`."""
+        """The sequence of the last message read. Pass it to the next reader as `from_sequence`."""
         return self._current
 
     @property
@@ -137,11 +139,11 @@ class StreamReader:
 
     @property
     def total_chunks(self) -> int:
-        """Chunks on the stream, those before the reader's start included, as far as it has seen."""
+        """The number of chunks on the stream as far as this reader has seen it, including those before its start."""
         return self._chunks
 
     def chunks(self) -> AsyncGenerator[StreamChunk, None]:
-        """The rest as parsed chunks."""
+        """Return the rest of the messages as parsed chunks."""
         return chunks_of(self)
 
     def __aiter__(self) -> AsyncIterator[StreamMessage]:
@@ -165,7 +167,7 @@ class StreamReader:
         return message
 
     async def close(self) -> None:
-        """Idempotent."""
+        """End the reading. Idempotent."""
         self._closed = True
         if self._pending is not None:
             self._pending.cancel()
@@ -186,7 +188,7 @@ async def create_reader(
     until: Until | None = None,
     follow: bool = False,
 ) -> StreamReader | None:
-    """A reader from after `from_sequence`, see `read_stream`; None if the stream does not exist."""
+    """Return a reader from after `from_sequence`, see `read_stream`. None if the stream does not exist."""
     info = await manager.info(stream_id)
     if info is None:
         return None
@@ -195,7 +197,7 @@ async def create_reader(
 
 
 def _resync(stream_id: str, session_id: str, sequence: int) -> StreamMessage:
-    """Stands for all that is missing up to `sequence`, and has that number: it is part of the gap."""
+    """Return a message for all that is missing up to `sequence`. It has that number, because it is part of the gap."""
     chunk: JsonObject = {"type": "stream_resync", "reason": "messages have expired", "from_sequence": sequence}
     chunk |= {"session_id": session_id, "agent_id": session_id}
     return StreamMessage(

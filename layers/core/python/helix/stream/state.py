@@ -1,7 +1,8 @@
-"""Custom state on the stream: writing patches to it, and keeping a view of the state up to date from it.
+"""Custom state on the stream: patches that are written to it, and a view of the state that follows them.
 
 Law: a projector that starts from the state at sequence s and applies every later `state_patch` of its session holds the
-committed state; where the stream cannot say how to go on (`stream_resync`, a patch that does not fit), it loads anew.
+committed state. If the stream cannot say how to go on (`stream_resync`, a patch that does not fit), it loads the state
+anew.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ ProjectedT = TypeVar("ProjectedT")
 class CustomStateStreamer:
     """A writer of `state_patch` chunks beside the engine, which writes its own when a step commits.
 
-    It is a writer within one step of one run, like a tool call: make one per step, and after a crash one with a higher
-    `attempt`. Patches go out in order. One that could not be written (`StoreError`) is kept, and goes out before the
-    next, or with `flush()`: do not emit it again.
+    It writes within one step of one run, like a tool call. Make one per step, and after a crash one with a higher
+    `attempt`. Patches go out in order. A patch that could not be written (`StoreError`) is kept, and goes out before
+    the next, or with `flush()`. Do not emit it again.
     """
 
     def __init__(self, stream_manager: StreamManager, stream_id: str, clock: Clock, record: StreamRecord) -> None:
@@ -39,14 +40,14 @@ class CustomStateStreamer:
         self._one_in_flight = asyncio.Lock()
 
     async def emit_patch(self, patches: Sequence[Mapping[str, Any]]) -> None:
-        """Put RFC 6902 operations on the stream, durable on return. No operations: no chunk."""
+        """Put RFC 6902 operations on the stream, durable on return. Without operations it writes no chunk."""
         if patches:
             self._unwritten.append(self._make([json_copy(patch) for patch in patches]))
             self._next += 1
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what could not be written before."""
+        """Write the patches that could not be written before."""
         async with self._one_in_flight:
             while self._unwritten:
                 await self._manager.append(self._stream_id, [self._unwritten[0]])
@@ -81,8 +82,8 @@ def create_state_streamer(
     attempt: int = 1,
     writer: str = "state",
 ) -> CustomStateStreamer:
-    """`session_id` is the agent's own session, and the stream's (its root's) by default. `writer` names this one among
-    the writers of the step."""
+    """Make a streamer. `session_id` is the agent's own session, by default the stream's (its root's). `writer` names
+    this one among the writers of the step."""
     record = StreamRecord(
         session_id=session_id or stream_id,
         run_id=run_id,
@@ -98,9 +99,10 @@ def create_state_streamer(
 
 @dataclass(frozen=True, slots=True)
 class StateProjection(Generic[ProjectedT]):
-    """What of the state is of interest: `project` is a pure function of the state's JSON."""
+    """The part of the state that is of interest."""
 
     project: Callable[[JsonObject], ProjectedT]
+    """A pure function from the state's JSON to the projected value."""
 
 
 def create_state_projection(project: Callable[[JsonObject], ProjectedT]) -> StateProjection[ProjectedT]:
@@ -108,19 +110,21 @@ def create_state_projection(project: Callable[[JsonObject], ProjectedT]) -> Stat
 
 
 class Snapshot(NamedTuple):
-    """The committed state, with every `state_patch` up to and including `sequence` in it."""
+    """A committed state, and its place on the stream."""
 
     state: JsonObject
+    """The custom state, with every `state_patch` up to and including `sequence`."""
     sequence: int = 0
+    """The sequence of the last chunk whose patch is in the state. 0 for the beginning of the stream."""
 
 
 LoadSnapshot: TypeAlias = Callable[[], Awaitable[Snapshot]]
 
 
 class StreamProjector(Generic[ProjectedT]):
-    """Follows the state of one session from `snapshot` on; other sessions on the stream are other states.
+    """Follows the state of one session from `snapshot` on. Other sessions on the stream have other states.
 
-    `load_snapshot` is asked for the state where the stream says so. Without it a `StaleStateError` is raised then.
+    `load_snapshot` loads the state anew when the stream requires it. Without it, a `StaleStateError` is raised then.
     """
 
     def __init__(
@@ -137,7 +141,7 @@ class StreamProjector(Generic[ProjectedT]):
 
     @property
     def value(self) -> ProjectedT:
-        """The projected value now; the caller's own to change."""
+        """The projected value now. The caller may change it."""
         return self._projection.project(self.state)
 
     @property
@@ -147,7 +151,7 @@ class StreamProjector(Generic[ProjectedT]):
         return copy
 
     async def feed(self, chunk: StreamChunk) -> bool:
-        """Take in one chunk; True if the projected value changed by it."""
+        """Take in one chunk. Return whether it changed the projected value."""
         if chunk.session_id != self._session_id or 0 < chunk.sequence <= self._sequence:
             return False
         if isinstance(chunk, StatePatchChunk):
@@ -161,13 +165,13 @@ class StreamProjector(Generic[ProjectedT]):
             return False
         self._sequence = max(self._sequence, chunk.sequence)
         value = self.value
-        if same(value, self._seen):  # type: ignore[arg-type]  # of other types too it asks ==
+        if same(value, self._seen):  # type: ignore[arg-type]  # for other types it uses == too
             return False
         self._seen = value
         return True
 
     async def project(self, stream: AsyncIterable[StreamChunk]) -> AsyncGenerator[ProjectedT, None]:
-        """The projected value each time it changes, beginning with the first change: `value` is what it starts from."""
+        """Yield the projected value each time it changes, from the first change on. `value` is the value before that."""
         async with closing_source(stream):
             async for chunk in stream:
                 if await self.feed(chunk):

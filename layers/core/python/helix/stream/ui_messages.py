@@ -1,7 +1,7 @@
-"""The log as the UI message stream of the AI SDK, version 7 or 6: what `useChat` reads.
+"""The log as the UI message stream of the AI SDK, version 7 or 6, which `useChat` reads.
 
-Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same parts, live, replayed or
-after a reconnect. A message of the page is one run and the runs that go on from it; its id is the first run's.
+Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same parts, live, replayed
+or after a reconnect. A message of the page is one run and the runs that go on from it; its id is the first run's.
 """
 
 from __future__ import annotations
@@ -18,58 +18,78 @@ from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
-"""Modes of runs that go on with the message of the run before."""
+"""The modes of runs that go on with the message of the run before."""
 NOTICES: Mapping[str, tuple[str, ...]] = {
     "run_queued": ("queued", "expires_at", "reason"),
     "stream_resync": ("reason", "checkpoint_id"),
     "state_patch": ("patches",),
 }
-"""Chunks that are shown as transient data: by type, the fields that go with it."""
+"""The chunks that are shown as transient data, with the fields that each shows."""
 
 
 def shown_call(root: str, session_id: str, call_id: str) -> str:
-    """The id of a call on a page. A call's id is unique within its session only, so a sub-agent's is named with it."""
+    """Return the id of a call on a page. A call's id is unique within its session only, so a sub-agent's call is named
+    with its session."""
     return call_id if session_id == root else f"{session_id}/{call_id}"
 
 
 @dataclass
 class _Call:
-    """`asked`: what it waits for; `requested`: its part has an approval; `begun`: it was executed since it was asked."""
+    """A tool call on the page."""
 
     name: str
+    """The name of the tool."""
     input: Any
+    """The arguments as shown last. A person may have changed them."""
     asked: str | None = None
+    """The kind of answer that the call waits for: `approval`, `client` or `unknown`. None if it waits for nothing."""
     requested: bool = False
+    """Whether its part has an approval request."""
     begun: bool = False
+    """Whether the call was executed since it was asked."""
     done: bool = False
+    """Whether the call has its result."""
     child: bool = False
+    """Whether the call started a sub-agent."""
 
 
 @dataclass
 class _Child:
+    """A sub-agent on the page."""
+
     agent: str
+    """The name of the sub-agent."""
     call: str
+    """The id of the call that started it, as shown."""
     status: str = "running"
+    """The state of the sub-agent: `running`, then the status with which it ended."""
     text: str = ""
+    """The text of its last committed step."""
     draft: str = ""
+    """The text of the present attempt, which is not shown yet."""
     attempt: tuple[int, int] = (0, 0)
+    """The (step, attempt) of the draft."""
 
 
 @dataclass
 class _Attempt:
-    """A try at a step: its parts (kind and id), the last of which may be open."""
+    """A try at a step of the root."""
 
     at: tuple[int, int]
+    """The (step, attempt)."""
     parts: list[tuple[str, str]] = field(default_factory=list)
+    """The kind and the id of its parts. The last part may be open."""
     thought: bool = False  # deltas of the present block of reasoning were shown
+    """Whether deltas of the present block of reasoning were shown."""
 
 
 class UIMessageEncoder:
-    """Stream messages in, AI SDK parts out. Feed it from the first message of a run that starts a page's message.
+    """An encoder from stream messages to AI SDK parts. Feed it from the first message of a run that starts a page's
+    message.
 
-    version: both show words as they come. 7 takes back those of an attempt that failed (`reset-step`). Version 6 cannot
-        take back: what it has seen stays, and the next attempt is a part of its own (`discarded_text` leaves it out of a
-        replay). Nor can it say that a call was answered, so it has the calls that wait when the response ends.
+    Both versions show text as it comes. Version 7 takes back the text of an attempt that failed (`reset-step`). Version
+    6 cannot take it back: the text stays, and the next attempt is a part of its own (`discarded_text` leaves it out of
+    a replay). Version 6 also cannot say that a call was answered, so it gets the waiting calls when the response ends.
     """
 
     def __init__(self, session_id: str, *, version: Version = 7) -> None:
@@ -83,7 +103,7 @@ class UIMessageEncoder:
         self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
         self._attempt: _Attempt | None = None
-        self._interrupted: int | None = None  # the step whose words were kept
+        self._interrupted: int | None = None  # the step whose text was kept
         self._usage = Usage()
         self._calls: dict[str, _Call] = {}
         self._children: dict[str, _Child] = {}
@@ -91,7 +111,7 @@ class UIMessageEncoder:
         self._reason: str | None = None
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
-        """The parts of the next message. One that was fed before gives none."""
+        """Return the parts of the next message. A message that was fed before gives none."""
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
@@ -106,14 +126,15 @@ class UIMessageEncoder:
         return self._take()
 
     def close(self) -> list[JsonObject]:
-        """Return the parts that end a response, after the message that ended its run: what waits for the user, then
-        `finish`. No parts if the run goes on. A later run of the message, or of its sub-agents, begins another response."""
+        """Return the parts that end a response, after the message that ended its run: the calls that wait for the user,
+        then `finish`. No parts if the run goes on. A later run of the message, or of its sub-agents, begins another
+        response."""
         self._close()
         return self._take()
 
     def end_call(self, message: StreamMessage) -> list[JsonObject]:
-        """The parts of a `tool_end` that belongs to this page's message and comes after it: of a call that waited when a
-        new message of the user closed it. No parts for any other message."""
+        """Return the parts of a late `tool_end` for this page's message: of a call that waited until a new message of
+        the user closed it. No parts for any other message."""
         chunk: dict[str, Any] = message.chunk or {}
         call = self._calls.get(shown_call(self._root, message.session_id, str(chunk.get("tool_call_id"))))
         if chunk.get("type") != "tool_end" or call is None or call.done:
@@ -167,7 +188,7 @@ class UIMessageEncoder:
         return out
 
     def _step(self, step: int) -> None:
-        """A step that was shown is not begun again: a repeated call belongs to the part that shows it."""
+        """Begin the step, unless it was shown: a repeated call belongs to the part that shows it."""
         if step not in self._steps:
             self._finish_step()
             self._emit("start-step")
@@ -224,7 +245,8 @@ class UIMessageEncoder:
             self._attempt.thought = False
 
     def _discard(self, *, retained: bool) -> None:
-        """retained: the run was interrupted. What was read stays until another attempt of the step begins."""
+        """Discard the attempt. With `retained`, the run was interrupted, and its text stays until another attempt of
+        the step begins."""
         attempt = self._attempt
         if attempt is not None and attempt.parts:
             if self._live and not retained:
@@ -251,7 +273,7 @@ class UIMessageEncoder:
             self._emit(f"{part[0]}-end", id=part[1])
 
     def _finish_text(self) -> None:
-        """The attempt is over, and its text stands."""
+        """End the attempt, whose text stays."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None and attempt.parts:
             self._end_part(attempt.parts[-1])
@@ -272,7 +294,7 @@ class UIMessageEncoder:
     def _on_tool_end(self, session_id: str, chunk: dict[str, Any]) -> None:
         shown = shown_call(self._root, session_id, str(chunk["tool_call_id"]))
         if shown not in self._calls and session_id == self._root and chunk.get("step") not in self._steps:
-            return  # of a step of an earlier message, which its claim closed
+            return  # the call is of an earlier message, and this run's claim closed it
         call = self._calls.get(shown) or self._call(session_id, chunk, chunk.get("arguments") or {})[1]
         if call.done:
             return
@@ -292,7 +314,7 @@ class UIMessageEncoder:
             self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
 
     def _end_questions(self, parent: str) -> None:
-        """A sub-agent that is over waits for no answer any more."""
+        """End the questions of a sub-agent that is over."""
         sessions = {session_id for session_id, child in self._children.items() if child.call == parent}
         reason = "the sub-agent has ended"
         for shown, call in self._calls.items():
@@ -306,7 +328,7 @@ class UIMessageEncoder:
                 self._emit("tool-output-error", toolCallId=shown, errorText=reason, dynamic=True)
 
     def _withdraw(self) -> None:
-        """A run that has ended waits for no approval. If it is tried again, it asks again."""
+        """Deny the approvals that an ended run waited for. If it is tried again, it asks again."""
         for shown, call in self._calls.items():
             if call.asked is not None and call.requested and not call.done:
                 self._deny(shown, call, "the run has ended")
@@ -316,7 +338,8 @@ class UIMessageEncoder:
         self._emit("tool-output-denied", toolCallId=shown)
 
     def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
-        """The call on the page. Its part is made once: a second one would stand in the step that is open now."""
+        """Return the call on the page. Its part is made once, because a second one would stand in the step that is open
+        now."""
         shown, name = shown_call(self._root, session_id, str(chunk["tool_call_id"])), str(chunk["tool_name"])
         call = self._calls.get(shown)
         if call is not None and (call.input == given or call.done):
@@ -330,7 +353,7 @@ class UIMessageEncoder:
         call.input = given
         self._emit("tool-input-available", toolCallId=shown, toolName=name, input=given, dynamic=True, **about)
         if call.asked is not None and self._live:
-            self._ask(shown, call)  # its part is one without an approval again
+            self._ask(shown, call)  # the new part has no approval
         return shown, call
 
     def _ask(self, shown: str, call: _Call) -> None:
@@ -345,7 +368,7 @@ class UIMessageEncoder:
             self._emit("tool-approval-response", approvalId=shown, approved=approved, **why)
 
     def _wait(self) -> None:
-        """What the run waits for. A sub-agent's call has an output of its own until its answer comes, because a page goes
+        """Emit what the run waits for. A sub-agent's call gets an output of its own until its answer comes. A page goes
         on by itself only when no other call of the step is open."""
         for shown, call in self._calls.items():
             if call.done:

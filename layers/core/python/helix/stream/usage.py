@@ -7,7 +7,7 @@ from helix.core.usage import Usage
 
 
 def usage_fields(usage: Usage) -> JsonObject:
-    """Tokens by the names of the AI SDK and AG-UI; empty where nothing was used."""
+    """Return the tokens by the names of the AI SDK and AG-UI. Empty if nothing was used."""
     if not usage.total_tokens:
         return {}
     parts = {"reasoningTokens": usage.reasoning_tokens, "cachedInputTokens": usage.cached_tokens}

@@ -1,8 +1,8 @@
-"""Helpers for people who test agents and who write adapters. Import the module you need; nothing is loaded here.
+"""Helpers for tests of agents, and for authors of adapters. Import the module you need; nothing is loaded here.
 
 aws              a lock for clients of moto, and the tables of a DynamoDB store
 contracts        pytest classes that every adapter of a port must pass, races included
 crash            crash points: end the process at any call to a store or stream
-invariants       what must hold of a session's rows and stream at every moment
+invariants       checks of a session's rows and stream that hold at every moment
 openai_server    an OpenAI-compatible server on loopback
 """

@@ -1,4 +1,4 @@
-"""Help to test agents on DynamoDB through moto, in one process: a lock that moto lacks, and the tables of a store."""
+"""Helpers to test agents on DynamoDB through moto, in one process: a lock that moto lacks, and the tables of a store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from helix.ports.state_store import Table
 
 _LOCK: Final = threading.RLock()
-"""moto's state belongs to the process, so clients of it share one lock."""
+"""moto's state belongs to the process, so all its clients share one lock."""
 
 
 class LockedClient:
@@ -37,7 +37,7 @@ class LockedClient:
 
 
 def create_tables(dynamodb: Any, tables: Mapping[Table, str]) -> None:
-    """Create the tables of a `DynamoDBStateStore`, by their names, with the keys that a deployed stage's have."""
+    """Create the tables of a `DynamoDBStateStore` under these names, with the keys of a deployed stage."""
     keys = {"pk": "HASH", "sk": "RANGE"}
     for name in tables.values():
         dynamodb.create_table(

@@ -8,7 +8,7 @@ from helix.runtime.system import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The real clock, `ahead_s` seconds ahead: every claim shorter than that has lapsed by it."""
+    """The real clock, `ahead_s` seconds ahead. Every claim shorter than that has expired by it."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self.ahead_s = ahead_s
@@ -18,7 +18,8 @@ class ShiftedClock(SystemClock):
 
 
 class SetClock:
-    """Stands at `at` (Unix seconds) until it is moved; who sleeps wakes up when it was moved far enough."""
+    """A clock that stands at `at` (Unix seconds) until it is advanced. Sleepers wake up when it has advanced far
+    enough."""
 
     def __init__(self, at: float = 0.0) -> None:
         self._at = at
@@ -47,5 +48,5 @@ class SetClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait for it to be moved."""
+        """The number of tasks that wait for it to advance."""
         return len(self._sleepers)

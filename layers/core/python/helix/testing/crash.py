@@ -1,12 +1,12 @@
-"""Crash points: every call to a store or a stream is a place where the process may end, before it and after it.
+"""Crash points: before and after every call to a store or a stream, the process may end.
 
     points = CrashPoints(at=("transact:stage:after", 0))
-    async with LocalExecutor(points.store(store), model=model) as executor: ...   # dies behind its first staged answer
+    async with LocalExecutor(points.store(store), model=model) as executor: ...   # ends after its first staged answer
 
-Law: a crash is total. Once it came, no call of the same `CrashPoints` reaches the store any more, so that tasks which
-Python keeps running change nothing: they are as dead as those of a killed process.
+Law: a crash is total. After it, no call of the same `CrashPoints` reaches the store. Tasks that Python keeps running
+change nothing, like those of a killed process.
 
-`crash_everywhere` runs a scenario once per point and lets a recovery work on what each crash left.
+`crash_everywhere` runs a scenario once per point, and then a recovery on the state that each crash left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS = dict(
 
 
 class Crash(BaseException):
-    """The process ended here. Not an `Exception`: nothing may handle it."""
+    """The end of the process. It is not an `Exception`, so no handler catches it."""
 
     def __init__(self, point: str) -> None:
         self.point = point
@@ -40,14 +40,14 @@ class Crash(BaseException):
 
 
 class CrashPoints:
-    """Names every call that passes, and ends the process at one of them.
+    """A recorder that names every call, and ends the process at one of them.
 
-    A name is `<verb>:<what>:before` or `:after`: `transact:claim_execute:before`, `get:session:after`,
-    `append:attempt:before`. The place is `(name, n)`, the n-th time (from 0) that this name comes by, or the number of
-    the point in all. None: only record.
+    A name is `<verb>:<what>:before` or `:after`, such as `transact:claim_execute:before`, `get:session:after`,
+    `append:attempt:before`. `at` is `(name, n)`, the n-th time (from 0) that this name occurs, or the number of the
+    point among all points. None only records.
 
-    how: `raise` raises `Crash` in the caller; `kill` sends the own process SIGKILL.
-    skip: names' beginnings that are no points, e.g. `("get", "query")` to crash at writes only.
+    how: `raise` raises `Crash` in the caller; `kill` sends SIGKILL to this process.
+    skip: prefixes of names that are not points, such as `("get", "query")` to crash at writes only.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class CrashPoints:
         return self._over.is_set()
 
     def store(self, inner: StateStore) -> StateStore:
-        """`inner` with every call a crash point."""
+        """Return `inner` with every call a crash point."""
         return cast(StateStore, _Crashing(inner, self))
 
     def streams(self, inner: StreamManager) -> StreamManager:
-        """`inner` with every call a crash point."""
+        """Return `inner` with every call a crash point."""
         return cast(StreamManager, _Crashing(inner, self))
 
     async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """`call`, with a point before it and one after it."""
+        """Run `call`, with a point before it and one after it."""
         self.passed(f"{name}:before")
         result = await call()
         self.passed(f"{name}:after")
         return result
 
     def passed(self, name: str) -> None:
-        """A point of your own: between two effects of a tool, say."""
+        """Pass a point of your own, for example between two effects of a tool."""
         if self.crashed:
             raise Crash(name)
         if name.startswith(self._skip):
@@ -97,7 +97,7 @@ class CrashPoints:
             raise Crash(name)
 
     async def unless_crashed(self, waiting: Awaitable[None]) -> None:
-        """Wait, but not for what a dead process would never see."""
+        """Wait, but stop if a crash comes first, because a dead process would see nothing more."""
         over, inner = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(waiting)
         try:
             await asyncio.wait({over, inner}, return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +157,7 @@ Recover: TypeAlias = Callable[[StateStore, StreamManager, Point], Awaitable[obje
 
 
 def writes(points: Sequence[Point]) -> list[Point]:
-    """The points around calls that change something: a crash at a read leaves what one of these leaves."""
+    """Return the points around calls that change something. A crash at a read leaves the same state as one of these."""
     return [point for point in points if point[0].startswith(("transact", "append", "delete"))]
 
 
@@ -168,11 +168,11 @@ async def crash_everywhere(
     *,
     choose: Callable[[Sequence[Point]], Sequence[Point]] = list,
 ) -> list[Point]:
-    """Run `act` to its end once, to learn its points; then, for each chosen one, on a fresh store: `act` with a crash
-    there, and `recover` on what is left, as a new process would. Returns the points at which a crash came.
+    """Run `act` once to learn its points. Then, for each chosen point and on a fresh store, run `act` with a crash
+    there. Run `recover` on the state that it left, as a new process would. Return the points at which a crash came.
 
-    `act` is given a store and a stream manager that crash; `recover` gets the bare ones and asserts what must hold.
-    A scenario with timers may miss a point now and then: then it ran to its end, and must still be recoverable.
+    `act` receives a store and a stream manager that crash. `recover` gets the bare ones and asserts what must hold. A
+    scenario with timers may sometimes miss a point. It has then run to its end, and must still be recoverable.
     """
     asyncio.get_running_loop().set_exception_handler(_drop_crashes)
     learned, store = CrashPoints(), make_store()
@@ -196,13 +196,13 @@ async def crash_everywhere(
 
 
 def _drop_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A crash that nobody waited for is no news."""
+    """Ignore a crash that no task awaited."""
     if not isinstance(context.get("exception"), Crash):
         loop.default_exception_handler(context)
 
 
 async def _end() -> None:
-    """End what the dead process left on this event loop."""
+    """End the tasks that the dead process left on this event loop."""
     me = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not me and task.get_name().startswith("helix:")]
     for task in left:

@@ -1,6 +1,6 @@
 """The invariants of docs/protocol.md#invariants, as far as rows and stream show them, for property and crash tests.
 
-Law: reads only. What it checks holds at every moment, in mid-run and after a crash; `at_rest` adds what must hold once
+Law: this only reads. The checks hold at every moment, in mid-run and after a crash. `at_rest` adds those that hold once
 no worker works and ended runs had their effects.
 """
 
@@ -15,7 +15,7 @@ from helix.testing.stream_invariants import check_stream
 
 
 class InvariantViolation(AssertionError):
-    """`problems` are `property: what was found` lines."""
+    """A broken invariant. `problems` has lines of the form `property: what was found`."""
 
     def __init__(self, session_id: str, problems: list[str]) -> None:
         self.problems = problems
@@ -30,10 +30,10 @@ async def check_session(
     at_rest: bool = False,
     pruned: bool = False,
 ) -> None:
-    """Raise `InvariantViolation` with all that is wrong with the session, its sub-agents' sessions and its stream.
+    """Raise `InvariantViolation` with all problems of the session, its sub-agents' sessions and its stream.
 
-    at_rest: nobody works on the session any more, and its effects were completed. pruned: `Settings.keep_checkpoints` is
-    set.
+    at_rest: no worker works on the session any more, and its effects were completed. pruned:
+    `Settings.keep_checkpoints` is set.
     """
     problems = await find_problems(store, streams, session_id, at_rest=at_rest, pruned=pruned)
     if problems:
@@ -48,10 +48,10 @@ async def find_problems(
     at_rest: bool = False,
     pruned: bool = False,
 ) -> list[str]:
-    """Like `check_session`, as a list."""
+    """Return the problems that `check_session` would raise."""
     tree = await read_tree(store, session_id)
     if tree[0].session is not None and tree[0].session.status == "deleting":
-        tree = tree[:1]  # its sub-agents' rows are going
+        tree = tree[:1]  # its sub-agents' rows are being deleted
     problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest, pruned=pruned)]
     problems += check_children(tree, at_rest=at_rest)
     root = tree[0]
@@ -61,7 +61,7 @@ async def find_problems(
 
 
 async def read_tree(store: StateStore, session_id: str) -> list[SessionRows]:
-    """The session first, then its sub-agents' sessions, in every lineage. Parents are read before children."""
+    """Read the session, then its sub-agents' sessions, in every lineage. Parents are read before children."""
     tree = [await read_session_rows(store, session_id)]
     for rows in tree:
         for entry in rows.entries.values():

@@ -1,7 +1,7 @@
-"""A real HTTP/1.1 server on 127.0.0.1 for tests: one request per connection, in a thread of its own.
+"""A real HTTP/1.1 server on 127.0.0.1 for tests, with one request per connection, in a thread of its own.
 
-Law: what a test needs to see is a fact of the wire, not of a mock: the request as it came, a connection that is cut,
-a client that hung up. Startup takes milliseconds; leaving the context ends every connection and the thread.
+Law: a test sees facts of the wire, not of a mock: the request as it came, a connection that was cut, a client that hung
+up. Startup takes milliseconds. Leaving the context ends every connection and the thread.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ from typing import Any, Self
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """A request as it came. Header names are lower case; `json` is None where the body is no JSON."""
+    """A request as it came."""
 
     method: str
+    """The HTTP method."""
     path: str
+    """The request's target, query string included."""
     headers: dict[str, str]
+    """The headers. Names are in lower case."""
     body: bytes
+    """The raw body."""
     json: Any
+    """The parsed body. None if the body is not JSON."""
     disconnected: threading.Event = field(default_factory=threading.Event)
-    """Set when the client hung up before the answer was complete; wait on it, do not poll."""
+    """Set when the client hung up before the answer was complete. Wait on it instead of polling."""
 
 
 class Responder:
-    """Writes one answer. Every verb raises `ConnectionError` once the client is gone."""
+    """A writer of one answer. Every verb raises `ConnectionError` once the client is gone."""
 
     def __init__(self, writer: asyncio.StreamWriter, connection: Any) -> None:
         self._writer, self._connection = writer, connection
@@ -57,7 +62,7 @@ class Responder:
         await self.end()
 
     def abort(self) -> None:
-        """Drop the connection as a crashed server would: nothing more is flushed, nothing is finished."""
+        """Drop the connection as a crashed server would: nothing more is flushed or finished."""
         self._writer.transport.abort()
 
     async def _write(self, event: Any) -> None:
@@ -69,7 +74,8 @@ Handler = Callable[[RecordedRequest, Responder], Awaitable[None]]
 
 
 class LoopbackServer:
-    """Serves `handle` on a free port, as a context manager (`with` or `async with`). `requests` keeps every request."""
+    """A server that calls `handle` for each request, on a free port. It is a context manager (`with` or `async with`).
+    `requests` has every request."""
 
     def __init__(self, handle: Handler) -> None:
         self._handle = handle
@@ -87,7 +93,7 @@ class LoopbackServer:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def start(self) -> Self:
-        """Listen; the port is known when this returns."""
+        """Listen. The port is known when this returns."""
         if self._socket is not None:
             raise RuntimeError("the server is running already")
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -98,7 +104,7 @@ class LoopbackServer:
         return self
 
     def stop(self) -> None:
-        """End every connection and the thread; doing it twice is fine."""
+        """End every connection and the thread. A second call does no harm."""
         if self._loop is not None and self._stop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -150,7 +156,7 @@ class LoopbackServer:
                     request.disconnected.set()
                     return
                 await answer
-            except ConnectionError:  # it hung up while it was written to
+            except ConnectionError:  # the client hung up during a write
                 request.disconnected.set()
             finally:
                 answer.cancel()

@@ -1,4 +1,4 @@
-"""A scripted answer as OpenAI's Responses API streams it."""
+"""A scripted answer in the form in which OpenAI's Responses API streams it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 def events(answer: ModelAnswer, response_id: str) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Each event, and whether it is a delta: faults and delays of the answer count these."""
+    """Yield each event, and whether it is a delta. The answer's faults and delays count deltas."""
     response: dict[str, Any] = {"id": response_id, "object": "response", "status": "in_progress", "output": []}
     yield {"type": "response.created", "response": response}, False
     items = list(_items(answer))
@@ -38,7 +38,7 @@ _EMPTY: Mapping[str, dict[str, Any]] = {
 
 
 def _items(answer: ModelAnswer) -> Iterator[tuple[dict[str, Any], str, list[str]]]:
-    """Each output item, the type of its deltas, and they."""
+    """Yield each output item, the type of its deltas, and the deltas."""
     if answer.reasoning:
         summary = [{"type": "summary_text", "text": answer.reasoning}]
         item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": SEALED}

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that plays a script: agents and adapters tested over real HTTP, without a network.
+"""An OpenAI-compatible server that plays a script, to test agents and adapters over real HTTP without a network.
 
     with OpenAIServer([ModelAnswer(tool_calls=[ModelToolCall("add", {"a": 1, "b": 2})]), "the sum is 3"]) as server:
         os.environ.update(server.environment())
@@ -40,11 +40,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ModelToolCall:
-    """`arguments` given as text is sent as it is, so it may be malformed. `id` None means `call_<n>`, "" sends none."""
+    """A tool call in a scripted answer."""
 
     name: str
+    """The tool to call."""
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
+    """The arguments. A text is sent as it is, so it may be malformed."""
     id: str | None = None
+    """The id of the call. None means `call_<n>`; "" sends no id."""
 
     @property
     def text(self) -> str:
@@ -54,9 +57,13 @@ class ModelToolCall:
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
     prompt_tokens: int = 10
+    """The tokens of the prompt, cached ones included."""
     completion_tokens: int = 5
+    """The tokens of the answer, reasoning included."""
     reasoning_tokens: int = 0
+    """The part of the completion tokens that was reasoning."""
     cached_tokens: int = 0
+    """The part of the prompt tokens that came from the provider's cache."""
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -70,37 +77,46 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True)
 class StallAfter:
-    """Go silent for `seconds` after `deltas` deltas, then go on."""
+    """A fault: the server falls silent in the middle of an answer, then continues."""
 
     deltas: int
+    """The number of deltas before the silence."""
     seconds: float
+    """The length of the silence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutAfter:
-    """Drop the connection after `deltas` deltas. `clean` ends the HTTP answer properly instead, without a finish."""
+    """A fault: the server ends the answer early."""
 
     deltas: int
+    """The number of deltas before the end."""
     clean: bool = False
+    """Whether the HTTP answer ends properly, only without a finish. Otherwise the connection is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
-    """What the model says: reasoning, then text, then tool calls, whose argument fragments interleave when streamed.
-
-    Text is streamed in deltas of `delta_length` characters, each after `delay_s` seconds. `finish_reason` None means
-    `tool_calls` or `stop`, whichever fits; `usage` None leaves the usage out.
-    """
+    """A scripted answer: reasoning, then text, then tool calls, whose argument fragments interleave when streamed."""
 
     text: str = ""
+    """The text of the answer. Empty sends none."""
     reasoning: str = ""
+    """The reasoning before the text. Empty sends none."""
     tool_calls: Sequence[ModelToolCall] = ()
+    """The tool calls after the text."""
     refusal: str = ""
+    """The model's refusal to answer. Empty sends none."""
     finish_reason: str | None = None
+    """The finish reason. None means `tool_calls` or `stop`, whichever fits."""
     usage: ModelUsage | None = field(default_factory=ModelUsage)
+    """The usage that the answer reports. None leaves it out."""
     delta_length: int = 8
+    """The number of characters in each delta of the stream."""
     delay_s: float = 0.0
+    """The seconds before each delta."""
     fault: StallAfter | CutAfter | None = None
+    """A fault in the middle of the answer. None: it is sent whole."""
 
     def __post_init__(self) -> None:
         for call in self.tool_calls:
@@ -145,12 +161,16 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFailure:
-    """An HTTP error in OpenAI's form. `code` is the body's `error.code`, e.g. `context_length_exceeded`."""
+    """An HTTP error in OpenAI's form."""
 
     status: int
+    """The HTTP status."""
     message: str = "scripted failure"
+    """The message in the body's `error.message`."""
     code: str | None = None
+    """The body's `error.code`, such as `context_length_exceeded`."""
     retry_after_s: float | None = None
+    """The seconds in the header `retry-after`. None leaves the header out."""
 
 
 _PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
@@ -159,12 +179,12 @@ ReactiveModel: TypeAlias = Callable[[dict[str, Any]], ScriptedResponse | Awaitab
 
 
 class OpenAIServer(LoopbackServer):
-    """`POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST /v1/embeddings`. Use it with
-    `with` or `async with`. An agent is asked through Responses with `LLMConfig(api="responses")`.
+    """A server of `POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST
+    /v1/embeddings`. Use it with `with` or `async with`. `LLMConfig(api="responses")` makes an agent use Responses.
 
-    `script` is a list of responses (a `str` is an answer of that text; an entry may also be a callable), or one
-    callable `(request_json) -> response` that answers every request. `embed` gives a text's vector, or the failure of the
-    request that holds it; default `word_vector`.
+    `script` is a list of responses; a `str` is an answer of that text, and an entry may also be a callable. It may also
+    be one callable `(request_json) -> response` that answers every request. `embed` returns a text's vector, or the
+    failure of the request that has the text; default: `word_vector`.
     """
 
     def __init__(
@@ -188,7 +208,7 @@ class OpenAIServer(LoopbackServer):
         return f"{self.origin}/v1"
 
     def environment(self) -> dict[str, str]:
-        """The variables that point OpenAI clients at this server."""
+        """Return the variables that point OpenAI clients at this server."""
         return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_BASE": self.base_url, "OPENAI_API_KEY": "test"}
 
     async def _answer(self, request: RecordedRequest, responder: Responder) -> None:
@@ -227,13 +247,13 @@ class OpenAIServer(LoopbackServer):
         try:
             given = entry(body)
             return await given if inspect.isawaitable(given) else given
-        except Exception as error:  # the tester's own code: show it where the tester looks, in the client's error
+        except Exception as error:  # the tester's own code failed, so the client's error shows it
             return HttpFailure(status=500, message=f"the scripted callable failed: {error!r}")
 
 
 def word_vector(text: str) -> list[float]:
-    """A text's words, counted into 64 places by what they hash to: texts of the same words have the same direction,
-    whatever their order, case and signs."""
+    """Return a text's words, counted into 64 places by their hash. Texts of the same words have the same direction,
+    whatever their order, case and punctuation."""
     vector = [0.0] * 64
     for word in re.findall(r"\w+", text.lower()):
         vector[hashlib.sha256(word.encode()).digest()[0] % 64] += 1.0

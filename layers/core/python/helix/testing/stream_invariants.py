@@ -1,4 +1,4 @@
-"""What must hold for a stream, beside its rows."""
+"""The invariants of a stream, compared with its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Attempt = tuple[int, int]
 async def check_stream(
     streams: StreamManager, stream_id: str, tree: Sequence[SessionRows], *, at_rest: bool = False
 ) -> list[str]:
-    """Gapless, the same from any start, final text as stored, one end per turn and one `tool_end` per call."""
+    """Return the problems of a stream. It must be gapless and the same from any start. It must have the stored final
+    text, one end per turn and one `tool_end` per call."""
     messages = await read_all(streams, stream_id)
     info = await streams.info(stream_id)
     problems = list(_dense(stream_id, messages, info.latest_sequence if info is not None else 0))
@@ -34,7 +35,7 @@ async def check_stream(
 
 
 async def read_all(streams: StreamManager, stream_id: str, after: int = 0) -> list[StreamMessage]:
-    """Everything after a sequence, page by page."""
+    """Return all messages after a sequence, read page by page."""
     found: list[StreamMessage] = []
     while page := await streams.read(stream_id, found[-1].sequence if found else after):
         found.extend(page)
@@ -51,15 +52,22 @@ def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> It
 
 @dataclass(slots=True)
 class Tally:
-    """What a reader of one session has at the end. `texts` are committed: (step, attempt, run) -> text."""
+    """The facts that a reader of one session has at the end of its stream."""
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """Committed texts, each as (step, attempt, run id, text)."""
     open: dict[Attempt, tuple[str, str]] = field(default_factory=dict)
+    """Texts that are neither committed nor discarded: (run id, text) by (step, attempt)."""
     tool_ends: list[tuple[str, object, bool]] = field(default_factory=list)
+    """The `tool_end` chunks, each as (call id, result, success)."""
     ends: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The statuses of the ends, by turn. A correct stream has at most one for each turn."""
     runs: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The ids of the runs that wrote messages, by turn."""
     problems: list[str] = field(default_factory=list)
+    """Problems that the messages alone show."""
     lossy: bool = False
+    """Whether the stream reported that chunks were lost."""
 
 
 def replay(messages: Sequence[StreamMessage]) -> Tally:
@@ -120,7 +128,7 @@ def _reported(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str
 
 
 def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
-    """final_is_committed, both ways: no other text is final, and (at rest) every stored text is."""
+    """Check final_is_committed both ways: no other text is final, and (at rest) every stored text is."""
     answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
     for step, attempt, run_id, text in tally.texts:
         stored = answers.get((step, attempt, run_id))
@@ -131,7 +139,7 @@ def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
         if count > 1:
             yield f"final_is_committed: {place} was committed {count} times"
     if at_rest and rows.session is not None and rows.session.forked_from is None:
-        # Of what is history: an answer that was staged and then left behind by a rewind is rightly discarded.
+        # Only for answers in history: a staged answer that a rewind left behind is rightly discarded.
         history = [e for e in rows.history(rows.session.lineage, rows.session.count) if isinstance(e, AssistantRow)]
         for answer, content in (((e.step, e.attempt, e.run_id), e.content) for e in history):
             if content and answer not in counts:
@@ -141,7 +149,8 @@ def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
 
 
 def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
-    """One per call, with the stored result. Lineages may use a call id again; then any of its rows may be meant."""
+    """Check that each call has one `tool_end`, with the stored result. Lineages may use a call id again; any of its
+    rows may be meant then."""
     calls: defaultdict[str, list[CallRow]] = defaultdict(list)
     for entry in rows.entries.values():
         if isinstance(entry, CallRow):
@@ -164,7 +173,7 @@ def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[st
 
 
 def _ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
-    """The last turn's end is on the stream, with its status."""
+    """Check that the last turn's end is on the stream, with its status."""
     session = rows.session
     run = rows.runs.get(session.run_id) if session is not None else None
     if session is None or run is None or session.status == "running":

@@ -1,1 +1,1 @@
-"""Worker processes of this machine: the runtime that supervises them, and what one of them is."""
+"""Worker processes of this machine, and the runtime that supervises them."""

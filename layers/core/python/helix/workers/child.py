@@ -1,9 +1,9 @@
-"""One operating system process, in a process group of its own, and the line to it.
+"""One operating system process, in a process group of its own, and the pipes to it.
 
-Law: a process that `reports` is given JSON lines on its standard input (the first is what it is to be; later ones ask for
-something: `{"do": "leave" | "drain", "grace_s": ...}`; the end of that input says that nobody looks after it any more),
-and answers with one line on its standard output once it is ready, or why it cannot be. Any other is a command. All else
-that it prints is its log.
+Law: a process that `reports` gets JSON lines on its standard input. The first line is its assignment. Later lines are
+orders, `{"do": "leave" | "drain", "grace_s": ...}`. The end of the input says that its supervisor is gone. It answers
+with one line on its standard output once it is ready, or with the reason why it cannot be. Any other process is a
+command. All else that a process prints is its log.
 """
 
 from __future__ import annotations
@@ -28,19 +28,25 @@ MAX_SAID = 500
 
 
 class NotReadyError(Exception):
-    """It ended, took too long, or said that it cannot: the first argument says which."""
+    """A process that ended, took too long, or said that it cannot start. The first argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`argv`, in `cwd`, with `env` added to this process's environment. `given` is sent to one that `reports`, with its
-    `worker_id` and `process_id`."""
+    """The command line of a process."""
 
     argv: tuple[str, ...]
+    """The program and its arguments."""
     given: JsonObject | None = None
+    """The assignment that is sent to a process that `reports`, with its `worker_id` and `process_id`. None for no other
+    fields."""
     reports: bool = False
+    """Whether the process reads orders and reports that it is ready. Otherwise it is a plain command, which may end by
+    itself."""
     env: Mapping[str, str] = field(default_factory=dict)
+    """The variables that are added to this process's environment."""
     cwd: str | None = None
+    """The working folder. None for that of this process."""
 
 
 class Child:
@@ -51,7 +57,7 @@ class Child:
 
     @classmethod
     async def start(cls, command: Command, log: Path, info: ProcessInfo) -> Child:
-        """Raises `OSError`."""
+        """Start the process. Raises `OSError`."""
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         with _opened(log) as file:
             process = await asyncio.create_subprocess_exec(
@@ -73,7 +79,8 @@ class Child:
         return self.process.pid
 
     async def ready(self, timeout_s: float, ends: asyncio.Event) -> None:
-        """Raises `NotReadyError`; also if it is to end before it is ready."""
+        """Wait until the process reports that it is ready. Raises `NotReadyError`, also if it is to end before it is
+        ready."""
         if not self._command.reports:
             return
         assert self.process.stdout is not None
@@ -111,11 +118,12 @@ class Child:
             await self.exited.wait()
 
     def kill(self) -> None:
-        """The whole process group: also what a dead process left running."""
+        """Kill the whole process group, including what a dead process left running."""
         self._signal(signal.SIGKILL)
 
     def how_it_ended(self) -> str | None:
-        """None for an end that is none to worry about: a command that came to its end."""
+        """Return how the process ended. None for an end that needs no attention: a command that finished, or no end
+        yet."""
         code = self.process.returncode
         if code is None or (code == 0 and not self._command.reports):
             return None
@@ -128,7 +136,7 @@ class Child:
     async def _wait(self) -> None:
         try:
             await self.process.wait()
-        except asyncio.CancelledError:  # the event loop ends without a shutdown: nothing else would end the process
+        except asyncio.CancelledError:  # the event loop ends without a shutdown, so the process must be killed here
             self.kill()
             await self.process.wait()
         finally:
@@ -138,7 +146,7 @@ class Child:
 
     def _send(self, line: JsonObject) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(ConnectionError, RuntimeError):  # it has ended: its exit says so
+        with contextlib.suppress(ConnectionError, RuntimeError):  # it has ended, and its exit is handled
             self.process.stdin.write(json.dumps(line).encode() + b"\n")
 
     def _signal(self, number: int) -> None:
@@ -146,7 +154,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def _last_words(self) -> str:
-        """The last line of its log."""
+        """Return the last line of its log."""
         with contextlib.suppress(OSError), self._log.open("rb") as file:
             file.seek(max(0, self._log.stat().st_size - LAST_WORDS))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
@@ -155,6 +163,6 @@ class Child:
 
 
 def _opened(log: Path) -> BinaryIO:
-    """It has what users' code prints, so it is its owner's alone."""
+    """Open the log. It has the output of users' code, so only its owner may read it."""
     make_folder(log.parent)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

@@ -1,4 +1,4 @@
-"""How an `AgentRuntime` and its file watcher are set up."""
+"""The settings of an `AgentRuntime` and of its file watcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Config(BaseModel):
-    """Settings. Raises `DefinitionError` naming the field that is wrong."""
+    """Settings that are checked. Raises `DefinitionError`, which names the wrong field."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -32,36 +32,39 @@ class Config(BaseModel):
 
 
 class RuntimeConfig(Config):
-    """Raises `DefinitionError` naming the field that is wrong.
-
-    environment: what the fleet is for; `development` is what hot reload asks for.
-    debug: log everything.
-    hot_reload: restart running agents when their files change; default: only in development, and never elsewhere.
-    watch_paths: files and folders to watch; those that do not exist are passed over.
-    max_workers: worker processes of this runtime, and runs at work on its store, at once (1 to 100).
-    log_level: of the worker processes' logs.
-    default_resources: of agents that are registered without.
-    store: path of the SQLite file, or the URL of a Redis server: where runs, queue and fleet are.
-    logs: the folder of the processes' logs, `<process id>.log`.
-    model: the model for all agents: `demo`, a litellm name, or `import:module:attribute` (an adapter, or a function of the
-        agent that gives one); default each agent's own. A text, because worker processes read it too.
-    sweep_s: seconds between two looks at what crashes left behind.
-    keep_checkpoints, session_ttl_s: what is deleted with time, as `helix.engine.engine.Settings` has it; None: nothing.
-    """
+    """The settings of an `AgentRuntime`. Raises `DefinitionError`, which names the wrong field."""
 
     environment: Text = DEVELOPMENT
+    """The purpose of the fleet. Hot reload needs `development`."""
     debug: bool = False
+    """Whether the worker processes log everything, whatever `log_level` says."""
     hot_reload: bool | None = Field(default=None, validate_default=True)
+    """Whether running agents restart when their files change. None, the default, means only in development. True
+    elsewhere is an error."""
     watch_paths: Sequence[Text] = ["teleon", "agents"]
+    """The files and folders that hot reload watches. Those that do not exist are skipped."""
     max_workers: int = Field(default=10, ge=1, le=100)
+    """The most worker processes of this runtime, and the most runs at work on its store at once (1 to 100)."""
     log_level: Text = "INFO"
+    """The level of the worker processes' logs: DEBUG, INFO, WARNING or ERROR."""
     default_resources: ResourceConfig = Field(default_factory=ResourceConfig)
+    """The resources of agents that do not declare their own and are registered without any."""
     store: Text = "helix.db"
+    """The path of a SQLite file, or the URL of a Redis server. It holds runs, queue and fleet. Worker processes share
+    it, so it cannot be `:memory:`."""
     logs: Text = ".helix/logs"
+    """The folder of the processes' logs, `<process id>.log`."""
     model: Text | None = None
+    """The model for all agents: `demo`, a litellm name, or `import:module:attribute` (an adapter, or a function from
+    the agent to one). None uses each agent's own. It is a text, because worker processes read it too."""
     sweep_s: float = Field(default=5.0, gt=0)
+    """The seconds between two sweeps, which repair what crashes left behind."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
+    """The number of newest checkpoints that the end of a run keeps in its session (docs/protocol.md#retention). None
+    keeps all."""
     session_ttl_s: float | None = Field(default=None, gt=0)
+    """The seconds after its last write at which a session is deleted that neither runs nor waits. None keeps all
+    sessions."""
 
     @field_validator("hot_reload")
     @classmethod
@@ -92,12 +95,12 @@ class RuntimeConfig(Config):
 
     @property
     def retention(self) -> dict[str, Any]:
-        """As `Settings` takes it, here and in worker processes."""
+        """The settings that delete old rows, as `Settings` takes them, here and in worker processes."""
         return {"keep_checkpoints": self.keep_checkpoints, "session_ttl_s": self.session_ttl_s}
 
 
 def checked_resources(resources: ResourceConfig, owner: str, field: str = "resources") -> ResourceConfig:
-    """The same, checked. Raises `DefinitionError`."""
+    """Return the resources, checked. Raises `DefinitionError`."""
     if not isinstance(resources, ResourceConfig):
         raise DefinitionError(owner, field, f"must be a ResourceConfig, not {resources!r}")
     return ResourceConfig.of(resources.model_dump(exclude_unset=True), owner, field)

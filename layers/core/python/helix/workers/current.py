@@ -24,7 +24,7 @@ _former: dict[signal.Signals, Any] = {}
 
 
 def get_runtime() -> AgentRuntime:
-    """The runtime that was started last in this process. Raises `AgentNotFoundError` if none runs."""
+    """Return the runtime that was started last in this process. Raises `AgentNotFoundError` if none runs."""
     if not _running:
         raise AgentNotFoundError("no AgentRuntime runs in this process: start one first")
     return _running[-1]
@@ -39,7 +39,7 @@ def enter(runtime: AgentRuntime) -> None:
 
 
 def leave(runtime: AgentRuntime) -> None:
-    """Harmless where it never entered."""
+    """Remove the runtime from the list. Harmless if it was never there."""
     if runtime not in _running:
         return
     _running.remove(runtime)

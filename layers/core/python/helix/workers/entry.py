@@ -1,8 +1,9 @@
-"""A worker process of the fleet: `python -m helix.workers.entry`, started by a supervisor.
+"""A worker process of the fleet (`python -m helix.workers.entry`), which a supervisor starts.
 
-Law: lines of JSON come on standard input: first what to serve, then `{"do": "drain" | "leave", "grace_s": ...}`; the end of
-that input says that the supervisor is dead: the worker leaves, and what its tools left running ends with it. One line goes
-out on standard output: ready, or why not. What the process prints besides is its log. SIGTERM asks it to leave too.
+Law: JSON lines come on standard input. The first is the assignment, later ones are orders, `{"do": "drain" | "leave",
+"grace_s": ...}`. The end of that input says that the supervisor is dead. The worker then leaves, and the processes that
+its tools left running end with it. One line goes out on standard output: ready, or why not. All else that the process
+prints is its log. SIGTERM asks it to leave too.
 """
 
 from __future__ import annotations
@@ -29,24 +30,34 @@ from helix.workers.worker import Worker
 
 ORPHAN_GRACE_S = 5.0
 LAST_S = 5.0
-"""What an orphan may take beyond its grace, to close what is open."""
+"""The time that an orphan has beyond its grace, to close what is open."""
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The first line. `path`: the supervisor's module search path. `settings` are fields of the engine's `Settings`."""
+    """The first line that the supervisor sends."""
 
     worker_id: str
+    """The id of this life of the process."""
     agent: dict[str, Any]
+    """The source of the agent that the worker serves, as `ServedAgent.dump` writes it."""
     store: str
+    """The path of the SQLite file, or the URL of the Redis server."""
     model: str | None
+    """The model for all agents, as in `RuntimeConfig.model`. None for each agent's own."""
     path: list[str]
+    """The module search path of the supervisor, from which the agent is imported."""
     settings: dict[str, Any]
+    """The fields of the engine's `Settings` that the supervisor sets: those of retention."""
     max_runs: int
+    """The most runs of all agents at work at once on the store."""
     lease_s: float
+    """The seconds after which a silent worker loses an execution."""
     log_level: str
+    """The level of this process's log."""
     shutdown_timeout: float
+    """The seconds in which the worker leaves after a SIGTERM. It is the agent's shutdown timeout."""
 
     @classmethod
     def parse(cls, line: str) -> Assignment:
@@ -58,11 +69,11 @@ def main() -> None:
     answers, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(2, 1)
     with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # what tools start must not read the orders
+        os.dup2(nothing.fileno(), 0)  # processes that tools start must not read the orders
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     line = orders.readline()
     if not line:
-        return  # its supervisor died between starting it and saying what for
+        return  # its supervisor died before it sent the assignment
     given = Assignment.parse(line)
     sys.path.extend(place for place in given.path if place not in sys.path)
     logging.basicConfig(level=given.log_level, format=FORMAT, stream=sys.stderr)
@@ -76,7 +87,7 @@ def main() -> None:
         sys.stderr.flush()
         if orphaned.is_set():
             _end_group()
-        os._exit(code)  # a tool's thread that is still at work must not keep it
+        os._exit(code)  # a tool's thread that is still at work must not keep the process alive
 
 
 async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
@@ -95,7 +106,7 @@ async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: t
         )
         agents.know(agent)
         await queue.open_work()  # the store answers
-        bind_token_budget_manager(store)  # of what agents record themselves
+        bind_token_budget_manager(store)  # for usage that agents record themselves
     except (Exception, SystemExit) as error:
         logger.exception("worker %s cannot serve", given.worker_id)
         _answer(answers, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
@@ -121,7 +132,7 @@ async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: t
 
 
 class _Leaving:
-    """How the worker goes: at its next pause, and when its time is up, at once."""
+    """The end of the worker: at its next pause, or at once when its time is up."""
 
     def __init__(self, worker: Worker, serving: asyncio.Task[None]) -> None:
         self._worker, self._serving = worker, serving
@@ -132,11 +143,11 @@ class _Leaving:
 
     def leave(self, grace_s: float) -> None:
         self._worker.leave()
-        # Something of the time is left for giving back what it holds.
+        # Some of the time is left to give back what it holds.
         self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cut)
 
     def _cut(self) -> None:
-        """Until it has ended: a cancellation can be lost."""
+        """Cancel it until it has ended, because a cancellation can be lost."""
         if not self._serving.done():
             self._serving.cancel()
             self._loop.call_later(AGAIN_S, self._cut)
@@ -153,13 +164,13 @@ def _listen(
             loop.call_soon_threadsafe(leaving.leave, float(order["grace_s"]))
     orphaned.set()
     loop.call_soon_threadsafe(leaving.leave, orphan_grace_s)
-    # This thread ends with the process, unless something blocks its event loop: then nobody else would end it.
+    # This thread ends with the process. If something blocks the event loop, only this thread can end it.
     threading.Event().wait(orphan_grace_s + LAST_S)
     _end_group()
 
 
 def _end_group() -> None:
-    """This process and what it left running, as its supervisor would. Only in a group of its own."""
+    """End this process and the processes that it left running, as its supervisor would. Only in a group of its own."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

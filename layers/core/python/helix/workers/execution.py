@@ -1,10 +1,10 @@
 """One execution, played by a worker: the deployed state machine's states and retries, in this process.
 
     deliver_model ─> sub-agents side by side: deliver_child, then its token ─> deliver_model ... ─> deliver_end
-    whatever fails for good ─> deliver_failure
+    any final failure ─> deliver_failure
 
-Law: all that an execution knows is its place; the rows decide what is due, so playing may end between any two deliveries
-and be begun again by another worker.
+Law: an execution knows only its place, and the rows decide what to do next. So playing may end between any two
+deliveries, and another worker may begin it again.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ Deliver = Callable[[Delivery], Awaitable[T]]
 
 STORE_TRIES = 6
 WAITS_S = (0.2, 10.0)
-"""The first and the longest pause before a delivery that found another at work is repeated; a change ends it sooner."""
+"""The first and the longest pause before a delivery that found another one at work is repeated. A change ends it
+sooner."""
 GIVEN_UP_S = 20 * 60.0
 MAX_DEATHS = 3
-"""An execution that this many workers died with is not tried again: its run fails, and can be retried. Deaths in a call are
-counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
+"""The number of workers that may die with an execution. Then it is not tried again: its run fails, and can be retried.
+Deaths in a call are counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
 
 
 class LeftError(Exception):
-    """The worker is leaving, and this is a place where another can go on."""
+    """The worker is leaving, at a place where another can go on."""
 
 
 class Execution:
-    """Plays one execution that this worker holds. `leave()` ends it at the next delivery; cancelling the task of `play`
+    """Plays one execution that this worker holds. `leave()` ends it at the next delivery. Cancelling the task of `play`
     ends it at once. Tokens arrive by `reported`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
@@ -66,8 +67,8 @@ class Execution:
                 woken.set_result(None)
 
     async def play(self) -> Played:
-        """To the execution's end, or to where another worker goes on. Raises `StoreError` where not even its failure could
-        be recorded: try again later."""
+        """Play to the execution's end, or to a place where another worker goes on. Raises `StoreError` if not even its
+        failure could be recorded: then try again later."""
         engine, part = self._engine, self.work.part
         try:
             deaths = self.work.deaths
@@ -91,7 +92,7 @@ class Execution:
     # --- states ---------------------------------------------------------------------------------------------------
 
     async def _first(self) -> Position:
-        """Where to begin: the first step of the part, or where its last holder came to."""
+        """Return the position to begin at: the first step of the part, or the one that its last holder reached."""
         part = self.work.part
         session = await self._engine.history.session(part.session_id)
         step = part.step
@@ -101,7 +102,7 @@ class Execution:
         return Position(part.session_id, part.run_id, part.part, step, events)
 
     async def _advance(self, at: Position) -> Position | None:
-        """Take the run on, then start its sub-agents and wait for them. None: this execution has no more to do."""
+        """Continue the run, then start its sub-agents and wait for them. None if this execution has nothing more to do."""
         move = await self._deliver(lambda d: deliver_model(self._engine, at, d, self._leaving.is_set))
         if move.kind == "gone":
             return None
@@ -118,7 +119,7 @@ class Execution:
         return replace(at, step=move.step, events=move.events)
 
     async def _child(self, at: Position, call: Call) -> str:
-        """Have a sub-agent's call executed; returns the token that was waited for."""
+        """Have a sub-agent's call executed. Return the token that was waited for."""
         engine = self._engine
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()
@@ -130,7 +131,7 @@ class Execution:
         return token
 
     async def _forget(self, tokens: Sequence[str]) -> None:
-        """Else each wake-up of a long run would read those of all its sub-agents so far."""
+        """Delete the tokens. Otherwise each wake-up of a long run would read those of all its sub-agents so far."""
         try:
             await self._queue.forget_tokens(self.work, tokens)
         except StoreError:
@@ -145,8 +146,8 @@ class Execution:
     # --- deliveries -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, verb: Deliver[T], *, last: bool = False) -> T:
-        """One delivery, repeated like the deployed machine's: while another is at work, and while the store fails. `last`:
-        not even a worker that leaves leaves before it."""
+        """Make one delivery. It is repeated like the deployed machine's: while another is at work, and while the store
+        fails. With `last`, even a worker that leaves makes it."""
         now, tries, pause = self._engine.clock.now(), 0, WAITS_S[0]
         given_up = now + GIVEN_UP_S
         while True:

@@ -1,4 +1,4 @@
-"""Bringing to their end the runs that are to stop, and that no worker has.
+"""Ends the runs that are to stop and that no worker has.
 
 Law: only executions whose stop is recorded are played here, so no model is asked and no tool is started.
 """
@@ -14,7 +14,7 @@ from helix.workers.execution import Execution
 
 
 async def end_stopped(engine: Engine, queue: WorkQueue, worker_id: str) -> int:
-    """Play every execution that no worker holds and that was asked to stop. Returns how many."""
+    """Play every execution that no worker holds and that was asked to stop. Return their number."""
     to_stop = set()
     for row in await queue.open_work():
         if queue.free(row.value) and await _is_to_stop(engine, row.value):

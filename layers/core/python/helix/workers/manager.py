@@ -1,8 +1,8 @@
-"""ProcessManager: processes of this machine, started, watched, ended, and started again.
+"""ProcessManager: starts, watches, ends and restarts processes of this machine.
 
-Law: an exit is noticed by waiting for it. A process that ends without having been asked to has crashed, and is started
-again after a pause that grows; one that crashes in a row is given up (`helix.workers.manager`). What it used and why it
-ended is reported to the listeners, before anything is started in its place.
+Law: an exit is noticed by waiting for it. A process that ends without being asked has crashed, and is started again
+after a pause that grows. A process that crashes in a row is given up (`RestartPolicy`). The listeners get its usage and
+the reason of its end before anything is started in its place.
 """
 
 from __future__ import annotations
@@ -27,30 +27,35 @@ from helix.workers.tasks import end_tasks, first_of
 from helix.workers.usage import bind, read, share
 
 LOOK_S = 0.5
-"""Memory above the limit is noticed after so long."""
+"""The time after which memory above the limit is noticed."""
 REPORT_S = 5.0
-"""How often changing numbers are reported."""
+"""The time between two reports of changing numbers."""
 LAST_GRACE_S = 2.0
-"""What a process over its memory limit has to give back what it holds."""
+"""The time for a process over its memory limit to give back what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Times in seconds. The n-th death in a row is followed by a pause of `first_s * 2^(n-1)`, at most `longest_s`, and up
-    to half as much again by a jitter between 0 and 1 that the caller draws. A process that lived for `healthy_s` begins
-    to count anew; `limit` deaths in a row are a crash loop: it is given up."""
+    """The pauses before a crashed process starts again. Times are in seconds.
+
+    The pause is lengthened by up to half by a jitter between 0 and 1, which the caller draws.
+    """
 
     first_s: float = 0.5
+    """The pause after the first death. It doubles with each death in a row: `first_s * 2^(n-1)` after the n-th."""
     longest_s: float = 30.0
+    """The longest pause, before the jitter."""
     healthy_s: float = 60.0
+    """The lifetime after which a death counts as the first again."""
     limit: int = 5
+    """The number of deaths in a row that make a crash loop. The process is then given up."""
 
     def in_a_row(self, before: int, lived_s: float) -> int:
-        """Deaths in a row, this one included."""
+        """Return the number of deaths in a row, this one included."""
         return 1 if lived_s >= self.healthy_s else before + 1
 
     def pause_s(self, deaths: int, jitter: float) -> float | None:
-        """How long to wait before the next start; None: give it up."""
+        """Return the pause before the next start. None to give the process up."""
         if deaths >= self.limit:
             return None
         pause = min(self.longest_s, self.first_s * 2.0 ** (deaths - 1))
@@ -62,7 +67,7 @@ ExitListener = Callable[[ProcessInfo, bool], Awaitable[None]]
 
 
 class _Managed:
-    """One process id over all its lives. `asked`: what it is to become: None while it is to run."""
+    """One process id over all its lives. `asked` is the order that it got: None while it is to run."""
 
     def __init__(self, info: ProcessInfo, command: Command, resources: ResourceConfig) -> None:
         self.info, self.command, self.resources = info, command, resources
@@ -81,9 +86,12 @@ class _Managed:
 
 
 class ProcessManager:
-    """logs: the folder of the processes' logs. on_change: receives each change. on_end: receives each life that has ended,
-    and whether it crashed. jitter: draws a number from 0 to 1 for each pause. supervisor: a name for who looks after them,
-    written to each `ProcessInfo`."""
+    """The processes of one supervisor.
+
+    `logs` is the folder of their logs. `on_change` receives each change. `on_end` receives each life that has ended,
+    and whether it crashed. `jitter` draws a number from 0 to 1 for each pause. `supervisor` is the name of the
+    supervisor, which is written to each `ProcessInfo`.
+    """
 
     def __init__(
         self,
@@ -116,8 +124,8 @@ class ProcessManager:
         generation: int = 0,
         process_id: str | None = None,
     ) -> ProcessInfo:
-        """Start it, and keep it running. Returns at once: see `ready`. `generation` is the caller's number for what it
-        was started from."""
+        """Start a process, and keep it running. Returns at once: see `ready`. `generation` is the caller's number for
+        the code that it was started from."""
         wanted = resources or ResourceConfig()
         ident = process_id or self._ids.new("proc")
         info = ProcessInfo(
@@ -150,8 +158,8 @@ class ProcessManager:
     async def stop_process(
         self, process_id: str, *, timeout_s: float | None = None, drain: bool = False
     ) -> ProcessInfo:
-        """End it in order: it is asked, and killed if it is still there after `timeout_s` (default its shutdown timeout).
-        drain: it may take all the time that its work needs."""
+        """End a process in order: ask it, and kill it if it still runs after `timeout_s` (default its shutdown
+        timeout). With `drain` it may take all the time that its work needs."""
         managed = self._find(process_id)
         if managed.asked != "stop":  # a stop that is under way is not turned into a drain
             managed.ask("drain" if drain else "stop", timeout_s)
@@ -159,7 +167,7 @@ class ProcessManager:
         return managed.info
 
     async def kill_process(self, process_id: str) -> ProcessInfo:
-        """End it now."""
+        """Kill the process, and wait for its end."""
         managed = self._find(process_id)
         managed.ask("kill", 0)
         if managed.child is not None:
@@ -170,15 +178,16 @@ class ProcessManager:
     async def restart_process(
         self, process_id: str, *, command: Command | None = None, generation: int | None = None
     ) -> ProcessInfo:
-        """End it in order and start it again under its id, from `command` if one is given; one that was given up too."""
+        """End a process in order and start it again under its id, from `command` if one is given. It may have been
+        given up before."""
         managed = self._find(process_id)
         managed.command = command or managed.command
         if generation is not None:
-            managed.generation = generation  # of its next life
+            managed.generation = generation  # for its next life
         lives_on = managed.task is not None and not managed.task.done()
         if not lives_on:
             managed.deaths, managed.asked = 0, None
-            managed.changed.clear()  # of the stop that ended it
+            managed.changed.clear()  # the stop that ended it has set it
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
             await self._update(managed, status=ProcessStatus.STARTING, last_error=None, stopped_at=None)
             managed.task = asyncio.get_running_loop().create_task(self._run(managed), name=f"helix:{process_id}")
@@ -191,21 +200,21 @@ class ProcessManager:
         return managed.info
 
     async def get_process(self, process_id: str) -> ProcessInfo:
-        """Raises `ProcessNotFoundError`."""
+        """Return the process. Raises `ProcessNotFoundError`."""
         return self._find(process_id).info
 
     async def list_processes(self, name: str | None = None) -> list[ProcessInfo]:
-        """Those that are managed, and those that ended since this manager was made, oldest first."""
+        """Return the managed processes, and those that ended since this manager was made, oldest first."""
         return [managed.info for managed in self._managed.values() if name is None or managed.info.name == name]
 
     def forget(self, process_id: str) -> None:
-        """Drop what is known of one that is over."""
+        """Forget a process that is over."""
         managed = self._managed.get(process_id)
         if managed is not None and managed.info.status in OVER:
             del self._managed[process_id]
 
     def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
-        """The end of its log; empty if it has none."""
+        """Return the end of its log, or an empty text without a log."""
         path = self.logs / f"{process_id}.log"
         if not path.is_file():
             return ""
@@ -214,33 +223,33 @@ class ProcessManager:
             return file.read().decode("utf-8", "replace")
 
     def drop(self, process_id: str) -> None:
-        """Forget one that has stopped, here or under another manager of these logs, and its log."""
+        """Forget a stopped process, of this manager or of another with these logs, and delete its log."""
         managed, path = self._managed.get(process_id), self.logs / f"{process_id}.log"
         if path.parent == self.logs and (managed is None or managed.info.status is ProcessStatus.STOPPED):
             self._managed.pop(process_id, None)
             path.unlink(missing_ok=True)
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """End all of them in order, side by side."""
+        """End all processes in order, at the same time."""
         running = [ident for ident, managed in self._managed.items() if managed.info.status not in OVER]
         await asyncio.gather(*(self.stop_process(ident, timeout_s=timeout_s) for ident in running))
 
     # --- lives ----------------------------------------------------------------------------------------------------
 
     async def _run(self, managed: _Managed) -> None:
-        """One life after the other."""
+        """Run one life after the other."""
         while True:
             began = self._clock.now()
             try:
                 reason = await self._life(managed)
-            except Exception as error:  # else it would stand for an instance for ever, and be looked after by nobody
+            except Exception as error:  # otherwise it would count as an instance for ever, without a supervisor
                 logger.exception("process %s of %s cannot be looked after", managed.info.process_id, managed.info.name)
                 reason = f"{type(error).__name__}: {error}"
             now, ended = self._clock.now(), {"pid": None, "stopped_at": self._clock.now()}
             if self._on_end is not None:
                 await self._guarded(self._on_end(managed.info, reason is not None))
             if managed.asked != "restart":
-                if managed.asked is not None or reason is None:  # it was stopped, or a command came to its end
+                if managed.asked is not None or reason is None:  # it was stopped, or a command has finished
                     await self._update(managed, status=ProcessStatus.STOPPED, **ended)
                     return
                 logger.warning("process %s of %s crashed: %s", managed.info.process_id, managed.info.name, reason)
@@ -261,7 +270,8 @@ class ProcessManager:
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
 
     async def _life(self, managed: _Managed) -> str | None:
-        """From start to end. Returns why it crashed, or None if it ended as it was asked to, or by itself and well."""
+        """Run one life, from start to end. Return why it crashed, or None if it ended as asked, or by itself without an
+        error."""
         begun = {"started_at": self._clock.now(), "stopped_at": None, "generation": managed.generation}
         await self._update(managed, status=ProcessStatus.STARTING, **begun)
         try:
@@ -282,12 +292,12 @@ class ProcessManager:
             return await self._part(managed, child, watching)
         finally:
             await end_tasks(watching)
-            child.kill()  # and what it left running
+            child.kill()  # and the processes that it left running
             await child.exited.wait()
             managed.child = None
 
     async def _part(self, managed: _Managed, child: Child, watching: asyncio.Task[str]) -> str | None:
-        """It has exited, is to end, or uses too much."""
+        """Handle a process that has exited, is to end, or uses too much. Return why it crashed, or None."""
         if child.exited.is_set():
             return child.how_it_ended()
         if watching.done():
@@ -312,7 +322,7 @@ class ProcessManager:
         return reason
 
     async def _watch(self, managed: _Managed, child: Child) -> str:
-        """Measure it. Returns, once it uses more memory than it may, what to say about it."""
+        """Measure the process. Return, once it uses more memory than it may, the message about it."""
         loop = asyncio.get_running_loop()
         cores, limit = managed.resources.cpu_limit, managed.resources.memory_limit_mb
         sharing = None
@@ -324,7 +334,7 @@ class ProcessManager:
                 await asyncio.sleep(LOOK_S)
                 now = read(child.pid)
                 if now is None or seen is None:
-                    await asyncio.Event().wait()  # what comes next is said by its exit
+                    await asyncio.Event().wait()  # its exit ends this wait
                     continue
                 percent = 100 * (now.cpu_s - seen.cpu_s) / max(0.01, loop.time() - at)
                 numbers = {"cpu_percent": round(max(0.0, percent), 1), "memory_mb": round(now.memory_mb, 1)}
@@ -361,7 +371,7 @@ class ProcessManager:
             self._changes.notify_all()
 
     async def _guarded(self, report: Awaitable[None]) -> None:
-        """An error of a listener does not stop the supervision."""
+        """Await the report, and log its errors: an error of a listener does not stop the supervision."""
         try:
             await report
         except StoreError as error:

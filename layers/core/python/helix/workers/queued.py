@@ -1,6 +1,6 @@
 """Runs that worker processes execute: the engine of a process that starts or plays them, on rows of one store.
 
-Law: what a LocalExecutor's engine is made of, with a launcher: both are composed in one place.
+Law: the engine is that of a LocalExecutor with a launcher. Both are composed in one place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from helix.workers.leftover_runs import end_stopped
 
 
 class QueuedExecutor(LaunchingExecutor):
-    """A `LaunchingExecutor` whose runs wait for workers: one that no worker has is stopped here, because none may come."""
+    """A `LaunchingExecutor` whose runs wait for workers. A stopped run that no worker has is ended here, because no
+    worker may come."""
 
     def __init__(self, engine: Engine, agents: Agents, queue: WorkQueue) -> None:
         super().__init__(engine, agents)
@@ -40,8 +41,9 @@ class QueuedExecutor(LaunchingExecutor):
 def fleet_executor(
     store: str | Path | StateStore, *, registry: AgentRegistry | None = None, settings: Settings | None = None
 ) -> QueuedExecutor:
-    """Starts runs, watches and answers them; the worker processes on that store (`AgentRuntime`, `helix fleet serve`)
-    execute them. store: as `LocalExecutor` takes it. settings: `session_ttl_s` must be that of the `AgentRuntime`."""
+    """Return an executor that starts, watches and answers runs. The worker processes on that store (`AgentRuntime`,
+    `helix fleet serve`) execute them. `store` is as `LocalExecutor` takes it. `session_ttl_s` of the settings must be
+    that of the `AgentRuntime`."""
     engine, agents, queue = queued_engine(open_store(store), registry=registry, settings=settings, max_runs=STORED)
     return QueuedExecutor(engine, agents, queue)
 
@@ -56,8 +58,8 @@ def queued_engine(
     max_runs: int | Stored | None = None,
     metrics: Callable[[Clock], Metrics] | None = None,
 ) -> tuple[Engine, Agents, WorkQueue]:
-    """The engine, the agents that it knows, and its launcher. max_runs: of all agents, at once, as `RowSlots` takes it.
-    metrics: makes the recorder of measures, with the engine's clock."""
+    """Return the engine, the agents that it knows, and its launcher. `max_runs` is the limit of runs of all agents at
+    once, as `RowSlots` takes it. `metrics` makes the recorder of measures, with the engine's clock."""
     tracer = open_tracer(os.environ, service="helix-worker")
     made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
     engine, queue = made.engine, WorkQueue(store, made.engine.clock, lease_s=lease_s)

@@ -1,7 +1,8 @@
-"""Registering agents with a runtime: what is served, from where, and whether it may have that name.
+"""Registering agents with a runtime: the definitions that are served, their sources, and the right to a name.
 
-Law: a definition is known by a digest. The same one again changes nothing; another one under the name is refused, here and
-by the rows, unless it replaces the first on request, or no live runtime supervises that one.
+Law: a definition is known by a digest. Registering the same one again changes nothing. Another definition under the
+name is refused, here and by the rows. It is accepted if it replaces the first on request, or if no live runtime
+supervises the first.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from helix.workers.config import RuntimeConfig, checked_resources
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What `register_llm_agent` asks for: the model, tokens of one answer, US dollars of an hour."""
+    """The limits that `register_llm_agent` asks for."""
 
     model: str
+    """The model that the agent calls."""
     max_tokens: int
+    """The most tokens of one answer."""
     cost_budget: float | None
+    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
 
     def check(self, owner: str) -> None:
-        """Raises `DefinitionError`."""
+        """Check the limits. Raises `DefinitionError`."""
         require(isinstance(self.model, str) and bool(self.model), owner, "model", "must be the name of a model")
         valid = is_int(self.max_tokens) and self.max_tokens >= 1
         require(valid, owner, "max_tokens", f"must be 1 or more, not {self.max_tokens!r}")
@@ -43,11 +47,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The caller's wishes: resources (default the agent's own), bounds, and whether to replace another definition."""
+    """The wishes of the caller that registers an agent."""
 
     resources: ResourceConfig | None
+    """The resources of the agent's processes. None for the agent's own, then the runtime's default."""
     bounds: Bounds | None
+    """The limits of an agent that `register_llm_agent` registers. None for `register_agent`."""
     replace: bool
+    """Whether to replace another definition under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +62,19 @@ class Registered:
     """An agent as this process registered it."""
 
     served: ServedAgent
+    """The source of the definition, as worker processes import it."""
     agent: AnyAgent
+    """The definition itself, in this process."""
     resources: ResourceConfig
+    """The resources that apply, after all defaults."""
     cost_budget: float | None
+    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
     digest: str
+    """The digest of the definition with its resources and budget. Equal digests are the same definition."""
 
 
 class Register(dict[str, Registered]):
-    """The agents of one runtime, by id. is_foreign: whether another live runtime supervises an entry."""
+    """The agents of one runtime, by id. `is_foreign` says whether another live runtime supervises an entry."""
 
     def __init__(self, store: StateStore, clock: Clock, config: RuntimeConfig, slots: RowSlots | None) -> None:
         super().__init__()
@@ -70,7 +82,8 @@ class Register(dict[str, Registered]):
         self.is_foreign: Callable[[AgentEntry], bool] = lambda entry: entry.supervised(clock.now())
 
     async def add(self, agent_name: str, agent_callable: Any, asked: Asked) -> Registered:
-        """Raises `DefinitionError` for what cannot be served, and `DuplicateAgentError`."""
+        """Register the agent. Raises `DefinitionError` for a definition that cannot be served, and
+        `DuplicateAgentError`."""
         owner, bounds = f"agent {agent_name!r}", asked.bounds
         source = source_of(agent_callable, agent_name)
         served = ServedAgent(agent_name, source)

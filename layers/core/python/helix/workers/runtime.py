@@ -1,4 +1,4 @@
-"""AgentRuntime: the fleet of this machine: agents served by worker processes, from one store.
+"""AgentRuntime, the fleet of this machine. Worker processes serve its agents, from one store.
 
     runtime = AgentRuntime(RuntimeConfig(store="helix.db"))
     await runtime.register_agent("support", support_agent, ResourceConfig(min_instances=2, max_instances=4))
@@ -6,9 +6,10 @@
     await runtime.start_agent("support")
     handle = await runtime.execute("support", "Hello")
 
-Law: the desired state is rows, and the actual state is processes; this class writes the rows and supervises the processes.
-Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute runs and watch
-them. Runs that are at work when it shuts down stay open, and the next runtime on the store goes on with them.
+Law: the desired state is rows, and the actual state is processes; this class writes the rows and supervises the
+processes. Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute
+runs and watch them. Runs that are at work when it shuts down stay open, and the next runtime on the store goes on with
+them.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ from helix.workers.supervisor import Supervisor
 from helix.workers.tasks import end_tasks
 
 MORE_S = 5.0
-"""What a stop may take beyond the agent's own timeout, until it is reported."""
+"""The time that a stop may take beyond the agent's own timeout, until it is reported."""
 SWEEP_S = 60.0
 PURGE_S = 600.0
 
 
 class Monitoring(Protocol):
-    """What works beside a runtime: the scaler, the file watcher."""
+    """A task that works beside a runtime, such as the scaler or the file watcher."""
 
     async def start_monitoring(self) -> None: ...
 
@@ -66,9 +67,17 @@ class Monitoring(Protocol):
 
 
 class AgentRuntime:
-    """`health` checks agents by their ids; `scaler` works as long as the runtime does (before `start`, set another, or
-    None); `control` shows and changes the desired state; `executor` has the sessions and runs; `processes` are the workers.
-    restarts: when a process that died is started again; jitter: draws a number from 0 to 1 for each pause before that."""
+    """The agents of this machine, served by worker processes.
+
+    - `health` checks agents by their ids.
+    - `scaler` works as long as the runtime does. Before `start` it may be replaced, or set to None.
+    - `control` shows and changes the desired state.
+    - `executor` has the sessions and runs.
+    - `processes` are the workers.
+
+    `restarts` says when a process that died is started again. `jitter` draws a number from 0 to 1 for each pause before
+    that.
+    """
 
     def __init__(
         self,
@@ -130,9 +139,9 @@ class AgentRuntime:
         """Make an agent known: an `Agent`, an async function, or the place of one as `module:attribute` or
         `file.py:attribute`. Worker processes import it from there.
 
-        resources: default the agent's own, then the runtime's. The same definition again changes nothing; another one
-        under the id raises `DuplicateAgentError`, unless it is to `replace` the first. Raises `DefinitionError` for what
-        cannot be served.
+        `resources` defaults to the agent's own, then to the runtime's. The same definition again changes nothing.
+        Another one under the id raises `DuplicateAgentError`, unless it is to `replace` the first. Raises
+        `DefinitionError` for a definition that cannot be served.
         """
         await self._register(agent_id, agent_callable, Asked(resources, None, replace), health_check)
 
@@ -148,9 +157,13 @@ class AgentRuntime:
         health_check: HealthCheck | None = None,
         replace: bool = False,
     ) -> None:
-        """`register_agent` for an agent that is to call `model`, with no answer longer than `max_tokens`, and all its runs
-        together spend at most `cost_budget` US dollars in an hour: what would exceed it fails with `budget_exceeded`, or
-        pauses, as the agent says. A function is refused: what it asks of models is not seen here."""
+        """Make an agent known as `register_agent` does, and bound it. It calls `model`, and no answer is longer than
+        `max_tokens`.
+
+        All its runs together spend at most `cost_budget` US dollars in an hour. A call that would exceed it fails with
+        `budget_exceeded`, or pauses, as the agent says. A function is refused, because its model calls are not seen
+        here.
+        """
         asked = Asked(resources, Bounds(model, max_tokens, cost_budget), replace)
         await self._register(agent_id, agent_callable, asked, health_check)
 
@@ -174,7 +187,7 @@ class AgentRuntime:
     # --- the runtime itself ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Look after the agents from now on; what is wanted of them already is started. A repeat changes nothing."""
+        """Supervise the agents from now on, and start those that are wanted already. A repeat changes nothing."""
         if self._state == "running":
             return
         if self._state != "new":
@@ -198,8 +211,8 @@ class AgentRuntime:
             await self.watcher.start_monitoring()
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """Take in nothing more, let each worker hand over at its next pause (within its agent's shutdown timeout, or
-        `timeout_s`), and end. What was wanted stays wanted; runs stay open for the next runtime. Idempotent."""
+        """Accept nothing more, let each worker hand over at its next pause, and end. A worker has its agent's shutdown
+        timeout, or `timeout_s`. The desired state stays, and runs stay open for the next runtime. Idempotent."""
         if self._state in ("over", "closing"):
             await self._over.wait()
             return
@@ -222,17 +235,17 @@ class AgentRuntime:
             self._over.set()
 
     async def wait_for_shutdown(self) -> None:
-        """Return once the runtime has shut down: by a signal, or by `shutdown`. A program that never waits here ends by the
-        signal, after the shutdown."""
+        """Return once the runtime has shut down, by a signal or by `shutdown`. A program that never waits here ends by
+        the signal, after the shutdown."""
         self.shutdown_is_awaited = True
         await self._over.wait()
 
     async def _sweep(self) -> None:
-        """What the schedule does where runs are executed by functions, and the purge of expired rows."""
+        """Do the work of a deployed stage's schedule, and purge expired rows."""
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
             for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
-                try:  # each by itself: a run that nobody can read must not keep the rest for ever
+                try:  # each by itself: a run that cannot be read must not hold up the rest for ever
                     await tidy()
                 except StoreError as error:
                     logger.warning("could not sweep; trying again: %s", error)
@@ -249,7 +262,8 @@ class AgentRuntime:
             self._purge_at = now + PURGE_S
 
     async def _publish_alerts(self) -> None:
-        """To the callbacks of this process; workers raise them. Beside the sweep, because callbacks may be slow."""
+        """Publish alerts, which workers raise, to the callbacks of this process. This is a task of its own, because
+        callbacks may be slow."""
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
             try:
@@ -269,7 +283,7 @@ class AgentRuntime:
         return await self._at_rest(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> None:
-        """Take no more runs, interrupt those at work and end its processes, in order within its shutdown timeout; with
+        """Take no more runs, interrupt those at work and end its processes, in order within its shutdown timeout. With
         `force`, abort the runs and kill the processes."""
         known = self._registered(agent_id)
         await self.control.stop(agent_id, force=force)
@@ -278,29 +292,29 @@ class AgentRuntime:
         )
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Start all its processes anew, each after it handed over what it was at. The ids of those that run then."""
+        """Restart all its processes, each after it handed over its work. Return the ids of those that then run."""
         self._registered(agent_id)
         await self.control.restart(agent_id)
         return await self._at_rest(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Set the desired number. Processes beyond it finish their work and end. Raises `InvalidScaleError` outside of the
-        agent's bounds. The ids of those that run then."""
+        """Set the desired number, and return the ids of the processes that then run. Processes beyond it finish their
+        work and end. Raises `InvalidScaleError` outside of the agent's bounds."""
         self._registered(agent_id)
         await self.control.scale(agent_id, instances)
         return await self._at_rest(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """See `FleetControl.status`."""
+        """Return the status of the agent, see `FleetControl.status`."""
         return await self.control.status(agent_id)
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
-        """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
+        """Return the status of every agent, by id. With `limit`, return a page: the agents whose ids follow `after`."""
         return await self.control.list(after=after, limit=limit)
 
     async def execute(self, agent_id: str, input: Input, **options: Any) -> AgentExecutionHandle[Any]:
         """Start a run; `options` as in `Executor.execute`. An agent without instances gets one. Raises
-        `AgentStoppedError` for one that was stopped."""
+        `AgentStoppedError` if the agent was stopped."""
         known = self._registered(agent_id)
         entry = await read_entry(self.store, agent_id)
         if entry is not None and entry.stopped:
@@ -308,7 +322,7 @@ class AgentRuntime:
         return await self.executor.execute(known.agent, input, **options)
 
     def agent(self, agent_id: str) -> AnyAgent:
-        """The definition that is served under that id. Raises `AgentNotFoundError`."""
+        """Return the definition that is served under that id. Raises `AgentNotFoundError`."""
         return self._registered(agent_id).agent
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -320,7 +334,8 @@ class AgentRuntime:
         return self._agents[agent_id]
 
     async def _at_rest(self, agent_id: str) -> list[str]:
-        """Wait until its processes are what is wanted; a runtime that was not started only wrote it down."""
+        """Wait until its processes are as wanted. A runtime that was not started has only written the wish, and does
+        not wait."""
         if self._state != "running":
             return []
         known = self._agents[agent_id]
@@ -330,11 +345,11 @@ class AgentRuntime:
         if failed:
             raise ProcessFailedError(f"agent {agent_id!r} does not come up: {failed[-1].last_error}")
         if known.resources.health_check_enabled:
-            await self.health.check_health(agent_id, run=True)  # the last look saw them start
+            await self.health.check_health(agent_id, run=True)  # the last check saw them start
         return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]
 
     async def _processes(self, agent_id: str) -> list[ProcessInfo]:
-        """Those that count as desired instances, in this runtime or another."""
+        """Return the processes that count as desired instances, in this runtime or another."""
         entry = await read_entry(self.store, agent_id)
         if entry is None:
             return []
@@ -360,7 +375,7 @@ class AgentRuntime:
         return not any(row.value["agent_type"] == agent_id and row.value["root"] for row in rows)
 
     async def _processes_well(self, agent_id: str) -> tuple[bool, str]:
-        """Whether as many run as are wanted."""
+        """Return whether as many processes run as are wanted, and a description."""
         status = await self.control.status(agent_id)
         states = [info["status"] for info in status["processes"]]  # from rows: another runtime may supervise them
         wanted, running = status["wanted"], states.count(ProcessStatus.RUNNING)
@@ -369,7 +384,7 @@ class AgentRuntime:
         return running >= wanted, f"{running} of {wanted} processes run{starting}"
 
     async def _on_health(self, change: HealthChange) -> None:
-        """Readiness lost: no more runs come in. Liveness lost: its processes are started anew."""
+        """Admit no more runs if readiness was lost. Restart the processes if liveness was lost."""
         if change.target not in self._agents:
             return
         if change.check_type is CheckType.LIVENESS and change.asks_restart:

@@ -1,7 +1,8 @@
 """Supervisor: moves the processes of this machine from the actual to the desired state.
 
-Law: an agent has one supervisor at a time, by a lease in its entry; who does not hold it starts nothing. What is wanted is
-read anew each time and compared with what there is, so it does not matter who wrote it, when, or how often.
+Law: an agent has one supervisor at a time, by a lease in its entry. A runtime without the lease starts nothing. The
+desired state is read anew each time and compared with the actual one. So it does not matter who wrote it, when, or how
+often.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from helix.workers.tasks import end_tasks, first_of
 LEASE_S = 15.0
 LOOK_S = 2.0
 SILENT_S = 600.0
-"""Of a process of another machine that was not looked at for so long nobody knows any more."""
+"""The time after which a silent process of another machine counts as dead."""
 PAUSE_S = 0.05
-"""Between two looks: any write to a SQLite file wakes who watches it."""
+"""The pause between two looks, because any write to a SQLite file wakes its watchers."""
 
 
 class Supervisor:
-    """`registered` is looked at, not counted: agents may be added while it runs."""
+    """The supervisor of one runtime's agents. `registered` is read at each look, so agents may be added while it runs."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Supervisor:
     # --- the loop -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Supervise the processes until cancelled."""
         with self.store.watch("control", FLEET) as wanted, self.queue.watch() as waiting:
             while True:
                 self._kicked.clear()
@@ -89,7 +90,7 @@ class Supervisor:
         self._kicked.set()
 
     async def look(self) -> None:
-        """Compare what is wanted with what there is, once, and begin what is missing."""
+        """Compare the desired state with the actual one, once, and begin what is missing."""
         try:
             for entry in await read_entries(self.store):
                 known = self._registered.get(entry.agent_id)
@@ -97,13 +98,13 @@ class Supervisor:
                     await self._look_at(entry, known)
         except StoreError as error:
             logger.warning("the fleet cannot be looked at; trying again: %s", error)
-        except Exception:  # whatever it is, the others are to be looked after
+        except Exception:  # whatever the error is, the other agents need supervision
             logger.exception("looking at the fleet met what nobody expected")
         async with self._looked:
             self._looked.notify_all()
 
     async def until(self, reached: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
-        """Wait for a state of the rows or the processes. False: not within that time."""
+        """Wait for a state of the rows or the processes. False if it was not reached within that time."""
         try:
             async with asyncio.timeout(timeout_s):
                 self.kick()
@@ -126,11 +127,11 @@ class Supervisor:
             logger.warning("the agents were not let go: their leases end: %s", error)
 
     async def counted(self, entry: AgentEntry) -> list[ProcessInfo]:
-        """The processes that stand for what is wanted: not those that are draining."""
+        """Return the processes that count as desired instances, without those that are draining."""
         return [info for info in await self.manager.list_processes(entry.agent_id) if self._counts(info, entry)]
 
     async def is_at_rest(self, entry: AgentEntry) -> bool:
-        """Whether its processes are as many as wanted, of the code that is wanted, and run or were given up."""
+        """Return whether its processes are as many as wanted, of the wanted code, and run or were given up."""
         infos = await self.counted(entry)
         up = [info for info in infos if info.status in (ProcessStatus.RUNNING, ProcessStatus.FAILED)]
         fresh = all(info.generation >= entry.restarts for info in infos)
@@ -164,7 +165,7 @@ class Supervisor:
         )
 
     async def _lead(self, entry: AgentEntry) -> bool:
-        """Hold the lease of the agent, or take it if nobody does."""
+        """Hold the lease of the agent, or take it if it is free."""
         now = self.clock.now()
         mine = entry.supervisor == self.ident
         if mine and entry.supervisor_expires > now + 2 * LEASE_S / 3:
@@ -177,15 +178,16 @@ class Supervisor:
         return await change_entry(self.store, entry.agent_id, seen=seen, **me)
 
     def is_foreign(self, entry: AgentEntry) -> bool:
-        """Whether another live runtime supervises it. One on this machine is known to be dead at once."""
+        """Return whether another live runtime supervises the agent. The death of a runtime on this machine is known at
+        once."""
         if entry.supervisor == self.ident or not entry.supervised(self.clock.now()):
             return False
         here = entry.supervisor_host == self._host
         return not here or lives(entry.supervisor_pid, entry.supervisor_born)
 
     def _counts(self, info: ProcessInfo, entry: AgentEntry) -> bool:
-        """Whether it stands for a wanted instance. One that was given up does, until somebody asks for a start: else it
-        would be tried for ever."""
+        """Return whether the process counts as a desired instance. A process that was given up counts until a start is
+        requested. Otherwise it would be tried for ever."""
         if f"drain {info.process_id}" in self._tasks:
             return False
         if info.status is ProcessStatus.FAILED:
@@ -196,7 +198,8 @@ class Supervisor:
         return info.status is not ProcessStatus.STOPPED
 
     async def _wanted(self, entry: AgentEntry) -> int:
-        """How many there are to be, within the cap of all workers. None are wanted and a run waits: one."""
+        """Return the desired number of processes, within the cap of all workers. If none are wanted and a run waits, it
+        is one."""
         wanted = entry.wanted
         if wanted == 0 and await self._waits(entry.agent_id):
             wanted = 1
@@ -220,7 +223,7 @@ class Supervisor:
         await self.manager.restart_process(info.process_id, command=self._command(known), generation=entry.restarts)
 
     async def _drain(self, running: list[ProcessInfo], surplus: int) -> None:
-        """Too many: those that do nothing go first, and all bring to an end what they are at."""
+        """End the surplus processes. Idle ones go first, and all finish their work."""
         if surplus <= 0:
             return
         busy = {row.value["owner"] for row in await self.queue.open_work()}
@@ -229,7 +232,7 @@ class Supervisor:
             self._do(f"drain {info.process_id}", end)
 
     async def _stop(self, entry: AgentEntry) -> None:
-        """No processes, and no run of it at work."""
+        """End all its processes, and its runs at work."""
         await self._stop_runs(entry)
         there = [info for info in await self.manager.list_processes(entry.agent_id) if info.status not in OVER]
         end = self.manager.kill_process if entry.force else self.manager.stop_process
@@ -250,13 +253,13 @@ class Supervisor:
                 await self.executor.interrupt(session_id, "its agent was stopped", run_id=run_id)
 
     async def _retire(self, agent_name: str) -> None:
-        """Another supervises it now."""
+        """End the processes here, because another runtime supervises the agent now."""
         for info in await self.manager.list_processes(agent_name):
             if info.status not in OVER:
                 self._do(f"retire {info.process_id}", partial(self.manager.stop_process, info.process_id))
 
     async def end_stopped(self) -> int:
-        """Runs that are to stop, and that no worker has."""
+        """End the runs that are to stop and that no worker has. Return their number."""
         return await end_stopped(self.engine, self.queue, f"{self.ident}.stops")
 
     # --- processes ------------------------------------------------------------------------------------------------
@@ -281,13 +284,14 @@ class Supervisor:
         self.kick()
 
     async def _release(self, info: ProcessInfo, crashed: bool, handed_over: bool = False) -> None:
-        """A life has ended: what it held is free at once."""
+        """Release at once what an ended worker held."""
         for name in await self.queue.release_dead_worker(info.worker_id, died=crashed, handed_over=handed_over):
             logger.warning("worker %s ended and held the execution %s: it is free again", info.worker_id, name)
 
     async def _expire_orphans(self, entry: AgentEntry) -> None:
-        """Processes whose supervisor is dead: they end by themselves, and nobody says so. On another machine (a container
-        that was replaced) nobody can look: one that is silent for long is taken for dead; the leases of its runs end."""
+        """Record the end of processes whose supervisor is dead: they end by themselves, and leave no record. On another
+        machine (a container that was replaced) this runtime cannot look. A process there that is silent for long counts
+        as dead, and the leases of its runs end."""
         processes, now = await read_processes(self.store, entry.agent_id), self.clock.now()
         for info in processes:
             if info.supervisor == self.ident or info.status in OVER:
@@ -304,7 +308,7 @@ class Supervisor:
             self.manager.drop(info.process_id)
 
     def _do(self, what: str, begin: Callable[[], Awaitable[object]]) -> None:
-        """One thing at a time of each kind, beside the loop."""
+        """Run the task beside the loop, one at a time of each name."""
         if what in self._tasks:
             return
 

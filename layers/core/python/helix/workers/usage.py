@@ -1,9 +1,10 @@
-"""What a process uses, and holding it to what it may use.
+"""Measures what a process uses, and enforces its limits.
 
-Law: looked at from outside, because a process that takes too much can no longer be asked. Memory is the resident memory of
-the process and of those under it: over the limit, it is ended. CPU: the process is bound to as many cores as the limit
-needs, where the system lets (Linux); a limit that is no whole number of cores is kept by stopping the process group for a
-moment whenever it has used more than its share (SIGSTOP, SIGCONT).
+Law: the process is measured from outside, because a process that takes too much can no longer be asked. Memory is the
+resident memory of the process and of its descendants. A process over its memory limit is ended. For CPU, the process is
+bound to as many cores as the limit needs, if the system allows it (Linux). That does not enforce a limit that is not a
+whole number of cores. For such a limit the process group is paused (SIGSTOP, SIGCONT) whenever it used more than its
+share.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ import psutil
 
 MIB = 1024 * 1024
 SLICE_S = 0.1
-"""CPU above the share is noticed after so long."""
+"""The time after which CPU use above the share is noticed."""
 LONGEST_STOP_S = 1.0
-"""No process stands still longer than this at a time: its leases must be renewed."""
+"""The longest pause of a process at a time, because it must renew its leases."""
 _turn = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`cpu_s` is used since the process began; memory in MiB."""
+    """The usage of a process and its descendants at one moment."""
 
     cpu_s: float
+    """The CPU seconds (user and system) that were used since the processes began."""
     memory_mb: float
+    """The resident memory in MiB."""
 
 
 def read(pid: int) -> Reading | None:
-    """None: there is no such process any more."""
+    """Return the usage of the process and its descendants. None if the process no longer exists."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -52,7 +55,7 @@ def read(pid: int) -> Reading | None:
 
 
 def bind(pid: int, cores: float) -> bool:
-    """Bind the process to this number of cores. True: that alone keeps the limit."""
+    """Bind the process to this number of cores. Return whether that alone enforces the limit."""
     with contextlib.suppress(psutil.Error, OSError):  # it has ended already
         process = psutil.Process(pid)
         if not hasattr(process, "cpu_affinity"):
@@ -61,7 +64,7 @@ def bind(pid: int, cores: float) -> bool:
         needed = math.ceil(cores)
         if needed >= len(there):
             return cores >= len(there)
-        first = next(_turn)  # processes one after the other take other cores
+        first = next(_turn)  # each next process begins at another core
         process.cpu_affinity([there[(first + n) % len(there)] for n in range(needed)])
         return cores == needed
     return False

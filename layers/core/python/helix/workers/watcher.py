@@ -1,7 +1,7 @@
-"""FileWatcher: running agents are started anew when their files change. For development on this machine.
+"""FileWatcher: restarts running agents when their files change. It is for development on this machine.
 
-Law: a new process imports everything anew, so what was saved is what runs; a run that is at work is handed over at its
-next pause. New, changed and deleted files count alike.
+Law: a new process imports everything anew, so it runs the saved code. A run at work is handed over at its next pause.
+New, changed and deleted files count alike.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ STOP_S = 5.0
 
 
 class WatcherConfig(Config):
-    """Raises `DefinitionError` naming the field that is wrong.
-
-    watch_paths: files and folders; those that do not exist when watching begins are passed over, with a word in the log.
-    ignore_patterns: of names; a file is ignored if one matches its name or that of a folder that it is in.
-    patterns: of the names of files that matter. debounce_seconds: the quiet time: agents restart once nothing has changed
-    for that long.
-    """
+    """The settings of a `FileWatcher`. Raises `DefinitionError`, which names the wrong field."""
 
     watch_paths: list[Text] = Field(default_factory=list)
+    """The files and folders to watch. Those that do not exist when watching begins are skipped, with a line in the log."""
     ignore_patterns: list[Text] = Field(default=["__pycache__", "*.pyc", ".git", "venv"])
+    """The patterns of ignored names. A file is ignored if one matches its name or that of a folder that it is in."""
     patterns: list[Text] = Field(default=["*.py"])
+    """The patterns of the names of files that matter."""
     debounce_seconds: float = Field(default=1.0, ge=0)
+    """The quiet time: agents restart once nothing has changed for that long."""
 
     def matters(self, path: Path) -> bool:
         ignored = any(fnmatch(part, pattern) for part in path.parts for pattern in self.ignore_patterns)
@@ -47,7 +45,7 @@ class WatcherConfig(Config):
 
 
 class FileWatcher:
-    """`reloads` counts what it has done; `changed` is notified of each."""
+    """Watches files and restarts agents. `reloads` counts the restarts; `changed` is notified of each."""
 
     def __init__(self, config: WatcherConfig, runtime: AgentRuntime) -> None:
         self.config, self._runtime = config, runtime
@@ -58,7 +56,7 @@ class FileWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start_monitoring(self) -> None:
-        """Watch from now on: a change after the return is not missed. Idempotent."""
+        """Watch from now on. A change after the return is not missed. Idempotent."""
         if self._task is not None:
             return
         paths = [Path(path) for path in self.config.watch_paths]
@@ -106,7 +104,7 @@ class FileWatcher:
 
     async def _reload(self, changed: Collection[str]) -> None:
         names = ", ".join(sorted(changed))
-        # An agent that should run and does not was given up, maybe because of what has changed now.
+        # An agent that should run and does not was given up, maybe because of the code that has changed now.
         running = [found["agent_id"] for found in await self._runtime.list_agents() if found["wanted"] > 0]
         logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "nobody")
         results = await asyncio.gather(*(self._runtime.restart_agent(it) for it in running), return_exceptions=True)

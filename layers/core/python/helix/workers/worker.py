@@ -1,7 +1,8 @@
 """A worker: holds executions that wait, and plays them (`helix.workers.execution`).
 
-Law: one run of its own at a time, which is what an instance is; sub-agents' executions besides, as many as there are and
-at once, so that no tree waits for itself. What it holds it renews; what it lost it drops at once.
+Law: it executes one root run at a time, which makes it one instance. Beside it, it executes sub-agents' runs, as many
+as there are and at once, so that no tree waits for itself. It renews the executions that it holds, and drops at once
+those that it has lost.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from helix.workers.tasks import end_tasks, first_of
 
 LOOK_S = 5.0
 AGAIN_S = 5.0
-"""An execution whose failure could not even be recorded is postponed so long."""
+"""The pause of an execution whose failure could not even be recorded."""
 
 
 class Worker:
-    """`worker_id` is one life of one process, without `/`. `agents`: whose runs it takes; sub-agents' executions are taken
-    of every agent that the engine knows."""
+    """A worker for the runs of `agents`. It takes sub-agents' executions of every agent that the engine knows.
+    `worker_id` names one life of one process, without `/`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str]) -> None:
         self.engine, self.queue, self.worker_id = engine, queue, worker_id
@@ -37,8 +38,8 @@ class Worker:
         return [execution.work for execution, _ in self._playing.values()]
 
     async def serve(self) -> None:
-        """Until `drain` or `leave`, and all that it holds is done or given back. Cancelled: gives everything back at
-        once."""
+        """Work until `drain` or `leave`, and until everything that it holds is done or given back. When cancelled, it
+        gives everything back at once."""
         renewing = asyncio.create_task(self._renew())
         try:
             await self._claim()
@@ -47,12 +48,12 @@ class Worker:
             await end_tasks(renewing)
 
     def drain(self) -> None:
-        """Take no more runs; bring to an end what it has."""
+        """Take no more runs, and finish those at work."""
         self._draining = True
         self._changed.set()
 
     def leave(self) -> None:
-        """Take nothing more; give back what it has at the next place where another worker can go on."""
+        """Take nothing more, and give back each run at the next place where another worker can go on."""
         self._leaving = True
         self.drain()
         for execution, _ in self._playing.values():
@@ -76,7 +77,7 @@ class Worker:
 
     def _wanted(self, value: Value) -> bool:
         if self._leaving or value["name"] in self._playing:
-            return False  # lost, and not yet dropped
+            return False  # another worker's now, and not yet dropped here
         if not value["root"]:
             return (not self._draining or bool(self._playing)) and self._knows(value["agent_type"])
         busy = any(work.root for work in self.held)
@@ -118,7 +119,7 @@ class Worker:
             else:
                 await self.queue.give_back(work)
         except asyncio.CancelledError:
-            await self._give_back(work, 0)  # harmless where it was stopped or lost
+            await self._give_back(work, 0)  # harmless if it was stopped or lost
             raise
         except Exception:
             logger.exception("run %s cannot be executed now", work.part.run_id)
@@ -131,7 +132,7 @@ class Worker:
             logger.warning("run %s could not be given back: its lease ends", work.part.run_id, exc_info=True)
 
     async def _listen(self, execution: Execution, playing: asyncio.Task[object]) -> None:
-        """Tokens, and the end that others put to the execution."""
+        """Listen for tokens, and for a stop of the execution."""
         with self.queue.signals_of(execution.work) as watch:
             while True:
                 try:

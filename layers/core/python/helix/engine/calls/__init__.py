@@ -1,1 +1,1 @@
-"""The calls of a step: tools, sub-agents, and who executes which."""
+"""The calls of a step: tools, sub-agents, and which worker executes which call."""

@@ -1,7 +1,7 @@
 """A sub-agent's call: one path to start, attach, wait and report, wherever it is executed (docs/protocol.md#children).
 
-Law: the child's ids were made with the parent's answer, so every delivery of the call attaches to the same child; its end
-puts the result on the parent's call row.
+Law: the child's ids were made with the parent's answer, so every delivery of the call attaches to the same child. Its
+end puts the result on the parent's call row.
 """
 
 from __future__ import annotations
@@ -38,14 +38,18 @@ class ChildCall:
     """A claimed call, and the sub-agent that gives its result."""
 
     row: CallRow
+    """The parent's call row, claimed for the child."""
     request: ToolCallRequest
+    """The call with the arguments that the child gets."""
     ref: ChildRef
+    """The ids of the child's session and first run."""
     agent: AnyAgent
+    """The sub-agent."""
 
 
 async def call_child(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
     """Bring a sub-agent's call one delivery further: start or attach to the child, then execute it here or wait for it.
-    `token` is for a child that is executed elsewhere: it is answered when the child's session stops running."""
+    `token` is for a child that is executed elsewhere; it is answered when the child's session stops running."""
     request = view.rows.answer.tool_calls[view.place(call_id)]
     row, ref = view.rows.calls[view.place(call_id)], view.rows.answer.children[call_id]
     if row is None or row.state not in ("claimed", "done"):
@@ -77,7 +81,7 @@ async def _begin(run: RunContext, call: ChildCall, *, resumed: bool = False) -> 
 
 async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | ChildWaits | SessionRow) -> Progress:
     """Execute the child in this process, and report how it ended."""
-    from helix.engine.verbs import execute_run  # a run's calls are runs themselves
+    from helix.engine.verbs import execute_run  # imported here because of the cycle: a run's calls are runs themselves
 
     engine, session_id = run.engine, call.ref.session_id
     if isinstance(child, ChildWaits):
@@ -85,7 +89,7 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
     if isinstance(child, Claimed):
         await _begin(run, call)
         async with _limit(run, call):
-            with contextlib.suppress(LostClaimError):  # the child's, not ours: its row says who has it now
+            with contextlib.suppress(LostClaimError):  # the child's claim, not ours: its row names its new worker
                 await execute_run(engine, call.agent, child, run.delivery)
     elif child.status == "running":
         raise WorkInProgressError(f"sub-agent session {session_id!r}", child.lease_expires or run.now() + 1)
@@ -105,11 +109,11 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
 async def _execute_elsewhere(
     run: RunContext, call: ChildCall, child: Claimed | ChildWaits | SessionRow, token: str
 ) -> Progress:
-    """Have the child executed. `waits`: the token is kept for its end. Anything else: there is nothing to wait for, or
-    look again."""
+    """Have the child executed by another worker. `waits`: the token is kept for its end. Otherwise there is nothing to
+    wait for."""
     engine, session_id = run.engine, call.ref.session_id
     if isinstance(child, SessionRow) and child.status == "running" and child.lease_owner is not None:
-        # a process of its own executes it, which answers no tokens
+        # a process that answers no tokens executes it
         raise WorkInProgressError(f"sub-agent session {session_id!r}", child.lease_expires)
     if not await add_token(engine, session_id, token):
         return "over"
@@ -130,7 +134,7 @@ async def _execute_elsewhere(
 
 
 async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) -> Progress:
-    """A child that must not be started is a failed result that the parent's model sees."""
+    """Give a child that must not be started a failed result, which the parent's model sees."""
     changes = {"state": "done", "content": result_content(reason, False), "success": False, "by": "plan"}
     done = row.model_copy(update={**changes, "ended_at": run.now()})
     key = view.key(row.call_id)
@@ -144,7 +148,8 @@ async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) ->
 
 @asynccontextmanager
 async def _limit(run: RunContext, call: ChildCall) -> AsyncIterator[None]:
-    """Abort the sub-agent once it has run for longer: its call is then a failed result that the parent's model sees."""
+    """Abort the sub-agent once it has run for longer than the tool allows. Its call then has a failed result that the
+    parent's model sees."""
 
     tool = run.agent.find_tool(call.request.name)
     assert tool is not None

@@ -1,11 +1,11 @@
 """Sub-agents: one child session per call, and one report of its result (docs/protocol.md#children).
 
-Law: the child's ids are created with the parent's answer, so a repeated start attaches to the same child. The parent's call
-row holds the report, which is written at most once.
+Law: the child's ids are created with the parent's answer, so a repeated start attaches to the same child. The parent's
+call row holds the report, which is written at most once.
 
-A parent's execution waits for a child with a task token. The parent writes the token and then reads the child's session;
-the child's end writes the session and then reads the tokens. So one of the two sees the other. A wake-up may repeat, or
-find nobody.
+A parent's execution waits for a child with a task token. The parent writes the token and then reads the child's
+session; the child's end writes the session and then reads the tokens. So one of the two sees the other. A wake-up may
+repeat, or find no execution that waits.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from helix.services.claim_input import ClaimInput, Opening
 async def attach(
     run: RunContext, view: StepView, request: ToolCallRequest, ref: ChildRef
 ) -> Claimed | ChildWaits | SessionRow:
-    """Attach to the child of this call, making or resuming it: a claimed run to execute, what it waits for, or its session
-    where it has ended or another worker executes it."""
+    """Attach to the child of this call, making or resuming it. Return a claimed run to execute, the call that waits for
+    it, or its session if it has ended or another worker executes it."""
     engine, parent = run.engine, view.session
     tool = run.agent.find_tool(request.name)
     assert tool is not None and tool.agent is not None
-    # Nobody stays to watch the clock of a sub-agent that is executed elsewhere.
+    # No worker of the parent stays to watch the time of a sub-agent that is executed elsewhere.
     deadline = None if engine.in_process else run.now() + tool.timeout_s
     trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
-    # No child of a run that is over: its end has looked for children already.
+    # The parent's run must still be running: its end looks for children only once.
     guard: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]
     waits = Pending(call_id=request.id, tool_name=request.name, kind="child", child_session_id=ref.session_id)
     while True:
@@ -59,7 +59,7 @@ async def attach(
                 ask = replace(ask, mode="takeover")
             case "paused" if child is not None and await engine.history.unanswered(child):
                 return ChildWaits(waits)
-            case "interrupted" | "paused":  # a pause that waits for nobody: a budget had no room
+            case "interrupted" | "paused":  # such a pause waits for no person: a budget had no room
                 pass
             case _:
                 assert child is not None
@@ -84,7 +84,8 @@ def _opening(parent: SessionRow, call_id: str) -> Opening:
 
 
 def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
-    """Why this child must not be started: too deep, or an agent that is its own ancestor."""
+    """Return the reason why this child must not be started (too deep, or an agent that is its own ancestor), or
+    None."""
     line = [*session.ancestors, session.agent_type]
     if child_type in line:
         return f"agent {child_type!r} is already at work above this call: {' > '.join(line)}"
@@ -94,10 +95,10 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
 
 
 async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
-    """Put the ended child's outcome on its parent's call row, if it has none. A parent that is paused on it is claimed in
-    the same transaction; the claim is returned, to be started."""
+    """Put the ended child's outcome on its parent's call row, if that has no result. A parent that is paused on it is
+    claimed in the same transaction; the claim is returned, to be started."""
     if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
-        return None  # the last: a run that was taken over is failed, but its child goes on under the next run
+        return None  # a run that was taken over is failed, but its session goes on under the next run
     while True:
         parent = await engine.history.session(child.parent.session_id)
         if parent is None or parent.status == DELETING:
@@ -122,7 +123,7 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
 
 
 async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
-    """Where the call's row stands, if its step is the session's open step."""
+    """Return the key and the row of the call, if its step is the session's open step."""
     rows = await engine.history.open_call(session, call_id)
     if rows is None or session.open is None:
         return None
@@ -139,8 +140,8 @@ async def is_done(engine: Engine, key: Key) -> bool:
 
 
 def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
-    """The parent's call row with the child's outcome, and what all its runs used. A failed or aborted child is a failed
-    result."""
+    """Return the parent's call row with the child's outcome and the usage of all its runs. A failed or aborted child is
+    a failed result."""
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
@@ -156,7 +157,8 @@ def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
 
 
 async def add_token(engine: Engine, session_id: str, token: str) -> bool:
-    """Remember that the execution behind `token` waits until this session no longer runs. False if it was deleted."""
+    """Remember that the execution behind `token` waits until this session no longer runs. False if the session was
+    deleted."""
     digest = hashlib.sha256(token.encode()).hexdigest()[:32]  # a token is longer than a key may be
     put = Put(row_key(session_id, token_sort(digest)), {"token": token})
     while True:

@@ -1,5 +1,5 @@
-"""The calls of a step: a worker executes its own all at once and leaves the others to other workers. The rows of a wide
-step's calls that its staging did not hold are written first (docs/protocol.md#wide)."""
+"""The calls of a step: a worker executes its own side by side and leaves the rest to other workers. First it writes the
+rows of a wide step's calls that the staging did not hold (docs/protocol.md#wide)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ CallKind = Literal["call_tool", "start_run"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that another worker executes, and the verb that takes it on."""
+    """A call that another worker executes."""
 
     call_id: str
+    """The id of the call, unique within its session."""
     kind: CallKind
+    """The verb that executes it: `call_tool`, or `start_run` for a sub-agent."""
 
 
 async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
-    """Execute the step's calls that are this worker's; return the others'."""
+    """Execute the step's calls that are this worker's, and return those of other workers."""
     if not staged.calls:
         return ()
     view = await _fresh_view(run, staged)
@@ -52,7 +54,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
     if len(ours) == 1:
         await execute_call(run, view, ours[0])
     elif ours:
-        # Not a TaskGroup: the platform's retries know errors by the names of their classes, and a group has another one.
+        # A TaskGroup would raise a group, and the platform's retries know errors by the names of their classes.
         calls = (execute_call(run, view, call_id) for call_id in ours)
         for error in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(error, BaseException):
@@ -61,7 +63,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
 
 
 async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
-    """The step as this worker just wrote it, with the stop of now; else as it is stored."""
+    """Return the step as this worker just wrote it, with the present stop, or else as it is stored."""
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = run.watch.stop
@@ -71,8 +73,9 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
 
 
 async def _take_pages(run: RunContext, view: StepView) -> StepView:
-    """The view with first rows for its calls that have none, as they ride in a staging: what is resolved, asked or claimed
-    at once. Each transaction holds what it can. Where one is refused, the calls that are left are taken one by one."""
+    """Return the view with first rows for the calls without a row, as in a staging: resolved, asked or claimed. They
+    are written in pages, each as large as a transaction allows. If one is refused, the remaining calls are claimed one
+    by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
     assert session.open is not None
     first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
@@ -92,8 +95,8 @@ async def _take_pages(run: RunContext, view: StepView) -> StepView:
 
 
 def show_results(run: RunContext, rows: OpenRows, calls: Collection[str]) -> list[str]:
-    """Record the results of `calls` on the stream, whoever wrote them: this worker may fold the step, and end the turn,
-    before their writer reaches the log. Return the calls that are neither done nor asked."""
+    """Record the results of `calls` on the stream, even those of other workers: this worker may fold the step, and end
+    the turn, before their writer reaches the log. Return the calls that are neither done nor asked."""
     left: list[str] = []
     for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
         if request.id not in calls:
@@ -126,8 +129,8 @@ def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[lis
 
 
 async def execute_call(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
-    """One call, until it is done, asked for, or stopped. `token` is answered when its sub-agent's session stops running.
-    In process, another worker that holds the call is waited for."""
+    """Execute one call until it is done, waits for a person, or is stopped. `token` is answered when its sub-agent's
+    session stops running. In process, wait while another worker holds the call."""
     current: StepView | None = view
     with contextlib.ExitStack() as stack:
         changes: Watch | None = None
@@ -142,7 +145,7 @@ async def execute_call(run: RunContext, view: StepView, call_id: str, token: str
             except WorkInProgressError as held:
                 if not run.engine.in_process:
                     raise
-                if changes is None:  # watch first, then look once more: what is done in between is not missed
+                if changes is None:  # watch first, then read again, so that no change in between is missed
                     changes = stack.enter_context(run.engine.store.watch("sessions", run.session_id))
                 else:
                     await wait_for(run.engine, held, changes)

@@ -1,4 +1,4 @@
-"""Executes one tool. Whatever goes wrong becomes a result that the model can read."""
+"""Executes one tool. Every failure becomes a result that the model can read."""
 
 from __future__ import annotations
 
@@ -29,21 +29,29 @@ from helix.engine.facts import ToolCall
 from helix.services.run_stream import Writer
 
 _THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="helix-tool")
-"""For tools that are no coroutines. In the loop's own threads, those of a wide step would keep stores waiting."""
+"""The threads of tools that are not coroutines. In the loop's own threads, a wide step's tools would block the
+stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     content: str
+    """The text that the model reads: the result as JSON or plain text, or an error."""
     success: bool
+    """Whether the tool returned a valid result."""
     plain: bool = False
+    """Whether `content` is a text as the tool returned it, not JSON."""
     fatal: bool = False
+    """Whether the failure ends the run."""
     patches: list[JsonObject] = field(default_factory=list)
+    """The JSON Patch operations by which the tool changed the custom state. Empty after a failure."""
     usage: Usage | None = None
+    """The usage of model calls inside of the tool. None: it reported none."""
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
-    """Execute the call, repeating `tool.retries` times what raises. State changes of a failed execution are dropped."""
+    """Execute the call. An execution that raises is repeated `tool.retries` times, and its state changes are
+    dropped."""
     agent, session, tool, row = run.agent, run.session, call.tool, call.row
 
     def emit(event_name: str, data: JsonValue) -> None:
@@ -82,7 +90,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            text = f"tool {tool.name!r} was cancelled from inside"  # nobody cancelled this run
+            text = f"tool {tool.name!r} was cancelled from inside"  # the run itself was not cancelled
             return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
         except FatalToolError as error:
             return ToolOutcome(
@@ -100,7 +108,8 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
 
 
 def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
-    """Ends the run where the agent's schema was changed and refuses what is stored: no model can fix that."""
+    """Return the tracker of the custom state. If the agent's schema was changed and refuses the stored state, return an
+    outcome that ends the run: no model can repair that."""
     try:
         return StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode)
     except InvalidInputError as error:
@@ -108,7 +117,7 @@ def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutc
 
 
 class _ResultError(Exception):
-    """The tool returned something that cannot be its result; executing it again would not help."""
+    """The tool returned a value that cannot be its result. Executing it again would not help."""
 
 
 async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext[Any]) -> object:
@@ -124,7 +133,7 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
                 result = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
                 return await result if inspect.isawaitable(result) else result
             except TimeoutError as error:
-                inner = error  # the tool's own, unless the block's timer turns it into ours
+                inner = error  # the tool's own, unless the block's timer raises it again as ours
                 raise
     except TimeoutError as error:
         if inner is error and inner is not None:
@@ -133,8 +142,8 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
 
 
 def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
-    """The result's content, valid against the tool's schema and, for `finish_with`, the agent's; and whether it is a
-    text as it is."""
+    """Return the result's content, and whether it is a plain text. The result is validated against the tool's schema
+    and, with `finish_with`, the agent's."""
     schemas = [tool.output_schema]
     if tool.finish_with and agent.function is None:
         schemas.append(agent.output_schema)
@@ -148,7 +157,7 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
                     f"result of tool {tool.name!r} does not fit its output schema: {problems}"
                 ) from error
     try:
-        if tool.finish_with and isinstance(result, BaseModel):  # as an output is kept: what its schema takes back
+        if tool.finish_with and isinstance(result, BaseModel):  # an output is stored as its schema can load it
             result = result.model_dump(mode="json", round_trip=True, by_alias=False)
         content = result_content(result, True)
     except (ValueError, RecursionError) as error:
@@ -159,7 +168,8 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
 
 
 def _message(error: BaseException) -> str:
-    """What the model reads: the tool's own words; for other exceptions their type too. Never a stack trace."""
+    """Return the text for the model: the tool's own words, and for other exceptions their type too. Never a stack
+    trace."""
     if isinstance(error, (ToolError, _ResultError)):
         return text_of(error)
     return f"{type(error).__name__}: {text_of(error)}"

@@ -1,6 +1,7 @@
 """call_tool: claim one call, run it once, record its result (docs/protocol.md#call-tool).
 
-Law: no claim is granted once a result exists; the first recorded result stands; `skip` and `ask` tools never start twice.
+Law: no claim is granted once a result exists. The first recorded result stands. `skip` and `ask` tools never start
+twice.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 MAX_REASON = 2_000
-"""Characters of what a rule for approvals says."""
+"""The most characters of the reason that an approval rule gives."""
 MAX_DEATHS = 3
-"""After this many deaths of its workers a call that may be repeated is not started again."""
+"""The number of deaths of its workers after which a call that may be repeated is not started again."""
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
-    """The row for a call that has none: done where it was resolved with the answer, asked, claimed by its sub-agent, or
+    """Make the first row of a call: done if it was resolved with the answer, asked, claimed for its sub-agent, or
     claimed by this worker."""
     if request.id in answer.resolved:
         return resolved_row(run, request, answer, answer.resolved[request.id])
@@ -57,7 +58,8 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
 
 
 def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
-    """`row` claimed for whoever executes its call. A sub-agent's claim has no deadline: its end is the result."""
+    """Return `row` claimed for the worker or the sub-agent that executes its call. A sub-agent's claim has no deadline,
+    because its end is the result."""
     child = answer.children.get(row.call_id)
     if child is None:
         return claimed(run, row)
@@ -66,7 +68,7 @@ def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
 
 
 def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow, result: tuple[str, bool]) -> CallRow:
-    """The row of a call that is not executed. `result`: its content, and whether it is a success."""
+    """Make the row of a call that is not executed. `result` is its content, and whether it is a success."""
     content, success = result
     return CallRow(
         call_id=request.id,
@@ -82,8 +84,8 @@ def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow
 
 
 def rides(run: RunContext, first: CallRow) -> bool:
-    """Whether a first claim is written with the answer. A claim that rides marks a call as begun before it begins: of a
-    tool that must not start twice, a death in between would pass for an unknown outcome."""
+    """Whether a first claim is written together with the answer. Such a claim marks a call as begun before it begins.
+    For a tool that must not start twice, a death in between would look like an unknown outcome."""
     if first.state != "claimed" or first.child is not None:
         return True
     tool = run.agent.find_tool(first.tool_name)
@@ -91,27 +93,28 @@ def rides(run: RunContext, first: CallRow) -> bool:
 
 
 def claimed(run: RunContext, row: CallRow) -> CallRow:
-    """`row` claimed by this worker, one claim further."""
+    """Return `row` claimed by this worker, with the next claim number."""
     changes = {"state": "claimed", "ask": None, "owner": run.delivery.owner, "claim": row.claim + 1, "released": False}
     deadline = run.now() + run.engine.settings.claim_s
     return row.model_copy(update={**changes, "run_id": run.run_id, "deadline": deadline})
 
 
 def dead(run: RunContext, row: CallRow) -> bool:
-    """A claim whose holder can no longer act: its deadline has passed. A claim of an earlier version has none and is dead
-    once its run is no longer the session's."""
+    """Whether the claim's holder can no longer act, because its deadline has passed. A claim of an earlier version has
+    no deadline, and is dead once its run is no longer the session's."""
     return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
 
 
 def may_start(run: RunContext, deadline: float) -> bool:
-    """The holder's last look at its clock before the tool starts: past this moment others may take the call."""
+    """Whether the holder may still start the tool, by its own clock. It checks last before the start: after this moment
+    others may take the call."""
     now = run.now()
     return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s
 
 
 def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
-    """Why the call waits for an approval, empty where the tool gives no reason; None where it needs none. A rule that
-    raises counts as yes, because a veto must not fail open."""
+    """Return why the call waits for an approval, empty if the tool gives no reason, or None if it needs none. A rule
+    that raises counts as yes, because a veto must not fail open."""
     if isinstance(tool.require_approval, bool):
         return "" if tool.require_approval else None
     try:
@@ -128,19 +131,20 @@ def may_wait(tool: AnyTool | None) -> bool:
 
 
 def executed(request: ToolCallRequest, row: CallRow) -> ToolCallRequest:
-    """The call as it is executed: with the arguments that a person approved in place of the model's."""
+    """Return the call as it is executed: with the arguments that a person approved in place of the model's."""
     return request if row.edited is None else request.model_copy(update={"arguments": row.edited.arguments})
 
 
 Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
-"""How far a call was brought. `waits`: a token is kept for its sub-agent's end; `over`: the step is no longer this run's;
-`again`: the row changed under the view, read it anew."""
+"""The progress of a call in one delivery. `waits`: a token is kept for its sub-agent's end. `over`: the step is no
+longer this run's. `again`: the row changed under the view, so read it again."""
 
 
 async def view_step(
     engine: Engine, session_id: str, run_id: str, step: int, call_id: str | None = None
 ) -> StepView | None:
-    """The open step, or None where it is no longer this run's or no longer open. `call_id`: as this call needs it."""
+    """Read the open step. None: it is no longer this run's or no longer open. With `call_id`, of a wide step only this
+    call's row is read."""
     session, stop = await engine.history.session_and_stop(session_id, run_id)
     if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
         return None
@@ -171,15 +175,15 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
             return taken
         row = taken
     assert row is not None
-    if row.child is not None:  # claimed for its child: who executes children reads it anew
+    if row.child is not None:  # claimed for its child: the caller reads it again and calls `call_child`
         return "again"
-    if tool is None:  # the code changed in mid-run
+    if tool is None:  # the code changed during the run
         return await _record(run, view, row, _gone(run, row))
     return await _run(run, view, ToolClaimed(tool, executed(request, row), row))  # 3 to 5
 
 
 async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None) -> CallRow | Progress:
-    """Claim the call by what its row says; conditions: the session is this run's, the row is as read."""
+    """Claim the call as its row requires. The conditions are that the session is this run's and the row is as read."""
     session = view.session
     if row is None:
         new, when = first_claim(run, request, view.rows.answer), ABSENT
@@ -191,7 +195,7 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
         new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
         seen = {"state": "claimed", "owner": row.owner, "claim": row.claim, "deadline": row.deadline}
-        when = When(equal=seen)  # a holder that comes back and renews its claim keeps it
+        when = When(equal=seen)  # the deadline is part of it: a holder that renews its claim meanwhile keeps it
     put = entry_put(session.session_id, session.lineage, _index(view, request.id), new, when)
     check = Check(session_key(session.session_id), mine(run.run_id))
     if not await commit(run.engine, "claim_call", [check, put], lambda: _is(run.engine, put.key, new)):
@@ -206,7 +210,7 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
 
 
 def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> CallRow:
-    """The row of a call whose holder died, by the tool's policy."""
+    """Return the new row of a call whose holder died, by the tool's policy."""
     match tool.on_unknown if tool is not None else "skip":
         case "retry":
             row = row if row.released else row.model_copy(update={"deaths": row.deaths + 1})
@@ -215,7 +219,7 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
         case _:
-            # The next number: the log would take the question for a repeat of the dead claim.
+            # Under the dead claim's number, the log would take the question for a repeat.
             changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
             return row.model_copy(update=changes)
 
@@ -227,8 +231,8 @@ def _crashed(run: RunContext, row: CallRow) -> CallRow:
 
 
 async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
-    """Release a claim that was never started, so that its outcome is not unknown. What a person approved stays approved.
-    The row of a call that died with an earlier worker stays, with its deaths."""
+    """Release a claim that was never started, so that its outcome is not unknown. A call that a person approved stays
+    approved. If the call died with an earlier worker, its row stays and keeps its deaths."""
     if row.deaths:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
@@ -267,12 +271,12 @@ def _gone(run: RunContext, row: CallRow) -> CallRow:
 
 
 async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
-    """Execute the call under its claim, then record the result: from there on no heartbeat is due."""
+    """Execute the call under its claim, then record the result. From then on the claim needs no heartbeat."""
     claim = call_claim(run, view.key(call.row.call_id), call.row)
     async with HeldClaim(run.engine, claim):
         await record(run, call)
         state = await run.engine.history.state(view.session)
-        if not may_start(run, claim.deadline()):  # others may take the call now: it is not started here
+        if not may_start(run, claim.deadline()):  # others may take the call now, so it must not start here
             await _give_back(run, view, call.row)
             raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
         begun = run.now()
@@ -287,7 +291,7 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
 
 
 async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float) -> CallRow:
-    """The call's row with its result."""
+    """Run the tool, and return the call's row with its result."""
     show(run, call)
     try:
         with within_tool(run, call.row):
@@ -316,7 +320,7 @@ def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
-    """4: the result, on condition that the claim is still ours. Refused: drop it."""
+    """4: record the result, on condition that the claim is still ours. If that is refused, the result is dropped."""
     owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), done, owner)
     if await commit(run.engine, "call_result", [put], lambda: _is(run.engine, put.key, done)):

@@ -1,1 +1,1 @@
-"""Who may work on a session, a step or a call, and until when: claims, confirmations, dead holders."""
+"""The right to work on a session, a step or a call, and its deadline: claims, confirmations, dead holders."""

@@ -1,7 +1,7 @@
 """Claiming a session for a new run: execute, resume, retry, takeover (docs/protocol.md#claims).
 
-Law: one transaction on (status, version, run id) as read; the loser writes nothing, but calls of a wide step that it
-closed (docs/protocol.md#wide).
+Law: one transaction on (status, version, run id) as read. The loser writes nothing, except that it may have closed
+calls of a wide step (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
@@ -53,26 +53,34 @@ from helix.services.request_keys import keyed_run, request_key
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A won claim. `missed` is what a dead worker may not have written to the stream; `ended` the run
-    before, if its effects are due; `superseded` the run before, if it was interrupted or paused. `stream_end`: the last
-    sequence of the session's own stream and its time, as read before the claim: no deletion comes between the two."""
+    """A won claim: the rows that it wrote, and what it found of the run before."""
 
     session: SessionRow
+    """The session's row, with the new run."""
     run: RunRow
+    """The new run's row."""
     checkpoint: CheckpointRow
+    """The checkpoint that the claim wrote."""
     plan: ClaimPlan
+    """The plan that the claim carried out."""
     patches: list[JsonObject]
+    """The JSON Patch operations that the claim applied to the custom state."""
     missed: Missed | None = None
+    """Commits that a dead worker may not have written to the stream. None: nothing can be missing."""
     ended: str | None = None
+    """The id of the run before, if its effects may not be applied yet."""
     superseded: str | None = None
+    """The id of the run before, if it was interrupted or paused."""
     stream_end: tuple[int, float] | None = None
+    """The last sequence of the session's own stream and its time, as read before the claim. No deletion of the stream
+    can lie between the two. None: not known, or not in process, or a sub-agent's session."""
 
 
 async def claim(
     engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery, seen: Newest | None = None
 ) -> Claimed:
-    """Claim, or raise: `AgentAlreadyRunningError` for the loser, `CannotResumeError` where the status does not fit.
-    `seen`: what the caller read just now."""
+    """Claim the session for a new run. Raises `AgentAlreadyRunningError` for the loser, and `CannotResumeError` if the
+    status does not admit the claim. `seen`: the rows as the caller has just read them."""
     check_input(session_id, ask)
     while True:
         found = seen or Newest(None if ask.made else await engine.history.session(session_id))
@@ -93,14 +101,14 @@ async def claim(
         if again is None and session is None:
             await clear_leftovers(engine, session_id)
         keyed = ask.key is not None and await keyed_run(engine.store, ask.key) is not None
-        if ask.extra or keyed:  # what was asked for besides may be what was refused: the caller reads it again
+        if ask.extra or keyed:  # the extra operations may be what was refused: the caller reads again
             raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
 async def _try(
     engine: Engine, agent: AnyAgent, session_id: str, found: Newest, ask: ClaimInput, delivery: Delivery
 ) -> Claimed | None:
-    """One attempt on the session as read; None if somebody wrote it meanwhile, or calls were closed."""
+    """Make one attempt on the session as read. None: another writer was faster, or calls were closed."""
     now, session = engine.clock.now(), found.session
     if session is not None:
         await _check_claimable(engine, agent, session, ask, now)
@@ -149,14 +157,15 @@ async def _try(
 
 
 async def _close_some(attempt: Attempt, old: SessionRow) -> None:
-    """The claim closes more calls than its transaction holds: some of them now, before the session is read again."""
+    """Close some of the open step's calls, before the session is read again: the claim closes more calls than its
+    transaction holds."""
     engine, plan, rows = attempt.engine, attempt.plan, attempt.open_rows
     assert rows is not None
     calls = [(index, row) for index, row in plan.writes if isinstance(row, CallRow)][: engine.settings.calls_at_once]
     closed = {row.call_id for _, row in calls}
     new = advance(old, attempt.now, pending=[waits for waits in old.pending if waits.call_id not in closed])
     ops: list[Operation] = [session_put(new, as_claimed(old))]
-    if attempt.ask.key is not None:  # a repeat of a request closes nothing
+    if attempt.ask.key is not None:  # a repeated request must close nothing
         ops.append(Check(request_key(attempt.ask.key), ABSENT))
     for index, row in calls:
         when = as_read(rows.calls[index - old.count - 1])
@@ -165,7 +174,7 @@ async def _close_some(attempt: Attempt, old: SessionRow) -> None:
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:
-    """Raise what a caller should read if the session does not admit the claim."""
+    """Raise the error that a caller should see if the session does not admit the claim."""
     session_id = session.session_id
     if session.status == "deleting":
         raise SessionNotFoundError(session_id)
@@ -187,7 +196,7 @@ async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow,
 
 
 async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> tuple[Request, LineageRow]:
-    """The request with the rows it goes back to, and their lineage."""
+    """Return the request with the rows that it goes back to, and their lineage."""
     row, failed, source = None, None, ROOT
     if session is not None and ask.mode == "from_checkpoint":
         row = ask.point
@@ -205,12 +214,12 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
 
 
 async def _state(attempt: Attempt) -> tuple[JsonObject | None, list[JsonObject]]:
-    """(new state or None, patches): what a closed step's tools did and what the input asks is merged in. A call whose
-    changes the merge refuses joins the plan's writes."""
+    """Return (new state or None, patches). The changes by a closed step's tools and the state of the input are merged
+    in. A call whose changes the merge refuses joins the plan's writes."""
     engine, agent, session, plan = attempt.engine, attempt.agent, attempt.old, attempt.plan
     ask, open_rows = attempt.ask, attempt.open_rows
     if session is not None and plan.state_at and not plan.new_lineage and open_rows is None and not ask.state:
-        return None, []  # it stays what it is
+        return None, []  # the state does not change
     if session is None or not plan.state_at:
         before: JsonObject = {}
         after = agent.initial_state()
@@ -242,13 +251,14 @@ async def _is_mine(engine: Engine, session_id: str, run_id: str) -> bool:
 async def _left_behind(
     engine: Engine, found: Newest, ask: ClaimInput, plan: ClaimPlan
 ) -> tuple[Missed | None, str | None]:
-    """What the run before may not have written to the stream, and its id, if its worker died before its effects."""
+    """Return the commits of the run before that may be missing from the stream, and its id, if its worker died before
+    its effects."""
     old = found.session
     if old is None or not old.run_id:
         return None, None
     if ask.mode != "takeover":
         run = found.run(old.run_id)
-        if run is None or run.effects != "done":  # done, it stays so
+        if run is None or run.effects != "done":  # effects that are done stay done
             run = await engine.history.run(old.session_id, old.run_id)
         if run.effects == "done":
             return None, None

@@ -31,24 +31,36 @@ from helix.services.request_keys import key_put
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt to claim the session as read. `old` is None for a new session."""
+    """One attempt to claim the session as read."""
 
     engine: Engine
+    """The ports and settings."""
     agent: AnyAgent
+    """The agent that is to run."""
     session_id: str
+    """The session to claim."""
     old: SessionRow | None
+    """The session's row as read. None: the claim makes the session."""
     ask: ClaimInput
+    """The claim as the caller asks for it."""
     owner: str
+    """The delivery that claims, which becomes the owner of the run in process."""
     now: float
+    """The time (Unix seconds) that all rows of the attempt carry."""
     run_id: str
+    """The id of the new run, made here or chosen by the caller."""
     turn: int
+    """The number of the new run in its session, from 1."""
     request: Request
+    """The claim with the rows that it goes back to."""
     open_rows: OpenRows | None
+    """The open step as read. None: the session has no open step, or is new."""
     plan: ClaimPlan
+    """The plan of the claim's messages and of where the session then stands. The merge of the state may add writes."""
 
 
 def as_claimed(old: SessionRow) -> When:
-    """CLAIM(s)."""
+    """Return the condition CLAIM(s): status, version and run id are as read."""
     return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
 
 
@@ -104,8 +116,8 @@ def session_of(attempt: Attempt) -> SessionRow:
 
 
 def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
-    """`start_*` is the boundary before this run's own message, with the state it started from: where `from_start` of this
-    run goes back to."""
+    """Make the row of the new run. Its `start_*` fields are the boundary before the run's own message, with the state
+    at that point: `from_start` goes back there."""
     agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
     start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
     closing = not plan.new_lineage and not plan.keeps_open
@@ -140,9 +152,9 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
     if old is None:
         ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
         if not ask.made:
-            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work there, nor died there
+            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy works there, and none died there
         if new.parent is None:
-            # Of an id that others may claim, a refused claim must leave no entry.
+            # Others may claim an id that was not made for this claim, so a refused claim must leave no entry.
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
             if attempt.engine.in_process and new.user_id:
                 ops.append(Put(user_key(new.user_id), {}, ahead=True))
@@ -156,7 +168,7 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             ops.append(end(ended, End("failed", error=CRASHED), now))
         elif old.status in ("interrupted", "paused"):
             ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
-    # An id that the caller chose may be that of an older run.
+    # An id that the caller chose may belong to an older run.
     fresh = ask.run_id is None or old is None
     ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, fresh))
     if plan.new_lineage:
@@ -183,7 +195,7 @@ def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
 
 
 def index_key(session: SessionRow) -> Key:
-    """Where root sessions are listed, by user. A claim that was lost may leave one without a session."""
+    """Return the key that lists a root session under its user. A lost claim may leave such a row without a session."""
     return Key("sessions", index_partition(session.user_id), session.session_id)
 
 
@@ -192,9 +204,9 @@ def index_partition(user_id: str | None) -> str:
 
 
 USERS = "users#"
-"""A partition that no session can have."""
+"""A partition that cannot be a session's."""
 
 
 def user_key(user_id: str) -> Key:
-    """Says that sessions were made for this user (`helix.sessions.users`)."""
+    """Return the key of a row that marks this user as one with sessions (`helix.sessions.users`)."""
     return Key("sessions", USERS, user_id)

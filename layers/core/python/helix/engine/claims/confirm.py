@@ -1,6 +1,7 @@
-"""answer: a person's word on a call that waits (docs/protocol.md#claim-answer).
+"""Answers of people to calls that wait (docs/protocol.md#claim-answer).
 
-Law: first answer wins, a later one is a no-op; the answer and the claim of the run that acts on it are one transaction.
+Law: the first answer wins, and a later one changes nothing. The answer and the claim of the run that acts on it are one
+transaction.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from helix.services.claim_input import ClaimInput, check_reason
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`claimed` is the new run to be started, if the session was paused; `session_id` is where the call lives."""
+    """An answer that was recorded."""
 
     session_id: str
+    """The session that has the call, which may be a sub-agent's."""
     claimed: Claimed | None
+    """The new run to be started, if that session was paused. None: its present or next run finds the answer."""
 
 
 async def answer(
@@ -45,7 +48,7 @@ async def answer(
 ) -> Answered:
     """Answer the call in this session or in a sub-agent below it.
 
-    Raises `CallNotPendingError` where no such call waits (answered before, or its step is past).
+    Raises `CallNotPendingError` if no such call waits: it was answered before, or its step is past.
     """
     check_json(confirmation.data, "data")
     _check_arguments(confirmation)
@@ -75,7 +78,7 @@ async def answer(
                 pass
         elif (
             session.status != "completed" and not session.aborted
-        ):  # the run picks it up, or cannot pause; resume or retry finds it
+        ):  # a running run picks it up, or cannot pause; a resume or a retry finds it
             if await commit(engine, "answer", [beside(session), put], partial(_same, engine, key, new)):
                 return Answered(session.session_id, None)
         else:
@@ -84,8 +87,8 @@ async def answer(
 
 
 async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
-    """Claim the paused sessions above a sub-agent that goes on, nearest first: their new runs wait for it, and show it
-    live. One that still waits for another answer stays paused; the child's end would wake it too."""
+    """Claim the paused sessions above a sub-agent that goes on, nearest first. Their new runs wait for it and show it
+    live. A session that still waits for another answer stays paused; the child's end would wake it too."""
     woken = []
     while child.parent is not None:
         parent = await engine.history.session(child.parent.session_id)
@@ -95,7 +98,7 @@ async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) ->
         try:
             woken.append(await claim(engine, agent, parent.session_id, ClaimInput("continue"), delivery))
         except (AgentAlreadyRunningError, CannotResumeError):
-            break  # the child was quicker
+            break  # the child's own report was faster
         child = parent
     return woken
 
@@ -115,7 +118,7 @@ def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
 
 
 async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionRow, str]:
-    """The session whose open step has the call: this one, or a sub-agent's, depth first."""
+    """Find the session whose open step has the call: this one, or a sub-agent's, depth first."""
     session = await engine.history.existing(session_id)
     stack = [session]
     while stack:
@@ -132,7 +135,7 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
 
 
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
-    """The call row after the answer, by what was asked."""
+    """Return the call row after the answer, by what the call asked for."""
     if row.ask == "client":
         if not confirmation.approved:  # the client's own error, in its own words
             error = confirmation.reason or "denied: no reason given"
@@ -167,8 +170,8 @@ def _check_arguments(confirmation: Confirmation) -> None:
 
 
 def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Confirmation, now: float) -> CallRow:
-    """The approved row with other arguments than the model's. Raises `InvalidInputError` where the tool does not take
-    them: nothing was answered."""
+    """Return the approved row with other arguments than the model's. Raises `InvalidInputError` if the tool does not
+    accept them; the call then still waits."""
     if row.ask != "approval":
         raise InvalidInputError(
             f"call {row.call_id!r} waits for no approval (kind {row.ask!r}): arguments cannot be changed"

@@ -1,12 +1,12 @@
-"""Who is alive, and what a dead copy left (docs/protocol.md#alive).
+"""Liveness of workers, and the leftovers of dead copies (docs/protocol.md#alive).
 
-Law: a claim holds until its deadline. Its holder moves the deadline when a third of the claim's length has passed, by one
-conditional update that bumps no version, and stops what it does when it could not move it in time. A worker that sees a
-passed deadline may take the work over.
+Law: a claim holds until its deadline. Its holder moves the deadline when a third of the claim's length has passed, by
+one conditional update that bumps no version. A holder that could not move it in time stops its work. A worker that sees
+a passed deadline may take the work over.
 
-A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any other:
-its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker that was not
-dead after all is refused, not joined.
+A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any
+other: its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker
+that was not dead after all is refused, not joined.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Opera
 
 RETRY_S = 1.0
 RELEASE_S = 2.0
-"""How long a block that fails waits for the release of its claim."""
+"""The seconds for which a failing block waits for the release of its claim."""
 DEAD = 0.0
-"""The deadline of a claim that no one can act on: its holder released it, or it was expired."""
+"""The deadline of a claim under which no worker can act, because its holder released it or it was expired."""
 
 
 class LostClaimError(StoreError):
@@ -50,17 +50,21 @@ class LostClaimError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`deadline` is the claim's present one, infinite where nothing is held. `move` sets it; False: the claim is lost."""
+    """A claim that a worker holds, with the means to move its deadline."""
 
     what: str
+    """The name of the claimed work in logs and errors, such as `run 'run_1_...'`."""
     deadline: Callable[[], float]
+    """A function that returns the claim's present deadline in Unix seconds, or infinity while nothing is held."""
     move: Callable[[float], Awaitable[bool]]
+    """A function that sets the deadline (Unix seconds). A past deadline releases the claim. False: the claim is
+    lost."""
 
 
 class HeldClaim:
-    """`async with HeldClaim(engine, claim):` keeps the claim while the block works. When it is lost, the block is cancelled
-    and `LostClaimError` raised, or `AccessDeniedError` where this worker may not renew it. When the block fails, the claim
-    is released at once."""
+    """`async with HeldClaim(engine, claim):` keeps the claim while the block works. When the claim is lost, the block
+    is cancelled and `LostClaimError` is raised, or `AccessDeniedError` if this worker may not renew it. When the block
+    fails, the claim is released at once."""
 
     def __init__(self, engine: Engine, claim: Claim) -> None:
         self._engine, self._claim = engine, claim
@@ -73,14 +77,14 @@ class HeldClaim:
         assert main is not None
         self._main, self._cancels = main, main.cancelling()
         self._loop = asyncio.get_running_loop()
-        # Most blocks end before there is anything to renew: a timer costs them less than a task.
+        # Most blocks end before their claim needs to be renewed, and a timer costs them less than a task.
         self._timer = self._loop.call_later(_until_due(self._engine, self._claim), self._begin)
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
-        """Beside the block; cancels it once the claim is lost."""
+        """Renew the claim beside the block. Cancel the block once the claim is lost."""
         try:
             while await _renewed(self._engine, self._claim):
                 pass
@@ -107,10 +111,11 @@ class HeldClaim:
             self._task.cancel()
 
     def _raise_lost(self) -> None:
-        """In place of the cancellation by which the block ended, unless somebody else cancelled the task too."""
+        """Raise in place of the cancellation that ended the block, unless the task was also cancelled for another
+        reason."""
         self._lost = False
         logger.warning("%s is no longer this worker's; stopping", self._claim.what)
-        if self._main.uncancel() > self._cancels:  # another claim of this task, or its caller
+        if self._main.uncancel() > self._cancels:  # cancelled by another claim of this task, or by its caller
             return
         raise self._denied or LostClaimError(self._claim.what) from None
 
@@ -127,14 +132,14 @@ class HeldClaim:
 
 
 async def release(engine: Engine, claim: Claim) -> None:
-    """Move the deadline to the past, so that nobody waits for it. Never raises but for a cancellation."""
+    """Move the deadline to the past, so that no worker waits for it. Raises nothing but a cancellation."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(RELEASE_S):
             await asyncio.shield(claim.move(engine.clock.now() - 1))
 
 
 def _until_due(engine: Engine, claim: Claim) -> float:
-    """Seconds until the claim is looked at again; 0: move its deadline now."""
+    """Return the seconds until the claim is checked again. 0: move its deadline now."""
     length, ahead = engine.settings.claim_s, claim.deadline() - engine.clock.now()
     if length + engine.settings.skew_s < ahead < float("inf"):
         return 0.0  # the clock was set back: others would wait too long for a dead holder
@@ -142,8 +147,8 @@ def _until_due(engine: Engine, claim: Claim) -> float:
 
 
 async def _renewed(engine: Engine, claim: Claim) -> bool:
-    """Wait until the claim is due, and move its deadline. False: it is lost. Raises `AccessDeniedError` where it is lost
-    because the worker may not move it."""
+    """Wait until it is time to renew the claim, and move its deadline. False: it is lost. Raises `AccessDeniedError` if
+    it is lost because the worker may not move it."""
     settings, clock = engine.settings, engine.clock
     if wait := _until_due(engine, claim):
         await asyncio.sleep(wait)
@@ -153,8 +158,8 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
         return claim.deadline() - settings.margin_s - clock.now()
 
     try:
-        # A store that does not answer keeps nobody acting. A holder that stood still past its deadline tries once: where
-        # no other worker has taken its claim, it goes on.
+        # A holder must not act on when the store does not answer. One that stood still past its deadline tries once, and
+        # goes on if no other worker has taken its claim.
         async with asyncio.timeout(left() if left() > 0 else RETRY_S):
             return await claim.move(clock.now() + settings.claim_s)
     except (StoreError, TimeoutError) as error:
@@ -166,7 +171,7 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
 
 
 def run_claim(run: RunContext) -> Claim:
-    """What this worker holds in the session's row: the claim of the step it is buying and, in process, of the run."""
+    """Return the worker's claim in the session's row: of the step that it is buying and, in process, of the run."""
     return Claim(f"run {run.run_id!r}", lambda: _deadline(run), lambda until: _move_session(run, until))
 
 
@@ -191,8 +196,8 @@ async def _move_session(run: RunContext, until: float) -> bool:
         moved = None
         if session.claim is not None and run.owns(session):
             if not engine.in_process and not run.may_ask():
-                return False  # a taker names the session's version, not this deadline: a dead attempt stays dead
-            # A released claim says so: the sweep takes any other deadline in the past for a worker that is silent.
+                return False  # a taker's condition is the version, not this deadline: a dead attempt must stay dead
+            # A released claim gets the deadline DEAD. The sweep takes any other past deadline for a silent worker.
             moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
             changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
         if not changes or session.run_id != run.run_id or session.status != "running":
@@ -212,8 +217,9 @@ async def _move_session(run: RunContext, until: float) -> bool:
 
 
 async def _taken(run: RunContext, session: SessionRow) -> bool:
-    """Whether another worker's write refused a heartbeat on this row. What another writer changed is in `run.session`."""
-    async with run.writing:  # this worker's own transaction may have come first: its answer says so
+    """Whether another worker has taken the claim, after a refused heartbeat on this row. If not, `run.session` has the
+    changes of the other writer."""
+    async with run.writing:  # this worker's own transaction may have come first: then `run.session` is new
         if run.session is not session:
             return False
     now = await run.engine.history.session(session.session_id)
@@ -234,7 +240,7 @@ def _still_ours(run: RunContext, before: SessionRow, now: SessionRow) -> bool:
 
 
 def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
-    """The claim of one tool call."""
+    """Return the claim of one tool call."""
     deadline = row.deadline or 0.0
 
     async def move(until: float) -> bool:
@@ -252,7 +258,7 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
 
 
 async def wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | None = None) -> None:
-    """Until the holder's deadline or a change, but at most a second: it may be done sooner."""
+    """Wait until the holder's deadline or a change, but a second at most: the holder may finish sooner."""
     left = max(0.05, min(1.0, held.until - engine.clock.now() + 0.01))
     if changes is None:
         await engine.clock.sleep(left)
@@ -267,12 +273,12 @@ async def wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | N
 
 
 def delivery_owner(worker: str, fresh: str) -> str:
-    """The owner of one delivery by that worker. `worker` has no `/`."""
+    """Return the owner of one delivery by that worker. `worker` must not contain `/`."""
     return f"{worker}/{fresh}"
 
 
 async def expire_claims(engine: Engine, session_id: str, worker: str, *, died: bool = True) -> int:
-    """Expire the claims of the step and the calls that the worker's deliveries hold in the session. Returns how many; a
+    """Expire the claims of the step and the calls that the worker's deliveries hold in the session. Return how many; a
     repeat finds none. `died`: False if the worker was ended on purpose, which no call counts as a death."""
     mark, expired = delivery_owner(worker, ""), 0
     session = await engine.history.session(session_id)
@@ -342,12 +348,12 @@ CLEARING_S = 60
 
 
 def marker_key(session_id: str) -> Key:
-    """Where a copy at work says so: owner and deadline."""
+    """Return the key of the row by which a working copy announces itself: owner and deadline."""
     return row_key(session_id, "copying")
 
 
 async def clear_leftovers(engine: Engine, session_id: str) -> None:
-    """Remove what a dead copy left. Raises `SessionExistsError` while a live one works."""
+    """Remove the rows that a dead copy left. Raises `SessionExistsError` while a live copy works."""
     marker = marker_key(session_id)
     (held,) = await engine.store.get([marker])
     if held is None:

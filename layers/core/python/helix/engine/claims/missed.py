@@ -1,7 +1,7 @@
-"""The commits of a dead worker that its stream may lack.
+"""Commits of a dead worker that may be missing from its stream.
 
-Law: a fold is on the stream before the next answer is staged, so only what was committed since the last staged answer can
-be missing. Writing it again is harmless: the sequencer knows marks by attempt, and the rest by session version.
+Law: a fold is on the stream before the next answer is staged, so only commits since the last staged answer can be
+missing. Writing them again is harmless: the sequencer knows marks by attempt, and the rest by session version.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ PAGE, STEP_PAGE = 32, 66
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """`checkpoints` of one step, oldest first: the first made the step history. `results` are those of its calls."""
+    """The commits of one step that the stream may lack."""
 
     answer: AssistantRow | None
+    """The answer of the step. None: no answer stands before the checkpoint."""
     results: Sequence[CallRow]
+    """The rows of the step's calls with their results, in call order."""
     checkpoints: Sequence[CheckpointRow]
+    """The checkpoints of the step, oldest first. The first one made the step history."""
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
-    """Return what the stream may lack at this checkpoint, or None if the checkpoint does not exist."""
+    """Return the commits that the stream may lack at this checkpoint, or None if the checkpoint does not exist."""
     if not checkpoint_id:
         return None
     version = checkpoint_version(session_id, checkpoint_id)
@@ -50,7 +53,8 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
 
 
 async def show_missed(run: RunContext, session: SessionRow) -> None:
-    """Record what made the last step history. Another delivery wrote it, and may not reach the log before the next step."""
+    """Record again the commits that made the last step history. Another delivery wrote them, and may not reach the log
+    before the next step."""
     missed = await read_missed(run.engine, session.session_id, session.checkpoint)
     if missed is not None:
         show(run, CommitsMissed(missed))
@@ -59,7 +63,8 @@ async def show_missed(run: RunContext, session: SessionRow) -> None:
 async def _step_before(
     engine: Engine, session_id: str, point: CheckpointRow
 ) -> tuple[AssistantRow | None, list[CallRow]]:
-    """The answer and results that stand at the end of the checkpoint's messages, behind a user's message at most."""
+    """Return the answer and results at the end of the checkpoint's messages, before a user's message if there is
+    one."""
     lineage = await engine.history.lineage(session_id, point.lineage)
     start = point.count
     entries: list[AnyEntry] = []

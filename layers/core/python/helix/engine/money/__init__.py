@@ -1,1 +1,1 @@
-"""Reservations, budgets that bind a run, worst cases, and usage."""
+"""The money of a run: reservations, budgets that bind it, worst cases, and usage."""

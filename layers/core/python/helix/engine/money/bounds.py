@@ -1,11 +1,13 @@
-"""Which budgets bind a session, what a call can cost at most, and the alerts that a draw raises (docs/protocol.md#budgets).
+"""The budgets that bind a session, the worst case of a call, and the alerts that a draw raises
+(docs/protocol.md#budgets).
 
-Law: the budgets that were defined when a step began bind its call. One number, read with the session, says whether a
-definition has changed since. No block is drawn before the session's row says that a budget binds it, so the end of the run
-knows that there may be draws to return.
+Law: the budgets that were defined when a step began bind its call. One number, read with the session, tells whether a
+definition has changed since. No block is drawn before the session's row says that a budget binds it. So the end of the
+run knows that there may be draws to return.
 
-A worst case is never less than the provider can bill for one attempt, as far as the request decides it. Each window of a
-budget raises one alert per level, in the process that reaches the level first, and one more after its limit was raised.
+A worst case is never less than the provider can bill for one attempt, as far as the request decides it. Each window of
+a budget raises one alert per level, in the process that reaches the level first. It raises one more after its limit was
+raised.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from helix.services.row_budgets import RowBudgets
 
 
 async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int) -> bool:
-    """Set `new.bounds` for its next call. `count`: how often a budget was defined anew, as read with `session`. False: the
-    session became a bounded one just now, or moved: read it again."""
+    """Set `new.bounds` for the session's next call. `count` is how often a budget was defined or changed, as read with
+    `session`. False: the session has just become a bounded one, or moved; read it again."""
     known, budgets = session.bounds, run.engine.budgets
     declared = budgets.declared if session.user_id is not None else ""
     if (count, declared) == ((known.version, session.user_budgets) if known is not None else (0, "")):
@@ -62,7 +64,7 @@ async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int
 
 
 def definitions_of(session: SessionRow) -> list[BudgetDefinition]:
-    """What bounds the session."""
+    """Return the budgets that bind the session."""
     return [unpacked(short, session) for short in session.bounds.budgets] if session.bounds is not None else []
 
 
@@ -70,7 +72,7 @@ KEEP_S = 90 * 24 * 3600
 
 
 class Charges(Protocol):
-    """What charges budgets, and publishes their alerts: an engine, or a token tracker."""
+    """A component that charges budgets and publishes their alerts: an engine, or a token tracker."""
 
     @property
     def budgets(self) -> RowBudgets: ...
@@ -85,8 +87,8 @@ class Charges(Protocol):
 async def budget_states(
     engine: Charges, definitions: Sequence[BudgetDefinition], budgets: Sequence[str]
 ) -> list[BudgetState | None]:
-    """How far the windows of these definitions are used up, as exactly as an alert that is still to be raised asks for: the
-    parts of a divided window are read only where its own row has reached such a level."""
+    """Return how far the windows of these definitions are used up, as exactly as an alert needs that was not raised
+    yet. The parts of a divided window are read only if its own row has reached such a level."""
     states = await engine.budgets.at_least(budgets)
     near = [s.budget for d, s in zip(definitions, states, strict=True) if s is not None and s.bound and _due(d, s)]
     exact = dict(zip(near, await engine.budgets.get(near) if near else [], strict=True))
@@ -101,8 +103,8 @@ def _due(definition: BudgetDefinition, state: BudgetState) -> bool:
 async def raise_alerts(
     engine: Charges, definition: BudgetDefinition, state: BudgetState, *, because: str = ""
 ) -> AlertLevel | None:
-    """Raise what is due for this window, and say how far it is used up. `because`: the event that makes it `exceeded`,
-    however much of it is used: a call found no room, or an agent was stopped."""
+    """Raise the alerts of this window that were not raised yet, and return the level that it has reached. `because` is
+    the event that makes it `exceeded` whatever is used: a call found no room, or an agent was stopped."""
     reached = definition.level(state.limit, state.remaining)
     due = list(LEVELS[: LEVELS.index(reached) + 1]) if reached is not None else []
     if because and reached != "exceeded":
@@ -131,7 +133,7 @@ async def _publish(engine: Charges, alert: TokenAlert) -> None:
 def _alert(
     definition: BudgetDefinition, state: BudgetState, level: AlertLevel, now: float, more: str = ""
 ) -> TokenAlert:
-    window = state.budget.rpartition("/")[2]  # perhaps not the one of now: a run's windows never go back
+    window = state.budget.rpartition("/")[2]  # it may not be the present one, because a run's windows never go back
     current = state.limit - state.remaining
     used = f"{amount(definition.unit, current)} of {amount(definition.unit, state.limit)} are used or set aside"
     said = f"budget {definition.name!r}, window {window}: {level}: {used}{more}"
@@ -152,30 +154,35 @@ def _alert(
 
 
 def amount(unit: Unit, value: int) -> str:
-    """For people: dollars, or tokens."""
+    """Format an amount for people: dollars, or tokens."""
     return f"{value / MICROS:.6f}".rstrip("0").rstrip(".") + " USD" if unit == "micros" else f"{value} tokens"
 
 
 PER_MESSAGE = 32
 PER_TOOL = 64
 WITH_TOOLS = 1024
-"""Tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
+"""The tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _FIXED = frozenset({*_LIMITS, "n", "thinking", "reasoning", "reasoning_effort"})
-"""Provider options that say how long the answer is, or what it must have room for: it is not made shorter then."""
+"""Provider options that set the answer's length, or what it must have room for. Answers are not shortened then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`prompt` and `output` in tokens, prices in micro-dollars per token. `shrinks`: a shorter answer may be asked for.
-    `percent`: what is reserved of the bound, 100 without a margin."""
+    """The worst case of one attempt at a call."""
 
     prompt: int
+    """The most tokens that the prompt can have."""
     output: int
+    """The most tokens that the answer can have, all copies together."""
     input_micros: float
+    """The price of a prompt token in micro-dollars: the highest of the models that may be called."""
     output_micros: float
+    """The price of an answer token in micro-dollars: the highest of the models that may be called."""
     shrinks: bool = False
+    """Whether a shorter answer may be asked for. Not if the provider options set its length."""
     percent: int = 100
+    """The percentage of the worst case that is reserved. 100: no margin."""
 
     @property
     def worst(self) -> Worst:
@@ -183,7 +190,7 @@ class Estimate:
         return Worst(-(-(self.prompt + self.output) * self.percent // 100), ceil(micros * self.percent / 100))
 
     def output_within(self, *, tokens: int | None, micros: int | None) -> int:
-        """How long an answer there is room for."""
+        """Return the longest answer, in tokens, that these amounts have room for."""
         found = [self.output]
         micros = None if micros is None else micros * 100 // self.percent
         if tokens is not None:
@@ -196,7 +203,7 @@ class Estimate:
 
 
 def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate]:
-    """The request with a limit to its answer, and the most that one attempt at it can use."""
+    """Return the request with a limit to its answer, and the most that one attempt at it can use."""
     config, catalog = request.config, engine.catalog
     infos = [catalog.info(model) for model in models_of(config)] if catalog is not None else []
     ceiling = float(engine.settings.worst_case_micros_per_token)
@@ -223,18 +230,18 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
 
 
 def shorter(request: LLMGenerateInput, estimate: Estimate, output: int) -> tuple[LLMGenerateInput, Estimate]:
-    """The same for an answer of at most `output` tokens."""
+    """Return the request and its estimate for an answer of at most `output` tokens."""
     config = request.config.model_copy(update={"max_output_tokens": output})
     return replace(request, config=config), replace(estimate, output=output)
 
 
 def models_of(config: LLMConfig) -> Sequence[str]:
-    """What an adapter may call for this request: its route has chosen already."""
+    """Return the models that an adapter may call for this request. Its route was resolved before."""
     return [config.model, *config.fallbacks]
 
 
 def prompt_tokens(messages: Sequence[AnyMessage], tools: Sequence[ToolSpec]) -> int:
-    """An upper bound of the prompt's tokens: its bytes."""
+    """Return an upper bound of the prompt's tokens: its bytes."""
     total = sum(_message_bytes(message) + PER_MESSAGE for message in messages)
     total += sum(_bytes(t.name) + _bytes(t.description) + _bytes(dumps(t.parameters)) + PER_TOOL for t in tools)
     return total + (WITH_TOOLS if tools else 0)
@@ -270,7 +277,7 @@ def _option(options: dict[str, Any], names: Sequence[str]) -> int | None:
 
 
 def _thinking(config: LLMConfig) -> int:
-    """What a model may think beside its answer, where the answer's limit must exceed it."""
+    """Return the tokens that a model may think, for providers whose limit of the answer must exceed them."""
     thinking = config.provider_options.get("thinking")
     asked = _option(thinking, ("budget_tokens",)) if isinstance(thinking, dict) else None
     return asked or (THINKING_TOKENS[config.reasoning] if config.reasoning is not None else 0)

@@ -1,9 +1,10 @@
-"""Reserves a call's worst case from the run's own blocks, and settles what it used (docs/protocol.md#budgets).
+"""Reserves a call's worst case from the run's own blocks, and settles what the call used (docs/protocol.md#budgets).
 
-Law: all of it happens on the session row that the step's transactions write anyway; only a new block touches a budget.
-`spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in: a call
-is settled into the blocks that it was reserved from, which are those that are not closed. A run's windows never go back. So
-a block behind a later one of its budget is final once the row says that it is closed: it is returned and dropped.
+Law: everything happens on the session row that the step's transactions write anyway; only a new block touches a budget.
+`spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in. A
+call is settled into the blocks that it was reserved from, which are those that are not closed. A run's windows never go
+back. So a block behind a later one of its budget is final once the row says that it is closed: it is returned and
+dropped.
 """
 
 from __future__ import annotations
@@ -23,29 +24,39 @@ from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
 
 ROUNDS = 16
-"""Draws that one claim may take: a repeat of a claim that died finds its own draws, and takes what they lack."""
+"""The number of draws that one claim may take. A repeat of a claim that died finds its own draws, and takes what they
+lack."""
 ATTEMPTS = 2
-"""How many attempts' worst case is reserved where the run's own blocks have room: one may break off, and be repeated."""
+"""The number of attempts whose worst case is reserved if the run's own blocks have room, since one may fail and be
+repeated."""
 KEEP_S = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """`request` is what may be sent. `cut`: its answer is shorter than its agent allows."""
+    """A reservation, and the request that it allows."""
 
     request: LLMGenerateInput
+    """The request that may be sent, with its allowance."""
     micros: int = 0
+    """The reserved cost in micro-dollars, for one or two attempts. 0: no budget bounds the call."""
     tokens: int = 0
+    """The reserved tokens, for one or two attempts. 0: no budget bounds the call."""
     cut: bool = False
+    """Whether the answer must be shorter than its agent allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No budget may be passed: the run fails or pauses."""
+    """A refusal: a budget has no room for the call, so the run fails or pauses."""
 
     on_exceeded: OnExceeded
+    """The consequence for the run: it pauses if each budget without room, or its agent, asks for that, and fails
+    otherwise."""
     message: str
+    """The text of the run's error: which budget has no room, what the call may use, and what is left."""
     budget: str
+    """The name of the window without room, `<scope>/<period>/<unit>/<window key>`."""
 
 
 @dataclass(slots=True)
@@ -53,9 +64,11 @@ class _Held:
     """A budget's present window, and the run's block of it."""
 
     definition: BudgetDefinition
+    """The budget."""
     block: Block
+    """The run's block of the window, in `new.blocks`."""
     at: float
-    """A moment of the window."""
+    """A moment within the window, in Unix seconds."""
 
     @property
     def used(self) -> int:
@@ -72,14 +85,14 @@ class _Held:
 async def reserve(
     engine: Engine, agent: AnyAgent, new: SessionRow, request: LLMGenerateInput
 ) -> Reserved | Refused | None:
-    """Make room for the call in `new.blocks`, drawing where the run's own blocks do not hold it. None: what bounds the
-    session has changed, read it again."""
+    """Make room for the call in `new.blocks`, drawing from budgets if the run's own blocks do not hold it. None: the
+    budgets that bind the session have changed; read it again."""
     await _drop_passed(engine, new)
     for block in new.blocks:
         block.closed = True
     definitions = definitions_of(new)
     if not definitions or request.remembered is not None or agent.function is not None:
-        return Reserved(request)  # nobody is asked who could bill it
+        return Reserved(request)  # no provider is called that could bill it
     now = engine.clock.now()
     held = [_hold(new, definition, now) for definition in definitions]
     request, estimate, worst = _worst(engine, request)
@@ -109,7 +122,7 @@ async def reserve(
         known = [state for state in states if state is not None]
         tight = [(h, s) for h, s in zip(short, known, strict=True) if s.remaining < h.need(worst) - h.free]
         if not tight and rounds < ROUNDS:
-            continue  # somebody gave back meanwhile
+            continue  # another run returned its rest meanwhile
         room = {h.block.budget: h.free for h in held}
         for state in known:
             room[state.budget] += max(0, state.remaining)
@@ -128,7 +141,7 @@ async def reserve(
 
 
 async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Held]) -> bool:
-    """False: what bounds the session has changed."""
+    """Open the windows that do not exist yet. False: the budgets that bind the session have changed."""
     assert new.bounds is not None
     for h in missing:
         if not await engine.budgets.open(h.definition, h.at, new.bounds.version):
@@ -137,8 +150,8 @@ async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Held
 
 
 async def _drop_passed(engine: Engine, new: SessionRow) -> None:
-    """Give back what closed blocks of passed windows have left, and drop them: a run may go on for weeks. As read, they
-    are final; so a repeat, or a worker that is not the run's any more, gives back the same."""
+    """Return what closed blocks of passed windows have left, and drop them, since a run may go on for weeks. They are
+    final as read. So a repeat, or a worker that no longer has the run, returns the same amounts."""
     latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
     passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
     if passed:
@@ -148,14 +161,14 @@ async def _drop_passed(engine: Engine, new: SessionRow) -> None:
 
 
 def _name(block: Block) -> str:
-    """Of its budget, whatever the window: the keys of a period's windows sort by time."""
+    """Return the name of the block's budget, without its window. The names of a period's windows sort by time."""
     return block.budget.rpartition("/")[0]
 
 
 def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
     budget, window = definition.window(now)
     latest = max((block.budget for block in new.blocks if _name(block) == definition.name), default=budget)
-    while budget < latest:  # the clock of the worker that bought the step before is ahead
+    while budget < latest:  # the worker that bought the step before had a clock that is ahead
         assert window.end is not None
         now = window.end
         budget, window = definition.window(now)
@@ -175,7 +188,8 @@ def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput,
 
 
 def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held], room: dict[str, int]) -> int | None:
-    """Near the line an answer may be shorter, if it need not be shorter than `least_output_tokens`. None: no room."""
+    """Return the length of a shorter answer that there is room for, at least `least_output_tokens`. None: there is no
+    room, or the answer cannot be shortened."""
     if estimate is None or not estimate.shrinks:
         return None
     tokens = min((room[h.block.budget] for h in held if h.block.unit == "tokens"), default=None)
@@ -187,7 +201,8 @@ def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held]
 async def _refuse(
     engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_Held, BudgetState]], worst: Worst
 ) -> Refused:
-    """Said of the first budget without room; the run pauses only where all of them, or their agent, say so."""
+    """Refuse the call in the name of the first budget without room. The run pauses only if all such budgets, or their
+    agent, ask for it."""
     for h, state in tight:
         await raise_alerts(engine, h.definition, state, because="a call was refused")
     _note(new, "exceeded")
@@ -205,7 +220,8 @@ async def _refuse(
 
 
 async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_Held]) -> None:
-    """What is due now that these were drawn from; looked at after the draws, so that the last of several sees them all."""
+    """Raise the alerts that the draws from these windows call for. The states are read after the draws, so that the
+    last of several workers sees them all."""
     states = await budget_states(engine, [h.definition for h in drawn], [h.block.budget for h in drawn])
     worst: AlertLevel | Literal[""] = ""
     for h, state in zip(drawn, states, strict=True):
@@ -225,8 +241,8 @@ def _worse(one: AlertLevel | Literal[""], other: AlertLevel | None) -> AlertLeve
 
 
 async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[""]:
-    """How far the worst of the session's budgets is used up, as far as the run knows; where it has drawn nothing of their
-    present windows yet, they are looked at."""
+    """Return how far the worst of the session's budgets is used up, as far as the run knows. If it has not drawn from
+    their present windows yet, they are read."""
     if new.bounds is None:
         return ""
     now = engine.clock.now()
@@ -242,21 +258,23 @@ async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[
 
 
 def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
-    """What the budgets are charged for the claimed call: what was billed, however much was reserved. Where an attempt may
-    have used more than was reported, all that was reserved for it. Where no price is known, the ceiling's, at most what the
-    reservation takes for as many tokens."""
+    """Return the amounts that the budgets are charged for the claimed call: what was billed, however much was reserved.
+
+    If an attempt may have used more than was reported, everything that was reserved for it is charged. Without a known
+    price the ceiling's price counts, but no more than the reservation takes for as many tokens.
+    """
     tokens, micros = usage.total_tokens, usage.cost_micros
     if usage.unknown_calls or (not usage.priced and not tokens):
         return Worst(max(tokens, claim.tokens), max(micros, claim.micros))
     if not usage.priced:
         ceiling = tokens * engine.settings.worst_case_micros_per_token
-        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # billed beyond the bound: in proportion
+        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # usage beyond the bound is billed in proportion
         micros = max(micros, min(ceil(claim.micros * beyond), ceiling))
     return Worst(tokens, micros)
 
 
 def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
-    """The claim's reservation becomes what was really used; the run's and session's usage grow."""
+    """Replace the claim's reservation by what was really used, and add to the usage of the run and the session."""
     if new.claim is not None:
         cost = charged(engine, new.claim, usage)
         for block in new.blocks:
@@ -268,7 +286,7 @@ def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
 
 
 def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
-    """What an answer that its run could not take used beyond its reservation, which the run assumes spent."""
+    """Return what an answer that its run could not take used beyond its reservation. The run assumes it spent."""
     cost = charged(engine, claim, usage)
     over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
     bound = claim.micros or claim.tokens
@@ -276,7 +294,7 @@ def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
 
 
 def assume_dead(new: SessionRow) -> None:
-    """A dead attempt's reservation is assumed spent: nobody knows what it used."""
+    """Assume a dead attempt's reservation spent, since it is unknown what the attempt used."""
     claim = new.claim
     if claim is None:
         return
@@ -285,8 +303,8 @@ def assume_dead(new: SessionRow) -> None:
 
 
 def assume_dead_run(run: RunRow) -> list[Block]:
-    """The blocks of an ended run with an attempt left open assumed spent, and what answers that came too late used beyond
-    what was assumed of them."""
+    """Return the blocks of an ended run. The reservation of an open attempt is assumed spent, and so is what late
+    answers used beyond the amounts assumed for them."""
     blocks = [block.model_copy() for block in run.blocks]
     if run.claim is not None:
         _assume(blocks, run.claim.micros, run.claim.tokens)
@@ -301,14 +319,14 @@ def _assume(blocks: Sequence[Block], micros: int, tokens: int) -> None:
 
 
 async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
-    """Return what the ended run drew and did not use. Asked even where the run knows of no block: a worker may have died
-    between a draw and the claim that would have recorded it."""
+    """Return the draws of the ended run that it did not use. This is done even if the run's row has no block: a worker
+    may have died between a draw and the claim that would have recorded it."""
     if run.blocks or session.bounds is not None:
         blocks = assume_dead_run(run)
         used = {block.budget: block.spent + block.assumed for block in blocks}
         await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEEP_S))
         over = {block.budget for block in blocks if used[block.budget] > block.drawn}
-        if over:  # more was used than was ever set aside: what remains went down
+        if over:  # more was used than was ever drawn, so what remains of the window went down
             now = engine.clock.now()
             windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
             passed = sorted(over & windows.keys())

@@ -1,7 +1,8 @@
-"""Model calls that left no answer in history, and the one count of a run's usage.
+"""Model calls without an answer in history, and the one count of a run's usage.
 
-Law: every call that was paid for is in exactly one row: the staged answer, or an attempt row. The transaction that closes a
-run's effects adds its usage to the counters. What comes later adds itself, in the transaction that writes its row.
+Law: every call that was paid for is in exactly one row: the staged answer, or an attempt row. The transaction that
+closes a run's effects adds its usage to the counters. A later call adds its own usage, in the transaction that writes
+its row.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Spelled = dict[str, Scalar]
 
 
 def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
-    """The row of the claimed call, whose answer was a final error. Its usage is the run's."""
+    """Put the attempt row of the claimed call, whose answer was a final error. Its usage is counted with the run's."""
     claim = _claim(session)
     row = AttemptRow(
         run_id=claim.run_id,
@@ -44,7 +45,8 @@ def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str 
 
 
 def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: Unheard, now: float) -> list[Operation]:
-    """The row of the call that `session` had claimed, if any, for the transaction that lets go of it. `new` counts it."""
+    """Put the attempt row of the call that `session` had claimed, if any, in the transaction that drops the claim. The
+    call is counted in `new`."""
     if session.claim is None:
         return []
     assume(new, session.claim)
@@ -52,8 +54,9 @@ def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: 
 
 
 async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
-    """The answer that `session` had claimed was refused: the run is no longer this delivery's. It was paid all the same:
-    the run's effects count it, and the counters do where they are closed. Nothing where the session is being deleted."""
+    """Record a refused answer to the call that `session` had claimed: the run is no longer this delivery's. The call
+    was paid all the same. The run's effects count it; if they are closed, the counters do. Does nothing if the session
+    is being deleted."""
     claim = _claim(session)
     key = row_key(session.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
     run_key = row_key(session.session_id, run_sort(claim.run_id))
@@ -72,7 +75,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
             outcome="lost",
             model=model,
             usage=usage,
-            # what was assumed of it is known better now, and taken back where it was counted
+            # the real usage replaces the assumed one, which is taken back if it was counted
             assumed_micros=known.assumed_micros if known is not None else 0,
             assumed_tokens=known.assumed_tokens if known is not None else 0,
             at=engine.clock.now(),
@@ -103,8 +106,9 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
 
 
 async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
-    """Mark the ended run's effects as done, with `more` (no conditions), and count its usage. True for the one caller
-    that did it: nobody counts twice, and a caller whose transaction was answered late reports nothing."""
+    """Mark the ended run's effects as done, together with `more` (no conditions), and count its usage. True for the one
+    caller that did it, so usage is reported once. A caller whose transaction was answered late gets False and reports
+    nothing."""
     spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
     while run.effects == "open":
         attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
@@ -137,7 +141,7 @@ async def _attempts(engine: Engine, session_id: str, run_id: str) -> list[Attemp
 
 
 async def _reported(engine: Engine, session_id: str, run_id: str) -> dict[str | None, Usage]:
-    """The usage of the run's answers by model, from their rows."""
+    """Return the usage of the run's answers by model, from their rows."""
     reported: dict[str | None, Usage] = defaultdict(Usage)
     for call in await session_calls(engine.store, session_id):
         if call.run_id == run_id and call.outcome in ("answered", "failed"):
@@ -151,8 +155,8 @@ async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunR
 
 
 def _spelled(value: Value, *names: str) -> Spelled:
-    """The fields as they stand in the row. A default is left out as a rule, and may be written out all the same: who
-    asks for the one spelling of a row that has the other is refused for ever."""
+    """Return the fields as they stand in the row. A default is usually left out, but may be written out. A condition
+    must name the spelling that the row has, or it is refused for ever."""
     return {name: value.get(name) for name in names}
 
 

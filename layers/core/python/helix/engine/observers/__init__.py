@@ -1,6 +1,8 @@
-"""Who sees the facts of a run: the stream, hooks, metrics and traces. The table in `helix.engine.facts` says what of each.
+"""The observers of a run's facts: the stream, hooks, metrics and traces. The table in `helix.engine.facts` says what
+each of them gets.
 
-Law: a fact reaches its observers in this order, and only the stream can fail a run. A new observer is one more line here.
+Law: a fact reaches its observers in this order, and only the stream can fail a run. A new observer is one more line
+here.
 """
 
 from __future__ import annotations
@@ -20,6 +22,6 @@ def show(run: RunContext, fact: Fact) -> None:
 
 
 async def record(run: RunContext, fact: Fact) -> None:
-    """Record a fact; its hooks have returned."""
+    """Record a fact, and return once its hooks have returned."""
     show(run, fact)
     await call_hooks(run, fact)

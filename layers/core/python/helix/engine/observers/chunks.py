@@ -1,4 +1,4 @@
-"""Facts as chunks: the same in every runtime."""
+"""Facts as chunks, the same in every runtime."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COMMITTED = Boundary("committed")
 
 
 def put_chunks(run: RunContext, fact: facts.Fact) -> None:
-    """Put what the stream shows of the fact."""
+    """Put the fact's chunks on the stream."""
     stream = run.stream
     match fact:
         case facts.TextReceived(claim, delta):
@@ -95,7 +95,7 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
         case facts.CallsRefused():
             _refusals(run.stream, fact)
         case facts.RunQueued(queued, expires_at, reason):
-            session = run.session  # under the step that is next, so that the stream keeps it once
+            session = run.session  # under the present step, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step
             chunk = RunQueuedChunk(queued=queued, expires_at=expires_at, reason=reason)
             run.stream.put(Writer("call", step, call_id="queue"), [chunk])
@@ -136,8 +136,8 @@ def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolA
 
 
 def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
-    """Calls that are not executed have no `tool_start`: an error on the stream says it at once, and the commit is followed
-    by their `tool_end`. The run goes on."""
+    """Put an error for calls that are not executed. They have no `tool_start`, and their `tool_end` follows the commit.
+    The run goes on."""
     plan, row = fact.plan, fact.row
     counts = Counter(s.content for s in plan.resolved.values() if not s.success)
     contents = [(parsed_content(content), calls) for content, calls in counts.items()]
@@ -151,7 +151,7 @@ def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
 
 
 def _claim(stream: RunStream, claimed: Claimed) -> None:
-    """The first record of a run, and what its claim changed."""
+    """Put the first record of a run, and the changes by its claim."""
     run, plan, first = claimed.run, claimed.plan, claimed.checkpoint
     chunks: list[AnyChunk] = []
     if run.previous_run_id is not None and run.mode != "execute":
@@ -163,7 +163,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last, seen=claimed.stream_end))
     if claimed.missed is not None:
         _missed(stream, claimed.missed)
-    # Not only what was closed here: a slow tool, or a person, may have given a result while no turn was open.
+    # Results that the claim did not write too: a slow tool, or a person, may have given one while no turn was open.
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
@@ -171,7 +171,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
 
 
 def _fold(stream: RunStream, row: CheckpointRow) -> None:
-    """What a commit made of the session. Admitted once, by the version in the checkpoint's id."""
+    """Put the changes of the session by a commit. The log admits them once, by the version in the checkpoint's id."""
     chunks: list[AnyChunk] = []
     if row.patches or row.warnings:
         chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
@@ -180,13 +180,13 @@ def _fold(stream: RunStream, row: CheckpointRow) -> None:
 
 
 def _commit(stream: RunStream, row: AssistantRow) -> None:
-    """The step's text is final. The log keeps it once per attempt."""
+    """Mark the step's text as final. The log keeps the mark once per attempt."""
     chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
     stream.put(Writer("attempt", row.step, row.attempt), [chunk], boundary=COMMITTED)
 
 
 def _missed(stream: RunStream, missed: Missed) -> None:
-    """What the worker before may not have written: the log drops what it knows."""
+    """Put the commits that the worker before may not have written. The log drops those that it has."""
     first = missed.checkpoints[0]
     if missed.answer is not None:
         _commit(stream, missed.answer)
@@ -197,8 +197,8 @@ def _missed(stream: RunStream, missed: Missed) -> None:
 
 
 def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonObject | None = None) -> None:
-    """The `tool_end` of a call that is done, behind a `subagent_end` where a sub-agent gave it. The log
-    keeps it once per call."""
+    """Put the `tool_end` of a call that is done, after a `subagent_end` if a sub-agent gave the result. The log keeps
+    it once per call."""
     if not has_end(row):
         return
     result, error = call_value(row), None if row.success else call_error(row)
@@ -225,7 +225,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
 
 
 def _end(stream: RunStream, run: RunRow, agent: AnyAgent) -> None:
-    """The last record of a run, from its row: written again by a worker that completes its effects."""
+    """Put the last record of a run, made from its row. A worker that completes the run's effects writes it again."""
     chunks: list[AnyChunk] = []
     mark: Mark = "end"
     message = run.error.message if run.error is not None else None

@@ -81,7 +81,8 @@ def _child(row: CallRow, ref: ChildRef | None) -> dict[str, Any]:
 
 
 async def _messages(run: RunContext, fact: facts.MessagesAdded) -> None:
-    """`on_message` once for each message that a commit made history, in order; `on_state_change` once for its changes."""
+    """Call `on_message` once for each message that a commit made history, in order, and `on_state_change` once for its
+    changes."""
     session = run.session
     if _wanted(run, "on_message"):
         for place, entry in enumerate(fact.entries):
@@ -116,8 +117,8 @@ async def _finish(run: RunContext, ended: RunRow) -> None:
 
 
 async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject, *, live: bool) -> None:
-    """A hook of the run as a whole: called until its guard row is written, so at least once. Two finishers in one process
-    call it once: an abort and the run that it ends, or a hook that sends the next message."""
+    """Call a hook of the run as a whole until its mark is stored, so at least once. Two finishers in one process call
+    it once: an abort and the run that it ends, or a hook that sends the next message."""
     engine = run.engine
     key, calling = row_key(run.session_id, guard_sort(run.run_id, name)), f"{run.run_id}/{name}"
     if calling in engine.calling_hooks:
@@ -146,7 +147,7 @@ async def _call(
     state: JsonObject | None = None,
     live: bool = True,
 ) -> None:
-    """`live`: the run goes on, so the hook may put events on its stream."""
+    """Call the hook. `live`: the run goes on, so the hook may put events on its stream."""
     if not _wanted(run, name):
         return
     session = run.session

@@ -6,9 +6,9 @@
        ├─ chat <model>             one for each attempt
        └─ execute_tool <tool>      one for each claim of a call; for a sub-agent, one for each of its runs
 
-Law: the worker that did something measures it, once; a delivery that finds its work done measures nothing. A span that
-cannot be made never fails what it describes. A run's spans follow from its row alone, so a second finisher records the same
-ones.
+Law: the worker that does some work measures it, once. A delivery that finds its work done measures nothing. A span that
+cannot be made never fails the work that it describes. A run's spans follow from its row alone, so a second finisher
+records the same ones.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _record(run: RunContext, values: dict[str, float], details: Details) -> None
 
 
 def _run_end(run: RunContext, ended: RunRow) -> None:
-    """A run that a person stopped, or that waits for people, is not a failure."""
+    """Record the metrics of a run's end. A run that a person stopped, or that waits for people, is not a failure."""
     aborted = ended.error is not None and ended.error.code == "aborted"
     if ended.status == "failed" and not aborted:
         name = "RunsFailed"
@@ -113,7 +113,7 @@ def _model_call(run: RunContext, call: facts.ModelCallEnded) -> None:
         "TotalTokens": usage.total_tokens,
         "CostUsd": usage.cost_usd,
     }
-    if not (failed and call.throttled):  # the time of a call that was throttled to its end says nothing of the model
+    if not (failed and call.throttled):  # the time of a call that was throttled to its end says nothing about the model
         values["ModelLatency"] = latency
     if call.first is not None and not failed:
         values["TimeToFirstToken"] = (call.first - call.begun) * 1000
@@ -123,7 +123,7 @@ def _model_call(run: RunContext, call: facts.ModelCallEnded) -> None:
 GOES_ON = frozenset(
     {"continue", "with_confirmation", "with_message", "takeover", "retry", "from_start", "from_checkpoint", "abort"}
 )
-"""Modes of runs that go on where another one stopped, and are linked to it."""
+"""The modes of runs that go on where another one stopped, and are linked to it."""
 
 
 def record_spans(run: RunContext, fact: facts.Fact) -> None:
@@ -146,12 +146,12 @@ def trace_of(session: SessionRow) -> str:
 
 
 def within_chat(run: RunContext, attempt_id: str) -> AbstractContextManager[object]:
-    """Spans that other code makes in the block are below the model call's."""
+    """Put spans that other code makes in the block below the model call's span."""
     return run.engine.tracer.within(chat_ref(run.session, attempt_id)) if run.engine.tracer.on else nullcontext()
 
 
 def within_tool(run: RunContext, row: CallRow) -> AbstractContextManager[object]:
-    """Spans that other code makes in the block are below the tool call's."""
+    """Put spans that other code makes in the block below the tool call's span."""
     if not run.engine.tracer.on:
         return nullcontext()
     return run.engine.tracer.within(tool_ref(run.session, row.call_id, row.claim))
@@ -289,7 +289,7 @@ def _run_span(session: SessionRow, run: RunRow) -> Span:
     links = []
     if run.mode in GOES_ON and run.previous_run_id is not None:
         attributes["helix.run.continues"] = run.previous_run_id
-        if run.trace is None:  # of a sub-agent's run before, the trace is not known any more
+        if run.trace is None:  # the trace of a sub-agent's earlier run is no longer known
             links.append(run_ref(run.previous_run_id, None))
     parent = child_span_id(run.run_id) if run.trace else None
     ref, name = run_ref(run.run_id, run.trace), f"run {run.agent_type}"
@@ -305,7 +305,7 @@ def _agent_span(session: SessionRow, run: RunRow) -> Span:
         **genai.usage_attributes(run.usage),
     }
     events: list[SpanEvent] = []
-    if run.claim is not None:  # nobody recorded its answer
+    if run.claim is not None:  # its answer was never recorded
         which = {genai.STEP: run.claim.step, genai.ATTEMPT: run.claim.attempt}
         events.append(SpanEvent("helix.attempt_abandoned", run.ended_at or run.started_at, which))
     ref = SpanRef(above.trace_id, agent_span_id(run.run_id))
@@ -323,7 +323,7 @@ def _queue_span(session: SessionRow, run: RunRow, granted: float) -> Span:
 
 
 def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
-    """A parent's tool call, as far as this run of the sub-agent was it."""
+    """Make the span of the parent's tool call, for the part of it that this run of the sub-agent was."""
     if run.trace is None or session.parent is None:
         return None
     attributes: dict[str, Attribute] = {
@@ -337,8 +337,8 @@ def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
 
 
 def _of_run(run: RunRow, span: Span) -> Span:
-    """The span, from the run's claim to its end. Only a failed run has an error: one that waits, or was asked to stop, has
-    not."""
+    """Return the span with the time from the run's claim to its end. Only a failed run has an error, not one that waits
+    or was asked to stop."""
     error = (run.error.code if run.error is not None else "failed") if run.status == "failed" else None
     end = max(run.started_at, run.ended_at or 0.0)
     return replace(span, start=run.started_at, end=end, attributes={**span.attributes, **_failed(error)}, error=error)

@@ -1,1 +1,1 @@
-"""Where runs begin and end: admission, the start of an execution, and the effects of an end."""
+"""The begin and end of runs: admission, the start of an execution, and the effects of an end."""

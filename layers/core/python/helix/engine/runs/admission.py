@@ -1,8 +1,9 @@
-"""Admission: which runs are at work, which wait, and the start of an execution (docs/protocol.md#slots).
+"""Admission: which runs work, which wait, and the start of an execution (docs/protocol.md#slots).
 
 Law: a run holds a slot from before its execution starts until it has ended, unless no limit applies to it. A slot is
-granted only while the run is running, and taken back only when it has ended, however long it was silent. A sub-agent works
-in the slot of the run above it and asks for one only where none of its ancestors is at work, so no tree waits for itself.
+granted only while the run is running, and taken back only when it has ended, however long it was silent. A sub-agent
+works in the slot of the run above it. It asks for a slot only if none of its ancestors is at work, so no tree waits for
+itself.
 
 The claim is durable before anything is announced or started, and every step from it to the execution may be repeated.
 """
@@ -35,16 +36,18 @@ T = TypeVar("T")
 
 
 class InLine(NamedTuple):
-    """`place` in the line of its agent: 1 goes next. After `expires_at` (Unix seconds) it has waited too long. `reason`:
-    why none starts, if the agent is stopped."""
+    """The place of a run that waits for a slot."""
 
     place: int
+    """The place in the line of its agent. 1 goes next."""
     expires_at: float
+    """The time (Unix seconds) after which the run has waited too long."""
     reason: str | None = None
+    """The reason why no run of the agent starts, if a budget stopped the agent. None: all slots are taken."""
 
 
 GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
-"""Claims of what was let in before: they are never refused because a queue is full."""
+"""The modes of claims that go on with an admitted run. They are never refused because a queue is full."""
 FREE = Admission("free")
 COUNTED_AT_ONCE = 1_000
 
@@ -54,14 +57,14 @@ def candidate_of(run: RunRow) -> Candidate:
 
 
 def default_limit(agent: AnyAgent) -> int | None:
-    """How many runs at once the agent's definition asks for; None where it asks for no resources."""
+    """Return how many runs at once the agent's definition asks for, or None if it asks for no resources."""
     found = agent.resources.get("max_instances")
     return found if isinstance(found, int) else None
 
 
 async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-    """Before a claim: raises `QueueFullError` where its run could neither work nor wait. Nothing is written. A session that
-    is running already is the claim's to refuse."""
+    """Raise `QueueFullError` before a claim whose run could neither work nor wait. Nothing is written. A session that
+    is running already is left to the claim, which refuses it."""
     if engine.slots is None or mode in GOING_ON:
         return
     counter = await engine.slots.full(agent.name, default=default_limit(agent))
@@ -72,7 +75,8 @@ async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_i
 
 
 async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> Admission:
-    """What the claimed run may do now. `waits` without a ticket: the run above it waits, and begins it when it works."""
+    """Return what the claimed run may do now. `waits` without a ticket: the run above it waits, and begins it when it
+    works."""
     slots = engine.slots
     if slots is None:
         return FREE
@@ -88,7 +92,7 @@ async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
 
 
 async def release_run(engine: Engine, run: RunRow) -> list[Candidate]:
-    """The ended run gives up its slot or ticket. Returns the runs that have one now, to be begun."""
+    """Release the slot or ticket of the ended run. Return the runs that have got a slot, to be begun."""
     slots = engine.slots
     if slots is None:
         return []
@@ -96,13 +100,14 @@ async def release_run(engine: Engine, run: RunRow) -> list[Candidate]:
 
 
 async def leave_line(engine: Engine, run: RunRow) -> None:
-    """The run needs no ticket any more: its execution was started by the run above it."""
+    """Drop the ticket of a run whose execution was started by the run above it."""
     if engine.slots is not None:
         await engine.slots.leave(candidate_of(run))
 
 
 async def in_line(slots: RowSlots | None, history: History, session_id: str, run_id: str) -> InLine | None:
-    """Where the run stands, if it waits for a slot with a ticket of its own. Only those ahead of it are read."""
+    """Return the place of the run, if it waits for a slot with a ticket of its own. Only the tickets ahead of it are
+    read."""
     if slots is None:
         return None
     mine = candidate_of(await history.run(session_id, run_id))
@@ -120,8 +125,8 @@ def waiting_reason(stopped_by: str | None) -> str | None:
 
 
 async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
-    """By agent type, and under None of all: QueueDepth, RunsActive, and ConcurrencyLimit where there is a limit. Runs of
-    agents without a limit are counted in the index of open runs, where sub-agents are too."""
+    """Return QueueDepth, RunsActive and, if there is a limit, ConcurrencyLimit by agent type, and of all agents under
+    None. Runs of agents without a limit are counted in the index of open runs, which has sub-agents too."""
     counters = await engine.slots.counters() if engine.slots is not None else {}
     found: dict[str | None, dict[str, float]] = {None: {"QueueDepth": 0, "RunsActive": 0}}
     for number in range(PARTITIONS):
@@ -145,7 +150,7 @@ async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
 
 
 async def _at_work_above(engine: Engine, session: SessionRow) -> SessionRow | None:
-    """The topmost session above this one with nothing but running sessions between."""
+    """Return the topmost session above this one, if all sessions between the two are running."""
     top = None
     while session.parent is not None:
         above = await engine.history.session(session.parent.session_id)
@@ -156,7 +161,7 @@ async def _at_work_above(engine: Engine, session: SessionRow) -> SessionRow | No
 
 
 async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
-    """Whether its run has a slot, or needs none."""
+    """Whether the session's run has a slot, or needs none."""
     counters = await slots.counters()
     limited = [
         c for c in (counters.get(session.agent_type), counters.get(None)) if c is not None and c.bound is not None
@@ -165,7 +170,7 @@ async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
 
 
 async def _insist(engine: Engine, verb: Callable[[], Awaitable[T]]) -> T:
-    """All verbs may be repeated; what a lost answer did is found by the repeat."""
+    """Repeat the verb until the store answers. All verbs may be repeated, and a repeat finds what a lost answer did."""
     for attempt in range(TRIES - 1):
         try:
             return await verb()
@@ -186,7 +191,7 @@ def part_of(engine: Engine, agent: AnyAgent, run: RunRow) -> Part:
 
 
 async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
-    """Start what was claimed, and may not have been announced or started: the stream drops what it knows."""
+    """Start a claimed run that may not have been announced or started. The stream drops what it has."""
     context = make_context(engine, agent, session, run)
     missed = await read_missed(engine, session.session_id, session.checkpoint)
     show(context, CommitsMissed(missed, begins=True, last=session.last))
@@ -196,8 +201,8 @@ async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run:
 
 
 async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
-    """Start runs that waited and have a slot now, in their order. One that cannot be started here is left to a sweep; one
-    that has ended passes its slot on by itself."""
+    """Start runs that waited and have a slot now, in their order. One that cannot be started here is left to a sweep;
+    one that has ended passes its slot on by itself."""
     for heir in granted:
         try:
             session = await engine.history.session(heir.session_id)

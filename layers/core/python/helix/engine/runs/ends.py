@@ -1,6 +1,6 @@
 """Ends: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
 
-Law: `finish_run` depends on the run row, not on who set it; repeating any part of it changes nothing.
+Law: `finish_run` depends on the run row, not on its writer. Repeating any part of it changes nothing.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ async def finish_run(
     delivery: Delivery,
     context: RunContext | None = None,
 ) -> list[Claimed]:
-    """The effects of an ended run, each at most once. `context`: of the worker that ended it. Returns the runs that were
-    claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile: what is left of the
-    effects is the deletion's."""
+    """Apply the effects of an ended run, each at most once. `context`: that of the worker that ended it. Returns the
+    runs that were claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile; the
+    deletion then does the rest of the effects."""
     try:
         return await _finish_run(engine, agent, session_id, run_id, delivery, context)
     except (StoreError, SessionNotFoundError):
@@ -81,7 +81,7 @@ async def _finish_run(
     claimed = await report_to_parent(engine, session, row, delivery)
     run = context or make_context(engine, agent, session, row)
     run.session = session
-    if context is None and session.run_id == run_id:  # its worker may have died before it recorded its last commit
+    if context is None and session.run_id == run_id:  # the run's worker may have died after its last commit
         missed = None
         with skipping_damage(f"the last commit of run {run_id}"):
             missed = await read_missed(engine, session_id, row.checkpoint or "")
@@ -103,14 +103,16 @@ async def _finish_run(
 
 
 def _just_ended(run: RunContext) -> tuple[SessionRow, RunRow] | None:
-    """The rows as this worker ended them a moment ago. Later the session may be deleted: then nothing is left to finish."""
+    """Return the rows as this worker ended them a moment ago. Later the session may be deleted, and nothing is left to
+    finish."""
     row = run.row
     ended = row is not None and row.ended_at is not None and run.now() - row.ended_at <= JUST_S
     return (run.session, row) if row is not None and ended else None
 
 
 async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:
-    """Ask the run (default: the current one) to stop at the next point. False if it is not running; never hits the next."""
+    """Ask the run (default: the current one) to stop at the next point. False if it is not running. The request never
+    stops a later run."""
     check_reason(reason)
     session = await engine.history.existing(session_id)
     target = run_id or session.run_id
@@ -145,8 +147,9 @@ async def abort(
     *,
     run_id: str | None = None,
 ) -> list[Claimed]:
-    """Fail the running, paused or interrupted session for good, its sub-agents too. Idempotent; a session that has ended
-    stays as it is, and so does one whose run is not `run_id`. A session with a damaged row fails as `damaged_row`."""
+    """Fail the running, paused or interrupted session for good, and its sub-agents too. Idempotent. A session that has
+    ended stays as it is, and so does one whose run is not `run_id`. A session with a damaged row fails as
+    `damaged_row`."""
     check_reason(reason)
     try:
         return await _abort(engine, agent, session_id, reason, delivery, run_id)
@@ -175,14 +178,14 @@ async def _abort(
         seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
         if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
             break
-    if engine.launcher is not None and session.parent is None:  # a sub-agent's ends by itself, at its next delivery
+    if engine.launcher is not None and session.parent is None:  # a sub-agent's ends at its next delivery
         run = await engine.history.run(session_id, session.run_id)
         await engine.launcher.stop(part_of(engine, agent, run), reason or "aborted")
     return await finish_run(engine, agent, session_id, session.run_id, delivery)
 
 
 async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, reason: str | None) -> str | None:
-    """Claim the session for a run that fails in the same transaction, and return its id; None if another writer was
+    """Claim the session for a run that fails in the same transaction, and return the run's id. None: another writer was
     first. The run that paused has had its effects; this one has its own, so each happens once."""
     now = engine.clock.now()
     run_id = make_run_id(session.turn + 1, engine.ids.new("run"))
@@ -232,7 +235,8 @@ def _abort_error(reason: str | None) -> ErrorInfo:
 
 
 async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
-    """The sub-agents of the open step without a result, and those that a claim closed without coming to its end."""
+    """Return the sub-agents of the open step without a result, and those that a claim closed without completing their
+    end."""
     rows = await engine.history.open_rows(session)
     left = [
         row for row in (rows.calls if rows is not None else ()) if row and (row.state == "claimed" or row.by == "close")
@@ -243,12 +247,12 @@ async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
 async def _abort_children(
     engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], reason: str | None, delivery: Delivery
 ) -> None:
-    """No more of them can start: their claims need a running parent in their step."""
+    """Abort these sub-agents. No more of them can start, because their claims need a running parent in their step."""
     for ref in children:
         child_agent = agent.find_agent(ref.agent_type) or engine.agents(ref.agent_type)
         if await engine.history.session(ref.session_id) is not None:
             await abort(engine, child_agent, ref.session_id, reason, delivery)
-            # it may have ended before, under a worker that died before its effects
+            # the sub-agent may have ended before, under a worker that died before its effects
             await sweep_session(engine, child_agent, ref.session_id, delivery)
 
 
@@ -258,7 +262,8 @@ async def _aborted(engine: Engine, session_id: str) -> bool:
 
 
 async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> bool:
-    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if it is alive."""
+    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if the worker
+    is alive."""
     session = await engine.history.existing(session_id)
     now = engine.clock.now()
     if not lapsed(session, now):
@@ -283,8 +288,9 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
 async def fail_run(
     engine: Engine, agent: AnyAgent, position: Position, delivery: Delivery, *, cause: str = ""
 ) -> list[Claimed]:
-    """An execution of the run has ended, and the run may not have. An old part's end never fails the run that its next
-    part executes: that one is started, which is harmless if it was. Returns the runs claimed by reporting to a parent."""
+    """Fail a run whose execution has ended, if the run has not. The end of an old part never fails the run that its
+    next part executes; that part is started, which is harmless if it was started before. Returns the runs claimed by
+    reporting to a parent."""
     session_id, run_id = position.session_id, position.run_id
     while True:
         run = await engine.history.run(session_id, run_id)
@@ -305,7 +311,8 @@ async def fail_run(
 
 
 def _error_by(cause: str) -> ErrorInfo:
-    """`cause`: the name of the error that ended the execution, or its status."""
+    """Return the error of a run. `cause` is the name of the error that ended the execution, or the execution's
+    status."""
     if cause == AccessDeniedError.__name__:
         return DENIED
     return CRASHED.model_copy(update={"message": f"{CRASHED.message}: {cause}"}) if cause else CRASHED
@@ -320,9 +327,9 @@ async def sweep_session(
     limit: int | None = SWEPT_RUNS,
     seen: Newest | None = None,
 ) -> list[Claimed]:
-    """Complete the effects of ended runs whose finisher died (docs/protocol.md#sweep). `limit`
-    is how many of the newest runs are looked at; None means all, which finds what several dead processes left.
-    `seen`: the session and these runs as the caller read them just now."""
+    """Complete the effects of ended runs whose finisher died (docs/protocol.md#sweep). `limit` is the number of newest
+    runs that are checked. None checks all of them, which finds those that several dead processes left. `seen`: the
+    session and these runs as the caller has just read them."""
     claimed: list[Claimed] = []
     session, runs = seen or await engine.history.newest(session_id, limit)
     finished = False
@@ -341,21 +348,22 @@ async def sweep_session(
     for call in open_rows.calls if open_rows is not None else ():
         if (
             call is not None and call.child is not None and call.by == "child"
-        ):  # it reported, and may not have come further
+        ):  # the child reported, and may have died before its other effects
             child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)
             claimed.extend(await sweep_session(engine, child_agent, call.child.session_id, delivery))
     return claimed
 
 
 async def children_left(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> list[ChildRef]:
-    """The sub-agents that the claim would leave behind with the open step. The session itself must not be running."""
+    """Return the sub-agents that the claim would leave behind with the open step. The session itself must not be
+    running."""
     retained = ask.mode in KEEPING or (ask.mode == "retry" and not ask.message)
     return [] if session is None or session.status not in ENDS or retained else await _open_children(engine, session)
 
 
 async def leave_children(engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], delivery: Delivery) -> None:
-    """After the claim that left them: abort them, since nobody will ever ask for their result. Before it, the end of one
-    would claim a parent that is paused."""
+    """Abort the sub-agents that a claim left behind, since no one will ask for their result. Call it after the claim:
+    before it, the end of a sub-agent would claim a paused parent."""
     try:
         await _abort_children(engine, agent, children, "its parent went on without it", delivery)
     except StoreError as error:  # the claimed run goes on all the same

@@ -1,14 +1,14 @@
-"""Housekeeping of stored sessions: a run with damaged rows is ended, old checkpoints are deleted.
+"""Housekeeping of stored sessions: ends runs with damaged rows, and deletes old checkpoints.
 
 Law: a run whose rows cannot be read fails with the code `damaged_row`, and its session can be listed, aborted and
-deleted. A session row that cannot be read is made anew from the newest checkpoint that can; a worker that holds the
+deleted. A session row that cannot be read is made again from the newest checkpoint that can. A worker that holds the
 old row is refused at its next write, because no condition on it holds.
 
-Of a session's checkpoints the newest `Settings.keep_checkpoints` stay, those with a name, and those that hold the
-custom state of one that stays, or that the session or the start of its current run refers to. A deletion is a
-transaction on the session's version as read: a session that moved on is read again, and a rewind checks that its
-state is still there. Root sessions that may expire are listed in the control table by the time to look at them
-(docs/protocol.md#retention).
+Of a session's checkpoints, the newest `Settings.keep_checkpoints` stay, and so do those with a name. Checkpoints also
+stay if the session or the start of its current run refers to them, or if they hold the custom state of one that stays.
+A deletion is a transaction on the session's version as read. A session that moved on is read again, and a rewind checks
+that its state still exists. Root sessions that may expire are listed in the control table by the time at which to check
+them (docs/protocol.md#retention).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RETAINED = (
 
 @contextmanager
 def skipping_damage(what: str) -> Iterator[None]:
-    """Skip what an unreadable row keeps from being reported; the rest is done."""
+    """Skip the part of the block that an unreadable row prevents, so that the rest is done."""
     try:
         yield
     except DamagedRowError as error:
@@ -60,7 +60,7 @@ def skipping_damage(what: str) -> Iterator[None]:
 async def fail_damaged(
     engine: Engine, agent_type: str, session_id: str, problem: DamagedRowError, run_id: str | None = None
 ) -> str | None:
-    """Fail the session's run (with `run_id`: if that is its run), and return its id. None where it does not run."""
+    """Fail the session's run (with `run_id`: if that is its run), and return its id. None if it is not running."""
     while True:
         now = engine.clock.now()
         more: list[Operation] = []
@@ -74,10 +74,10 @@ async def fail_damaged(
             rebuilt = await _rebuilt(engine, agent_type, session_id, now)
             if rebuilt is None:
                 continue
-            session, lineage = rebuilt  # the lineage is the condition: two rebuilds of a row make the same one
+            session, lineage = rebuilt  # two rebuilds of a row make the same lineage, which must be absent
             more = [Put(row_key(session_id, lineage_sort(lineage.lineage)), lineage.dump(), ABSENT)]
         new = advance(session, now)
-        # A retry would go on with what cannot be read: only a new message, or an older checkpoint, goes on.
+        # A retry would read the damaged rows again. Only a new message or an older checkpoint can go on.
         new.aborted, new.abort_reason = True, "a row of the session was damaged"
         error = ErrorInfo(code=problem.code, message=str(problem), recoverable=False)
         ops = await _end_run(engine, new, error, now)
@@ -92,7 +92,8 @@ async def fail_damaged(
 
 
 async def _end_run(engine: Engine, session: SessionRow, error: ErrorInfo, now: float) -> list[Operation]:
-    """The end of the session's run. A row that cannot be read, or is not there, is written whole."""
+    """Return the operations that end the session's run. A run row that is missing or cannot be read is written
+    whole."""
     key = row_key(session.session_id, run_sort(session.run_id))
     ended = end(session, End("failed", error=error), now)
     if not session.run_id:
@@ -114,9 +115,9 @@ async def _failed(engine: Engine, session_id: str) -> bool:
 async def _rebuilt(
     engine: Engine, agent_type: str, session_id: str, now: float
 ) -> tuple[SessionRow, LineageRow] | None:
-    """The session at its newest checkpoint that can be read, in a new lineage: what was staged behind it does not count.
-    None: the row can be read now."""
-    lineages = await _newest(engine, session_id, "l#")  # before the row is read again: then no other repair is missed
+    """Return the session at its newest checkpoint that can be read, in a new lineage, without rows that were staged
+    behind it. None: the session's row can be read now."""
+    lineages = await _newest(engine, session_id, "l#")  # read before the row, so that no other repair is missed
     (value,) = await engine.store.get([session_key(session_id)])
     if value is None:
         return None
@@ -165,7 +166,7 @@ async def _newest(engine: Engine, session_id: str, prefix: str) -> Row | None:
 
 
 async def _newest_checkpoint(engine: Engine, session_id: str) -> tuple[CheckpointRow | None, int]:
-    """The newest one with a state that can be read, and the version of the newest of all."""
+    """Return the newest checkpoint with a state that can be read, and the version of the newest of all."""
     newest, last = 0, "c$"
     while rows := await engine.store.query("sessions", session_id, start="c#", end=last, limit=PAGE, reverse=True):
         newest = newest or int(rows[0].key.sort[2:])
@@ -187,7 +188,7 @@ TRIES = 5
 
 
 async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, name: str | None) -> None:
-    """Give the checkpoint a name, which keeps it; None takes it away. Raises `CheckpointNotFoundError`."""
+    """Give the checkpoint a name, which keeps it. None removes the name. Raises `CheckpointNotFoundError`."""
     gone = CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
     row = await engine.history.checkpoint(session_id, checkpoint_id)
     if row is None:
@@ -202,8 +203,8 @@ async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, n
 
 
 async def prune_checkpoints(engine: Engine, session_id: str) -> None:
-    """Delete the session's old checkpoints, if `Settings.keep_checkpoints` says so. What is left after a crash, or while
-    others write the session, goes at the end of its next run."""
+    """Delete the session's old checkpoints, if `Settings.keep_checkpoints` says so. Those that are left after a crash,
+    or while others write the session, are deleted at the end of its next run."""
     if engine.settings.keep_checkpoints is None:
         return
     try:
@@ -215,7 +216,7 @@ async def prune_checkpoints(engine: Engine, session_id: str) -> None:
 
 
 async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
-    """False: the session or a checkpoint changed meanwhile."""
+    """Delete them once. False: the session or a checkpoint changed meanwhile."""
     session = await engine.history.session(session_id)
     if session is None or session.status == DELETING:
         return True
@@ -235,7 +236,7 @@ async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
 
 
 async def _old_checkpoints(engine: Engine, session: SessionRow, keep: int) -> list[str]:
-    """The checkpoints to delete, oldest first: none of the others has its state on one of them."""
+    """Return the checkpoints to delete, oldest first. None of the others has its state on one of them."""
     rows = await engine.store.query("sessions", session.session_id, start="c#", end="c$", reverse=True)
     if len(rows) <= keep:
         return []
@@ -253,7 +254,8 @@ def expiry_partition(number: int) -> str:
 
 
 def expiry_puts(engine: Engine, session: SessionRow, now: float) -> list[Operation]:
-    """For a transaction that uses the session: the row that says when to look whether it has expired."""
+    """Return the row that says when to check whether the session has expired, for a transaction that uses the
+    session."""
     ttl = engine.settings.session_ttl_s
     if ttl is None or session.parent is not None:
         return []

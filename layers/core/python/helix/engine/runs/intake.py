@@ -1,7 +1,8 @@
-"""From a claim to an execution, a place in the queue, or a refusal (docs/protocol.md#claim-start).
+"""The way from a claim to an execution, a place in the queue, or a refusal (docs/protocol.md#claim-start).
 
-Law: only a run that may work is started. A run that waits is in the index of open runs like any other, so the sweep repairs
-whatever dies between its claim and its end. A request to stop a waiting run ends it, because no execution would.
+Law: only a run that may work is started. A run that waits is in the index of open runs like any other. So the sweep
+repairs it if a process dies between its claim and its end. A request to stop a waiting run ends it, because no
+execution would.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ async def begin(
     engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery, *, attached: bool = False
 ) -> None:
     """Announce a run that was just claimed, and start its first execution once it may work. `attached`: it is a
-    sub-agent's, begun by the run above it."""
+    sub-agent's, and the run above it begins it."""
     session, run = claimed.session, claimed.run
     context = make_context(engine, agent, session, run, delivery)
     show(context, RunClaimed(claimed))
@@ -67,13 +68,14 @@ async def begin_all(engine: Engine, claims: list[Claimed], delivery: Delivery) -
 
 
 async def begin_attached(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
-    """The run above waits for this one, which somebody else may have claimed, and which may wait for a slot of its own."""
+    """Begin a run for which the run above waits. Another worker may have claimed it, and it may wait for a slot of its
+    own."""
     await leave_line(engine, run)
     await begin_again(engine, agent, session, run)
 
 
 async def go_on(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, delivery: Delivery) -> str:
-    """What a sweep does with a run that nothing executes: whatever `begin` did not come to. Returns what it did."""
+    """Complete what `begin` did not finish, for a sweep that found a run without an execution. Return what was done."""
     admission = await admit_run(engine, agent, session, run)
     if admission.state == "waits" and admission.waiting is None and await _parent_works(engine, session):
         admission = Admission("free")
@@ -88,8 +90,8 @@ async def go_on(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRo
 
 
 async def stop_waiting(engine: Engine, session_id: str, run_id: str, delivery: Delivery) -> None:
-    """After a stop record was put: end the run if it waits, because nothing that executes it will see the record. Who puts
-    a ticket looks for the record afterwards, so one of the two sees the other."""
+    """End a run that waits, after a stop record was put, because no execution will see the record. A worker that puts a
+    ticket looks for the record afterwards, so one of the two sees the other."""
     slots, session = engine.slots, await engine.history.session(session_id)
     if slots is None or session is None or session.run_id != run_id or session.status != "running":
         return
@@ -105,16 +107,16 @@ async def stop_waiting(engine: Engine, session_id: str, run_id: str, delivery: D
 
 
 async def set_limit(engine: Engine, agent_type: str | None, limit: int | None) -> None:
-    """Set the limit of an agent, or of the account (None), and begin those who need not wait any longer. None as limit:
-    what the definition asks for; 0: nobody is admitted. A lower limit ends nobody."""
+    """Set the limit of an agent, or of the account (`agent_type` None), and begin the runs that need not wait any
+    longer. A limit of None restores that of the agent's definition; 0 admits no run. A lower limit ends no run."""
     assert engine.slots is not None, "this engine admits every run"
     await engine.slots.set_limit(agent_type, limit)
     await begin_granted(engine, await engine.slots.grant())
 
 
 async def tidy(engine: Engine) -> Counter[str]:
-    """What no end gave back: slots and tickets of runs whose session was deleted, or that another runtime finished; and
-    free slots beside tickets. Returns how often what was done."""
+    """Release slots and tickets that no end released, of runs whose session was deleted or that another runtime
+    finished. Join free slots with waiting tickets. Return counts of what was done."""
     done: Counter[str] = Counter()
     if engine.slots is None:
         return done
@@ -136,7 +138,7 @@ async def tidy(engine: Engine) -> Counter[str]:
 
 
 async def waiting_agents(engine: Engine) -> frozenset[str]:
-    """The agents that runs wait for."""
+    """Return the agents for which runs wait."""
     counters = await engine.slots.counters() if engine.slots is not None else {}
     return frozenset(name for name, counter in counters.items() if name is not None and counter.queued)
 
@@ -147,7 +149,7 @@ async def waiting_agents(engine: Engine) -> frozenset[str]:
 async def _follow(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, admission: Admission, delivery: Delivery
 ) -> None:
-    """What an admission leaves to do, for the run and for others."""
+    """Do what an admission leaves to do, for the run and for others."""
     await begin_granted(engine, admission.granted)
     if admission.state == "waits":
         await stop_waiting(engine, session.session_id, run.run_id, delivery)
@@ -157,7 +159,7 @@ async def _follow(
 
 
 async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, delivery: Delivery) -> bool:
-    """End a run that waited too long, unless it was given a slot in this moment, or works after all."""
+    """End a run that waited too long, unless it has just got a slot, or works after all."""
     assert engine.slots is not None
     if not await engine.slots.leave(candidate_of(run)):
         return False
@@ -171,7 +173,8 @@ async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
 async def _fail(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, error: ErrorInfo, delivery: Delivery
 ) -> bool:
-    """Fail a run that nothing executes. False if the session was written since it was read: then something does."""
+    """Fail a run without an execution. False if the session was written since it was read, which means that it has
+    one."""
     context = make_context(engine, agent, session, run, delivery)
     ended = await close_run(context, session, Ending("failed", error=error))
     await context.stream.close()
@@ -182,7 +185,7 @@ async def _fail(
 
 
 async def _parent_works(engine: Engine, session: SessionRow) -> bool:
-    """Whether the execution above runs: one that was started before there was a limit has no slot."""
+    """Whether the execution above runs. A run that was started before there was a limit has no slot."""
     while session.parent is not None:
         above = await engine.history.session(session.parent.session_id)
         if above is None or above.status != "running":

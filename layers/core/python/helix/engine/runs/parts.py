@@ -1,7 +1,7 @@
 """Parts: the executions of a run, one after the other (docs/protocol.md#roll-over).
 
 Law: the run's row names the part at work, so the end of an older part never fails the run. A part begins with one
-transaction. The start of its execution may be lost: a delivery of an older part repeats it, or the sweep does.
+transaction. The start of its execution may be lost; a delivery of an older part repeats it, or the sweep does.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ async def roll_over(engine: Engine, row: RunRow, position: Position) -> bool:
 
 
 async def roll_over_silent(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> bool:
-    """Start the next part of a run whose execution waits for a silent worker: one that neither renewed its claim nor
-    released it. False: no claim has lapsed.
+    """Start the next part of a run whose execution waits for a silent worker, which neither renewed nor released its
+    claim. False: no claim has lapsed.
 
-    The transaction expires the claims that it goes by. So a claim starts one part at most, also where the new execution
-    waits for a free Lambda; and a worker that comes back finds another version of the session."""
+    The transaction expires the claims on which it is based. So a claim starts one part at most, even while the new
+    execution waits for a free Lambda. A worker that comes back finds another version of the session.
+    """
     while session.status == "running" and session.run_id == run.run_id:
         expiries = await _expire_silent(engine, session)
         if not expiries:
@@ -73,8 +74,8 @@ def _next_part(run: RunRow, step: int) -> Update:
 
 
 async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]:
-    """Operations that expire the claims of silent workers on the step or on its calls, where those are still as read.
-    Empty: there are none."""
+    """Return the operations that expire the claims of silent workers on the step or on its calls, if those are still as
+    read. Empty: no worker is silent."""
     before = engine.clock.now() - engine.settings.skew_s
     claim = session.claim
     if session.open is None:

@@ -1,1 +1,1 @@
-"""One step: buy it, ask the model, stage its answer, fold it or end the run with it."""
+"""The steps of a run: buy a step, ask the model, stage its answer, fold the step or end the run with it."""

@@ -1,7 +1,7 @@
-"""Asking the model: what is sent, which model of a route gets it, what is streamed, and when to give up.
+"""Asking the model: the request, the choice of a route's model, the stream of the answer, and when to give up.
 
-Law: `core.routing` makes the choice. This module supplies its numbers: the prompt's estimated size, windows and prices from
-the catalog, the latency that this process saw of each model, and how far the run's budgets are used up.
+Law: `core.routing` makes the choice. This module supplies its numbers. They are the prompt's estimated size, windows
+and prices from the catalog, the latency of each model in this process, and the used part of the run's budgets.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from helix.services.retrying import retrying
 
 LEVELS = ("", "warning", "critical", "exceeded")
 LATEST_SHARE = 0.3
-"""How much the latest call counts in what is known of a model's latency."""
+"""The weight of the latest call in the moving average of a model's latency."""
 
 
 async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInput) -> LLMGenerateInput:
-    """The request with the best model of its route; the others that fit are its fallbacks. `new`: the session with its
-    budgets bound. Raises `ContextTooLargeError` where the prompt and its answer fit none."""
+    """Return the request with the best model of its route; the others that fit are its fallbacks. `new` is the session
+    with its budgets bound. Raises `ContextTooLargeError` if the prompt and its answer fit none."""
     config = request.config
     route = config.route
     if route is None:
@@ -75,7 +75,7 @@ async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInpu
     level = "" if route.degrade_at is None else await budget_level(engine, new)
     degraded = route.degrade_at is not None and LEVELS.index(level) >= LEVELS.index(route.degrade_at)
     best, *others = ranked(offered, need, _order(route, offered, need, degraded))
-    if degraded:  # a dearer model would be reserved for, which is what the budget has no room for
+    if degraded:  # a more expensive fallback would need a larger reservation than the budget allows
         others = []
     why = f"a budget is at {level}: the cheapest that fits" if degraded else _WHY[route.prefer]
     decision = decide(best, need, f"{why}, of {len(offered)} models for about {need.total} tokens", fallback=degraded)
@@ -122,18 +122,21 @@ THROTTLED = "rate_limited"
 """The code of a provider's 429."""
 TIMED_OUT = "model_timed_out"
 MAX_LATE = 3
-"""So many workers ask for a step in vain before the run fails as `model_timed_out`: each has no time left, or is silent."""
+"""The number of attempts without an answer after which the run fails as `model_timed_out`. The worker of each such
+attempt had no time left, or was silent."""
 GRACE_S = 2.0
-"""An adapter has this long to say itself that its time is over."""
+"""The seconds after the timeout in which an adapter may report the timeout itself."""
 FUNCTION = LLMConfig(model="function")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """`result` is None where the stop came first."""
+    """The model's answer, or the stop that came first."""
 
     result: AnyStepResult | None
+    """The answer, which may be an error. None: the stop came first."""
     stop: StopRow | None = None
+    """The interrupt or abort that cancelled the call. None: the model has answered."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
@@ -144,8 +147,8 @@ def reads_state(agent: AnyAgent) -> bool:
 async def prepare(
     run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
 ) -> LLMGenerateInput | ErrorInfo:
-    """The request for the next step, from history plus what the fold adds: with the model of the agent's route, and the
-    answer if the cache has it. An agent function that raises is a failure, and so is a prompt that fits no model."""
+    """Make the request for the next step, from history and the fold's messages. It has the model of the agent's route,
+    and the answer if the cache has it. Returns an error if an agent function raises, or if the prompt fits no model."""
     engine, agent = run.engine, run.agent
     known = await engine.history.conversation(session)
     history: list[AnyMessage] = known.messages[: session.count]
@@ -187,15 +190,15 @@ async def prepare(
 
 
 def _effective(engine: Engine, agent: AnyAgent, config: LLMConfig) -> LLMConfig:
-    """The settings that the agent's adapter goes by: it may have a model of its own."""
+    """Return the settings that the agent's adapter uses, since it may have a model of its own."""
     adapter = engine.models(agent)
-    # Not by `isinstance`: that asks a protocol for its members in Python, each time.
+    # `isinstance` would check the protocol's members in Python at each call.
     return cast(ChoosesModel, adapter).configured(config) if hasattr(adapter, "configured") else config
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
-    """7: call the model and stream what it says; a stop ends the call at once. A remembered answer is streamed like one
-    that was given."""
+    """7: call the model and stream its answer. A stop ends the call at once. A remembered answer is streamed like a new
+    one."""
     claim = session.claim
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
@@ -223,7 +226,8 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
 
 
 def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
-    """No answer in the time that there was. Raises `WorkInProgressError` for another worker to ask, unless enough have."""
+    """Handle a call without an answer in its time. Raises `WorkInProgressError` so that another worker asks, unless
+    enough workers have."""
     if stop := run.late():
         return ModelAnswer(None, stop)
     claim = run.session.claim
@@ -240,7 +244,7 @@ def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
 
 
 def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
-    """What an adapter calls while the model answers."""
+    """Return the callbacks for the adapter of this call."""
     claim, shown = call.claim, False
 
     def noted(fact: TextReceived | ThinkingReceived | None) -> MaybeAwaitable:
@@ -270,7 +274,7 @@ def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
 
 
 async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateInput) -> AnyStepResult | None:
-    """The model's answer, or None if the stop came first. The call is a fact, whatever comes of it."""
+    """Return the model's answer, or None if the stop came first. The call is recorded as a fact in any case."""
     call.error = "cancelled"
     try:
         with within_chat(run, call.claim.attempt_id):
@@ -286,7 +290,7 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
 
 
 def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
-    """A remembered answer, each part at once."""
+    """Stream a remembered answer, each part at once."""
     assert callbacks.on_thinking is not None and callbacks.on_text_delta is not None
     for block in result.thinking:
         callbacks.on_thinking(block.text, True)
@@ -295,7 +299,7 @@ def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
 
 
 async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch) -> AnyStepResult | None:
-    """The model's answer, or None if the stop came first: it cancels the call."""
+    """Return the model's answer, or None if the stop came first and cancelled the call."""
     call = asyncio.ensure_future(_guarded(adapter, request))
     watch.cancels(call)
     try:
@@ -308,8 +312,8 @@ async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch
 
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
-    """An adapter that raises is a failed answer, named: a run must not die of it without a record. What it had used by then
-    nobody knows. An adapter that goes on after its time is cancelled."""
+    """Call the adapter. One that raises gives a failed answer with the error's name, because a run must not end without
+    a record; what it had used by then is unknown. An adapter that goes on after its time is cancelled."""
     most = None if request.timeout_s is None else request.timeout_s + GRACE_S
     usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
     try:

@@ -1,7 +1,7 @@
 """buy_step: fold the step before, claim this one, ask the model, stage its answer (docs/protocol.md#call-model).
 
-Law: no answer is bought twice for the same messages; a crash at any line leads back here, and the rows say where to go on.
-The numbered comments are the protocol's points.
+Law: no answer is bought twice for the same messages. After a crash at any line, the next delivery starts here again,
+and the rows say where to go on. The numbered comments are the protocol's points.
 """
 
 from __future__ import annotations
@@ -41,23 +41,26 @@ EXCEEDED = "budget_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a purchase begins with: the session as read, what is folded with it, how often budgets were defined."""
+    """The facts with which the purchase of a step begins."""
 
     session: SessionRow
+    """The session's row as read."""
     folding: Folding | None
+    """The step before, which the claim of this step folds. None: no step is waiting to be folded."""
     budgets: int
+    """The number of times that any budget was defined or changed, as read with the session."""
 
 
 async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: StepView | None = None) -> Outcome:
-    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: what a caller
-    read just now; `view`: the step before, as this worker wrote it."""
+    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: the rows as
+    the caller has just read them. `view`: the step before, as this worker wrote it."""
     while True:
         known, seen = await _look(run, seen, view)
         session, stop_value, budgets = seen
         seen = view = None
         if session.run_id != run.run_id or session.status != "running":  # 1
             return Over((await run.engine.history.run(run.session_id, run.run_id)).status)
-        if session.step >= step:  # 1: in history already: its calls are done
+        if session.step >= step:  # 1: the step is history already, so its calls are done
             await show_missed(run, session)
             return Staged(step, ())
         run.session = session
@@ -77,8 +80,8 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
 
 
 async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
-    """What the step begins with. A worker that wrote the session last knows it, and the results that it recorded: the
-    version, which is a condition of what it writes next, says whether it still does."""
+    """Return the rows with which the step begins. A worker that wrote the session last knows it, and the results that
+    it recorded. The next write has the session's version as its condition, so it is refused if they have changed."""
     known = view.finished() if view is not None and view.session.version == run.session.version else None
     fresh, run.fresh = run.fresh, False
     if known is not None or fresh:
@@ -90,7 +93,8 @@ async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tu
 async def _finish_step(
     run: RunContext, session: SessionRow, rows: OpenRows, stop: StopRow | None, budgets: int
 ) -> Outcome | None:
-    """2 to 4: the step before is staged. Fold it if all its calls are done, else say what is missing."""
+    """2 to 4: the step before is staged. Fold it if all its calls are done; otherwise return the calls that are
+    missing."""
     done = [row for row in rows.calls if row is not None and row.state == "done"]
     assert session.open is not None
     if len(done) < len(rows.calls):
@@ -110,10 +114,10 @@ async def _finish_step(
     if len(fold.refused) > run.engine.settings.calls_at_once:
         await _write_refused(run, session, fold)
         return None
-    for row in done:  # written beside the run: its execution may not have waited for whoever records these
+    for row in done:  # written from outside the run, whose execution may not have waited until they were recorded
         if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
-        if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it does
+        if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it records this
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
     folding = (rows, fold)
     if fold.next.move != "continue":
@@ -125,8 +129,8 @@ async def _finish_step(
 
 
 async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> None:
-    """The fold changes the results of more calls than its transaction holds: some of them now, before the rows are read
-    again. The version moves, so that no fold that was computed from other rows is written."""
+    """Write some of the results that the fold changes, before the rows are read again: there are more than its
+    transaction holds. The version moves, so a fold that was computed from the rows before is refused."""
     assert session.open is not None
     new, first = run.next_version(session), session.open.base + 1
     page = fold.refused[: run.engine.settings.calls_at_once]
@@ -135,19 +139,21 @@ async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> No
 
 
 def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
-    """5: the step is staged already, by this run or the one before: record its marks again, hand out what is left."""
+    """5: the step is staged already, by this run or the one before. Record its marks again, and return the calls that
+    are left."""
     assert session.open is not None
     show(run, StepStaged(rows.answer))
     return Staged(session.open.step, show_results(run, rows, [request.id for request in rows.answer.tool_calls]))
 
 
 async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: list[Pending]) -> Outcome | None:
-    """4b: all that is missing waits for people; each of those calls must still wait when the pause is written."""
+    """4b: everything that is missing waits for people. Each of those calls must still wait when the pause is
+    written."""
     assert session.open is not None
     checks: list[Operation] = []
     waiting = {p.call_id for p in pending}
     for place, row in enumerate(rows.calls):
-        if session.open.wide:  # each result moves the version
+        if session.open.wide:  # each result moves the version, so AT(v) is enough
             break
         if row is not None and row.call_id in waiting:
             key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
@@ -159,7 +165,7 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
 
 
 async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
-    """6 to 9."""
+    """6 to 9: reserve, claim the step, ask the model, stage the answer."""
     session, folding = begun.session, begun.folding
     new = folded(run, session, folding)
     number, unheard = await _expired_attempt(run, session, new)
@@ -172,11 +178,11 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         return await close_run(run, session, Ending("failed", error=prepared), folding)
     try:
         reserved = await reserve(run.engine, run.agent, new, prepared)
-    except ContentionError as met:  # many runs draw what little is left: what this one drew, the next delivery finds
+    except ContentionError as met:  # many runs draw what little is left; the next delivery finds this one's draws
         raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
-    if reserved is None:  # what bounds the session has changed
+    if reserved is None:  # the budgets that bind the session have changed
         return None
-    if isinstance(reserved, Refused):  # no block to be had
+    if isinstance(reserved, Refused):  # no budget has room for a block
         show(run, BudgetRefused(reserved.budget))
         if reserved.on_exceeded == "pause":
             return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
@@ -196,14 +202,14 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
-    """The number of this attempt; where an earlier one died, what it reserved is assumed spent in `new`, and its row is to
-    be written. Raises `WorkInProgressError` while another worker's attempt is alive, and `LostClaimError` where this
+    """Return the number of this attempt, and the row of an earlier one that died. What that one reserved is assumed
+    spent in `new`. Raises `WorkInProgressError` while another worker's attempt is alive, and `LostClaimError` if this
     worker's was expired."""
     held = session.claim
     if held is None or held.step != new.step + 1:
         return 1, []
     what = f"step {held.step} of session {session.session_id!r}"
-    if held.deadline == DEAD and run.owns(session):  # expired, because this worker was silent: it is for another to buy
+    if held.deadline == DEAD and run.owns(session):  # expired, since this worker was silent: another one buys
         raise LostClaimError(what)
     if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):
         raise WorkInProgressError(what, held.deadline)
@@ -214,7 +220,8 @@ async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow
 
 
 def _too_late(session: SessionRow) -> ErrorInfo | None:
-    """The error of a run whose workers asked for this step in vain too often, the last of them silent."""
+    """Return the error of a run whose workers asked for this step too often without an answer, the last of them
+    silent."""
     claim = session.claim
     if claim is None or claim.run_id != session.run_id or claim.late < MAX_LATE:
         return None
@@ -223,7 +230,7 @@ def _too_late(session: SessionRow) -> ErrorInfo | None:
 
 
 def _cut_short(answer: ModelAnswer) -> ModelAnswer:
-    """Of an answer that had to be shorter than its agent allows: where that was too short, a budget is what stopped it."""
+    """Name the budget as the cause, if an answer that had to be shorter than its agent allows was cut off."""
     result = answer.result
     if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
         return answer
@@ -232,8 +239,8 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
-    """Another delivery claimed the next step and did not come to its answer: it may have died before it recorded the fold
-    that came with its claim. In process, the claim that takes the run over records it."""
+    """Record the fold of another delivery, which claimed the next step and did not come to its answer. It may have died
+    before it recorded that fold. In process, the claim that takes the run over records it."""
     held = session.claim
     if held is not None and not run.engine.in_process and held.run_id == session.run_id and not run.owns(session):
         await show_missed(run, session)
@@ -242,7 +249,7 @@ async def _record_missed(run: RunContext, session: SessionRow) -> None:
 async def _claim_step(
     run: RunContext, begun: Begun, new: SessionRow, number: int, reserved: Reserved, unheard: list[Operation]
 ) -> bool:
-    """6: one transaction that folds what is due, claims the step and reserves its worst case."""
+    """6: fold the step before if it is complete, claim the step and reserve its worst case, in one transaction."""
     now, session = run.now(), begun.session
     attempt_id = f"{run.delivery.owner}.{session.version}"
     before = session.claim if number > 1 else None
@@ -270,7 +277,8 @@ async def _claim_step(
 
 
 async def _return_draws(run: RunContext, session: SessionRow) -> None:
-    """A block was drawn for a claim that was refused. If the run has ended meanwhile, its effects may have missed it."""
+    """Return a block that was drawn for a claim that was refused. If the run has ended meanwhile, its effects may have
+    missed it."""
     row = await run.engine.history.run(session.session_id, run.run_id)
     if row.status != "running":
         await return_draws(run.engine, session, row)

@@ -1,8 +1,8 @@
-"""The response cache in the loop: what is looked up, and what is stored.
+"""The response cache in the loop: its lookups, and the answers that it stores.
 
-Law: an answer is stored only where it is whole, valid for its agent, given by the model that was asked, and allowed by the
-agent's policy; never an error. The lookup happens before money is reserved. A cache that fails costs a model call, not the
-run.
+Law: an answer is stored only if it is whole, valid for its agent, given by the model that was asked, and allowed by the
+agent's policy. An error is never stored. The lookup happens before money is reserved. A cache that fails costs a model
+call, not the run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
 
 
 async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
-    """The request with its question and, if the cache has it, the answer; as it is where the agent's policy wants no cache.
-    Raises `InvalidInputError` for a policy that the cache cannot follow."""
+    """Return the request with its question and, if the cache has it, the answer. It is returned unchanged if the
+    agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache cannot follow."""
     engine, agent, session = run.engine, run.agent, run.session
     policy = request.config.response_cache
     if engine.cache is None or policy is None or agent.function is not None or _too_random(request, policy):
@@ -68,7 +68,7 @@ async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput
 async def remember(
     engine: Engine, agent: AnyAgent, session: SessionRow, request: LLMGenerateInput, result: AnyStepResult
 ) -> None:
-    """Keep the answer, where it may be given again. Never raises."""
+    """Store the answer if it may be given again. Never raises."""
     policy = request.config.response_cache
     if engine.cache is None or policy is None or request.question is None:
         return
@@ -93,8 +93,8 @@ async def remember(
 
 
 def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question:
-    """Everything that changes the answer: the conversation, the tools, and all settings but those that are known to be
-    without effect."""
+    """Make the question from everything that changes the answer: the conversation, the tools, and all settings but
+    those without effect."""
     messages = [as_sent(message) for message in request.messages]
     around = {
         "tools": [[tool.name, tool.description, tool.parameters, tool.strict] for tool in request.tools],

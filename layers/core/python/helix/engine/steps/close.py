@@ -1,6 +1,7 @@
 """Ending a run between steps, and the fold that comes with it (docs/protocol.md#fold).
 
-Law: one transaction on AT(v): what is due is folded and the run ends, or nothing is written and the rows are read again.
+Law: one transaction on AT(v) folds the step before, if it is complete, and ends the run. If it is refused, nothing is
+written and the rows are read again.
 """
 
 from __future__ import annotations
@@ -27,20 +28,26 @@ Folding = tuple[OpenRows, Fold]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ends. `status`: the session's and the run's. `checks` join the transaction. `assume`: what the open
-    attempt reserved counts as spent."""
+    """The end of a run between steps."""
 
     status: EndStatus
+    """The status of both the session and the run."""
     next_: Next | None = None
+    """The fold's decision, with the output or the error. None: the run ends for another reason."""
     error: ErrorInfo | None = None
+    """The error of a failed run. It takes precedence over that of `next_`."""
     reason: str | None = None
+    """The reason of a pause, an interrupt or an abort. None: none was given."""
     pending: list[Pending] = field(default_factory=list)
+    """The calls that a paused run waits for."""
     checks: list[Operation] = field(default_factory=list)
+    """Further operations of the transaction: the calls of a pause must still wait."""
     assume: bool = False
+    """Whether the reservation of the open attempt counts as spent, because the attempt is cancelled."""
 
 
 def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> SessionRow:
-    """The session one version on, with the fold's count, step and usage."""
+    """Return the session one version on, with the fold's count, step and usage."""
     if folding is None:
         return run.next_version(session)
     _, fold = folding
@@ -57,7 +64,7 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
 
 
 async def after_fold(run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow) -> None:
-    """What a commit that wrote the checkpoint made history."""
+    """Cache and record what a commit that wrote the checkpoint made history."""
     entries: list[AnyEntry] = []
     history, new = run.engine.history, run.session
     if folding is not None:
@@ -72,7 +79,8 @@ async def after_fold(run: RunContext, before: SessionRow, folding: Folding | Non
 async def close_run(
     run: RunContext, session: SessionRow, ending: Ending, folding: Folding | None = None
 ) -> Over | None:
-    """One transaction AT(v) that folds what is due and ends the run. None: refused, read again."""
+    """Fold the step before, if it is complete, and end the run, in one transaction AT(v). None: it was refused, read
+    again."""
     now, status, next_, error = run.now(), ending.status, ending.next_, ending.error
     new = folded(run, session, folding)
     new.status, new.pending = status, ending.pending
@@ -83,7 +91,7 @@ async def close_run(
         new.aborted, new.abort_reason = True, ending.reason
     ops: list[Operation] = []
     row: CheckpointRow | None = None
-    if status != "failed" or folding is not None:  # not on failure: retry goes on from the last good one
+    if status != "failed" or folding is not None:  # a failure writes none: retry goes on from the last good one
         row, puts = fold_checkpoint(new, folding, now)
         ops.extend(puts)
     completion = next_.reason if next_ else ending.reason if status == "paused" else None
@@ -99,7 +107,8 @@ async def close_run(
 
 
 def fold_checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tuple[CheckpointRow, list[Operation]]:
-    """The checkpoint, and the writes of the fold: it, and the calls whose result the merge of the state changed."""
+    """Return the checkpoint and the writes of the fold: the checkpoint's, and those of the calls whose result the merge
+    of the state changed."""
     if folding is None:
         row, put = checkpoint(new, now, state=None)
         return row, [put]
@@ -114,13 +123,13 @@ async def ended_with(engine: Engine, session: SessionRow, status: EndStatus) -> 
 
 
 async def ended_so(run: RunContext, session: SessionRow, status: EndStatus) -> bool:
-    """Whether the run has ended with this status, after a lost answer: perhaps not by this worker."""
+    """Whether the run has ended with this status, after a lost answer. Another worker may have ended it."""
     run.row = None
     return await ended_with(run.engine, session, status)
 
 
 async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:
-    """A stop comes before anything else that goes on."""
+    """End the run by a stop, which comes before anything that goes on."""
     if stop.stop == "abort":
         error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
         return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)

@@ -1,8 +1,9 @@
-"""Staging: the model's answer becomes durable, before any of its tools runs (docs/protocol.md#stage).
+"""Staging: the model's answer becomes durable before any of its tools runs (docs/protocol.md#stage).
 
-Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open;
-without, message, status, output and checkpoint are written at once. A step with more calls than one transaction holds is
-staged with the first rows, and with the results of all calls that are not executed (docs/protocol.md#wide).
+Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open.
+Without such calls, message, status, output and checkpoint are written at once. A step may have more calls than one
+transaction holds (docs/protocol.md#wide). It is staged with the first rows, and with the results of all calls that are
+not executed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from helix.ports.state_store import Operation, Update
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
-    """Write the answer. None: refused; what it cost is recorded for the run's end, and the rows say how to go on."""
+    """Write the answer. None: it was refused. Its cost is then recorded for the run's end, and the rows say how to go
+    on."""
     agent = run.agent
     result = answer.result
     assert result is not None
@@ -60,7 +62,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
     message, claim = plan.assistant_message_plan, session.claim
     assert message is not None and claim is not None
     children = {}
-    for call in plan.pending_sub_agent_calls:  # minted here, so that no delivery can start a second child
+    for call in plan.pending_sub_agent_calls:  # made here, so that no delivery can start a second child
         ref = ChildRef(
             session_id=engine.ids.new("ses"), run_id=make_run_id(1, engine.ids.new("run")), agent_type=call.agent_type
         )
@@ -101,7 +103,8 @@ def _resolved_rows(run: RunContext, plan: StepProcessingPlan, row: AssistantRow)
 
 
 async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
-    """With calls to execute: the step stays open until they are done. What this worker executes is claimed with it."""
+    """Stage an answer with calls to execute. The step stays open until they are done. The same transaction claims the
+    calls that this worker executes, where that is allowed."""
     base, calls, at_once = session.count, len(row.tool_calls), run.engine.settings.calls_at_once
     step = OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=calls, wide=calls > at_once)
     new = run.next_version(
@@ -134,7 +137,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
 
 
 async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
-    """Without calls to execute: history grows by the whole step at once, and the run usually ends."""
+    """Commit an answer without calls to execute. History grows by the whole step at once, and the run usually ends."""
     now = run.now()
     misses = session.misses + (1 if plan.missed else 0)
     calls = list(_resolved_rows(run, plan, row).values())
@@ -188,7 +191,7 @@ def _next(
 
 
 async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, result: AnyStepResult) -> Outcome | None:
-    """A final model error: failed, settled, nothing added to history."""
+    """End the run after a final model error. The call is settled, and nothing is added to history."""
     now = run.now()
     new = run.next_version(session, run_steps=session.run_steps + 1)
     settle(run.engine, new, result.usage)
@@ -204,7 +207,7 @@ async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, r
 
 
 async def _lost(run: RunContext, session: SessionRow, model: str | None, usage: Usage) -> None:
-    run.row = None  # what is noted may be in it
+    run.row = None  # the note may change it
     await note_lost(run.engine, session, model, usage)
 
 

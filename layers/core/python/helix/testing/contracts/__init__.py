@@ -1,4 +1,4 @@
-"""Contracts: what every adapter of a port must pass, one law per test. For people who write adapters.
+"""Tests that every adapter of a port must pass (its contract), one law per test. They are for authors of adapters.
 
     class TestMyStore(StateStoreContract):
         @pytest.fixture
@@ -8,7 +8,7 @@
             await store.close()
 
         @pytest.fixture
-        async def other(self, store):        # what another process would use on the same data; default: `store`
+        async def other(self, store):        # the store of another process on the same data; default: `store`
             ...
 
 The same for `StreamManagerContract` (fixtures `streams`, `other`) and `SocketsContract` (`sockets`, `peers`). They need
@@ -17,7 +17,7 @@ pytest and pytest-asyncio.
 
 import pytest
 
-# Before they are imported: a failing law then shows the values it compared.
+# Must come before the imports, so that a failing test shows the values that it compared.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"

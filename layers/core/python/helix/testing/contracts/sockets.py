@@ -1,4 +1,4 @@
-"""The contract of `Sockets`: bytes reach whom they are for, and nobody waits for a slow one."""
+"""The contract of `Sockets`: bytes reach their connection, and a slow connection delays no other."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ SOON_S = 5.0
 
 
 class Peers(Protocol):
-    """The other ends. Made by whoever writes an adapter: clients on real connections, or what stands for them."""
+    """The clients at the other ends. The author of an adapter provides them, as real connections or as fakes."""
 
     async def connect(self) -> str:
-        """A new client; returns its connection id."""
+        """Connect a new client, and return its connection id."""
         ...
 
     async def hang_up(self, connection_id: str) -> None:
-        """The client goes away; returns once the gateway knows."""
+        """Disconnect the client. Return once the gateway knows."""
         ...
 
     async def stall(self, connection_id: str) -> None:
-        """From now on nothing is taken for this client."""
+        """Accept nothing for this client from now on."""
         ...
 
     async def received(self, connection_id: str, count: int) -> list[bytes]:
-        """What the client has got, once it is `count` frames; raises or fails when that takes too long."""
+        """Return the frames that the client has received, once there are `count`. Raises or fails if that takes too
+        long."""
         ...
 
 
 class SocketsContract:
-    """Give fixtures `sockets`, with a deadline of about a second, and `peers`."""
+    """The tests. They need the fixtures `sockets`, with a deadline of about a second, and `peers`."""
 
     pytestmark = pytest.mark.asyncio
 

@@ -27,7 +27,7 @@ from helix.testing.contracts.state_store_races import StateStoreRaces
 
 P = "partition"
 LATER = 4_000_000_000
-"""A time that is ahead of every clock, so that no store deletes a row of these tests before `purge`."""
+"""A time ahead of every clock, so that no store deletes a row of these tests before `purge`."""
 
 
 def key(sort: str, partition: str = P) -> Key:
@@ -48,16 +48,17 @@ async def sorts(store: StateStore, **options: Any) -> list[str]:
 
 
 async def refused(store: StateStore, *operations: Operation) -> int:
-    """The index of the operation that refuses the transaction."""
+    """Return the index of the operation that refuses the transaction."""
     with pytest.raises(ConditionFailedError) as caught:
         await store.transact("refused", operations)
     return caught.value.index
 
 
 class StateStoreContract(StateStoreRaces, StateStoreKeys):
-    """Give a fixture `store`; and `other`, what a second process would use on the same data, if there can be one.
+    """The tests. They need a fixture `store`. If possible, the fixture `other` is the store of a second process on the
+    same data.
 
-    purges: False for a store whose backend deletes expired rows by itself.
+    purges: False for a store whose backend deletes expired rows on its own.
     """
 
     purges = True

@@ -1,4 +1,4 @@
-"""The laws of `StateStore` about its keys: what a stage refuses, every store refuses."""
+"""The laws of `StateStore` about its keys. Every store refuses the keys that a stage refuses."""
 
 from __future__ import annotations
 

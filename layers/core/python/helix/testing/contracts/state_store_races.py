@@ -1,4 +1,4 @@
-"""The laws of `StateStore` that only show when several write and read at once."""
+"""The laws of `StateStore` that only show with several concurrent readers and writers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helix.core.errors import ConditionFailedError
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, When
 
 P = "race"
-SOON_S = 5.0  # what may take a moment on a busy machine, and would take far longer if a wake-up were lost
+SOON_S = 5.0  # long enough for a busy machine, and far shorter than a wait with a lost wake-up
 LONG_S = 60.0
 
 
@@ -28,7 +28,7 @@ async def won(store: StateStore, *operations: Operation) -> bool:
 
 
 class StateStoreRaces:
-    """Each test writes through `store` and `other` in turns: two tasks, or two processes, on the same rows."""
+    """Tests that write through `store` and `other` in turns, as two tasks or two processes on the same rows."""
 
     pytestmark = pytest.mark.asyncio
 

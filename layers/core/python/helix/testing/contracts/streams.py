@@ -18,7 +18,7 @@ LONG_S = 60.0
 
 
 def record(kind: Any, *texts: str, turn: int = 1, session: str = S, **fields: Any) -> StreamRecord:
-    """A record of a run: its chunks are text deltas."""
+    """Return a record of a run. Its chunks are text deltas."""
     step, attempt = fields.get("step", 0), fields.get("attempt", 0)
     chunks: list[Any] = [
         {"type": "text_delta", "delta": text, "session_id": session, "step": step, "attempt": attempt} for text in texts
@@ -46,7 +46,7 @@ def committed(n: int, step: int = 1, attempt: int = 1, **fields: Any) -> StreamR
 
 
 async def everything(streams: StreamManager, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
-    """All messages after a sequence, page by page; asserts that they are dense."""
+    """Return all messages after a sequence, read page by page. Asserts that they are dense."""
     found: list[StreamMessage] = []
     while page := await streams.read(S, after + len(found), limit):
         found.extend(page)
@@ -63,7 +63,8 @@ async def types(streams: StreamManager) -> list[str]:
 
 
 class StreamManagerContract:
-    """Give a fixture `streams`; and `other`, what a second process would use on the same data, if there can be one."""
+    """The tests. They need a fixture `streams`. If possible, the fixture `other` is the stream manager of a second
+    process on the same data."""
 
     pytestmark = pytest.mark.asyncio
 
