@@ -6,6 +6,9 @@
 # make torture the long random walks, of which CI takes the first seeds: some four hours
 # make direct  the suites of the deployed app on stages without Kinesis: half an hour
 # make setup   .venv with all that the others need; does nothing when it is up to date
+# make coverage  the share of lines and branches that make test runs; fails below the floor
+# make dist    the wheel, in dist
+# make release VERSION=1.2.3: a commit and a tag, to be pushed
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site
 # make mutants  plant faults in a copy of the code, and show which tests catch each: MUTANTS=--rooms-only takes minutes
@@ -16,6 +19,9 @@ MODEL ?=
 KILL ?=
 MUTANTS ?=
 DIRECT ?=
+VERSION ?=
+# Percent of lines and branches.
+FLOOR := 80
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 # Reordering by xdist would start the largest groups last: it counts tests, not seconds.
 PYTEST ?= -q -n auto --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
@@ -36,7 +42,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without its bytecode each of the thousands of processes that tests start compiles the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo dev run test slow torture direct mutants check format docs bench clean
+.PHONY: setup demo dev run test slow coverage dist release torture direct mutants check format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -70,6 +76,16 @@ check: setup
 
 slow: setup
 	$(BIN)/python -m pytest $(PYTEST) -m slow
+
+coverage: setup
+	$(BIN)/python -m pytest $(PYTEST) -m "not slow" --cov --cov-report=term --cov-report=html:build/coverage --cov-fail-under=$(FLOOR)
+
+dist: setup
+	rm -rf dist
+	UV_DEFAULT_INDEX="$(INDEX)" $(BIN)/uv build --quiet --wheel --out-dir dist
+
+release:
+	$(PYTHON) .ci/release.py $(VERSION)
 
 torture: setup
 	$(BIN)/python -m tests.torture

@@ -1,0 +1,55 @@
+"""What a repository's visitors expect: workflows, hooks and templates that say what the project does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.documents import ROOT
+
+GITHUB = ROOT / ".github"
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
+    return [step for job in jobs.values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_runs_what_this_repository_has(path: Path) -> None:
+    commands = [step["run"] for step in steps(path) if "run" in step]
+    targets = {target for command in commands for target in re.findall(r"\bmake (\w+)", command)}
+    assert targets <= set(re.findall(r"^(\w+):", MAKEFILE, flags=re.MULTILINE))
+    for script in {word for command in commands for word in command.split() if word.startswith(".ci/")}:
+        assert (ROOT / script).stat().st_mode & 0o111, f"{script} cannot be executed"
+
+
+def test_ci_tests_each_python_that_the_package_takes() -> None:
+    matrix = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text("utf-8"))["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix == {"python": ["3.11", "3.12", "3.13", "3.14"]}
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_hooks_run_what_make_check_runs() -> None:
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    hooks = [" ".join(hook["entry"].split()[:2]).removeprefix(".venv/bin/") for hook in repo["hooks"]]
+    checks = re.findall(r"^\t\$\(BIN\)/(.+)$", MAKEFILE.partition("\ncheck: ")[2].partition("\n\n")[0], re.MULTILINE)
+    assert [check.split(" .")[0].removesuffix(" --check") for check in checks] == hooks
+
+
+def test_ci_needs_nothing_outside_of_the_repository() -> None:
+    for script in (ROOT / ".ci").iterdir():
+        assert "../" not in script.read_text("utf-8").replace('"$(dirname "$0")/.."', ""), script.name
+
+
+@pytest.mark.parametrize("path", sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name)
+def test_a_template_can_be_filled_in(path: Path) -> None:
+    form = yaml.safe_load(path.read_text("utf-8"))
+    if path.name != "config.yml":
+        fields = [field["id"] for field in form["body"]]
+        assert form["name"] and form["description"] and len(set(fields)) == len(fields)
