@@ -1,8 +1,8 @@
 """Tools from MCP servers (extra `mcp`), over stdio or streamable HTTP.
 
-Law: a tool is a plain definition; it connects when it is first called, in whatever process and event loop that is, so
-a run that resumes elsewhere needs no connection that somebody else held. A call whose connection is lost is repeated
-once, and only if it cannot have reached the server or the server declared it repeatable.
+Law: a tool is a plain definition. It connects when it is first called, in any process and event loop. So a run that
+resumes elsewhere does not need a connection from another process. A call whose connection is lost is repeated once, and
+only if it cannot have reached the server or the server declared it repeatable.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class MCPServer:
     """An MCP server: a command to start and talk to over its standard streams, or the address of a running one.
 
     A started server gets `env` and the few variables that are safe to inherit (PATH, HOME, ...), not the whole
-    environment. `timeout_s` bounds one call, `connect_timeout_s` start and handshake. Use it as
-    `async with MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`.
-    A connection that a call has opened lives until `close`, or until its event loop ends.
+    environment. `timeout_s` bounds one call, `connect_timeout_s` the start and handshake. Use it as `async with
+    MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`. A
+    connection that a call has opened lives until `close`, or until its event loop ends.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MCPServer:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection of this event loop, if there is one. The tools stay usable: they connect again."""
+        """Close the connection of this event loop, if there is one. The tools stay usable, because they connect again."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.loop is asyncio.get_running_loop():
             await connection.close()
@@ -83,16 +83,18 @@ class MCPServer:
     async def tools(
         self, prefix: str | None = None, only: Collection[str] | None = None, *, require_approval: Approval = False
     ) -> list[Tool[Any]]:
-        """The server's tools as they are now; see `mcp_tools` for the arguments."""
+        """Return the server's present tools. See `mcp_tools` for the arguments."""
         listing = await self.listing()
         return mcp_tools(self, listing, prefix=prefix, only=only, require_approval=require_approval)
 
     async def listing(self) -> list[JsonObject]:
-        """What the server says of its tools, as JSON: save it, and `mcp_tools` needs no connection to define them."""
+        """Return the server's description of its tools as JSON. With a saved one, `mcp_tools` needs no connection to
+        define them."""
         return await _listed(await self._connected().client())
 
     async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
-        """Call a tool by the server's own name for it. Structured content, else text; a failure is a `ToolError`."""
+        """Call a tool by the server's own name for it. Returns structured content if there is any, otherwise text. A
+        failure raises `ToolError`."""
         try:
             result = await self._connected().call(tool, arguments, self.timeout_s)
         except ConnectionLostError as lost:
@@ -126,14 +128,14 @@ def mcp_tools(
     only: Collection[str] | None = None,
     require_approval: Approval = False,
 ) -> list[Tool[Any]]:
-    """Tool definitions for `Agent(tools=[...])`, made without a running event loop.
+    """Return tool definitions for `Agent(tools=[...])`. It needs no running event loop.
 
-    listing: what `await server.listing()` gave, possibly in another process; without it the server is asked now.
-    prefix: put before each name, so that two servers do not clash: `prefix="docs"` makes `docs_search` of `search`.
-    only: take just these, by the server's names. An unknown name is a `DefinitionError`.
+    listing: the result of `await server.listing()`, possibly from another process. Without it the server is asked now.
+    prefix: a text before each name, so that two servers do not clash, as in `prefix="docs"`, which makes `docs_search`
+    of `search`. only: the tools to take, by the server's names. An unknown name raises `DefinitionError`.
 
-    Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that says it is read-only or idempotent is repeated after a
-    crash (`on_unknown="retry"`); for any other the model learns that the outcome is unknown (`"skip"`).
+    Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated after a
+    crash (`on_unknown="retry"`). For any other the model is told that the outcome is unknown (`"skip"`).
     """
     listed = _list_now(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]
@@ -167,9 +169,10 @@ def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approv
 
 
 def arguments_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
-    """A pydantic model that shows `schema` to the language model, and keeps arguments as they are (`model_extra`).
+    """Return a pydantic model that shows `schema` to the language model, and keeps arguments as they are
+    (`model_extra`).
 
-    It checks what is cheap to be sure of (required, types, enums); the server checks the rest.
+    It checks required fields, types and enums; the server checks the rest.
     """
 
     class Arguments(BaseModel):
@@ -229,7 +232,7 @@ def _content(tool: str, result: Any) -> JsonValue:
 
 
 def _described(block: Any) -> str:
-    """Text as it is; what a text model cannot see, as a note of what it was."""
+    """Return text unchanged. Other content, which a text model cannot see, becomes a note that describes it."""
     match block.type:
         case "text":
             return str(block.text)
@@ -246,7 +249,8 @@ def _described(block: Any) -> str:
 
 
 def _fitting(name: str, prefix: str | None, taken: set[str]) -> str:
-    """A valid and new tool name; what had to be changed is marked by a hash of the original, so names stay stable."""
+    """Return a valid and unused tool name. A shortened or repeated name gets a hash of the original, so names stay
+    stable."""
     wanted = name if prefix is None else f"{prefix}_{name}"
     fitting = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
     if fitting == FINISH_TOOL_NAME or fitting.startswith(SUBAGENT_TOOL_PREFIX):
@@ -280,7 +284,7 @@ async def _listed(client: Client) -> list[JsonObject]:
 
 
 def _list_now(server: MCPServer) -> list[JsonObject]:
-    """Ask the server in a thread with an event loop of its own: the caller may be inside one."""
+    """List the server's tools in a thread with an event loop of its own, because the caller may be inside one."""
     _require_mcp()
 
     async def ask() -> list[JsonObject]:

@@ -1,7 +1,7 @@
 """One connection to an MCP server, opened, kept and closed inside one task.
 
-Law: anyio's cancel scopes belong to the task that enters them, so the task here owns the client from first to last;
-other tasks only send requests through it. A lost connection is never opened again: make a new one.
+Law: anyio's cancel scopes belong to the task that enters them, so the task here owns the client from beginning to end.
+Other tasks only send requests through it. A lost connection is never reopened: create a new one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = get_logger(__name__)
 
 
 class ConnectionLostError(ToolError):
-    """The connection ended. `sent` is False where the request certainly did not reach the server."""
+    """The connection ended. `sent` is False if the request certainly did not reach the server."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         self.sent = sent
@@ -29,7 +29,8 @@ class ConnectionLostError(ToolError):
 
 
 class Connection:
-    """`make` gives the transport of the connection; it is called, entered and left in the owning task."""
+    """A connection and the task that owns it. `make` returns the transport of the connection. The owning task calls,
+    enters and leaves it."""
 
     def __init__(
         self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]], connect_timeout_s: float
@@ -44,14 +45,15 @@ class Connection:
         self._owner = self.loop.create_task(self._own(), name=f"mcp {name}")
 
     async def client(self) -> Client:
-        """Wait for the handshake. Raises `ToolError` if the server cannot be reached."""
+        """Wait for the handshake, and return the client. Raises `ToolError` if the server cannot be reached."""
         await self._opened.wait()
         if self._client is None:
             raise ConnectionLostError(f"MCP server {self._name!r} cannot be reached: {self._reason()}", sent=False)
         return self._client
 
     async def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """A `CallToolResult`. Raises `ConnectionLostError`, or `ToolError` with the server's protocol error."""
+        """Call a tool, and return a `CallToolResult`. Raises `ConnectionLostError`, or `ToolError` with the server's
+        protocol error."""
         from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
@@ -64,7 +66,7 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise await self._ended() from error
-            if error.code == INVALID_REQUEST:  # how a restarted HTTP server answers a session that it does not know
+            if error.code == INVALID_REQUEST:  # a restarted HTTP server answers this to an unknown session
                 self.lost.set()
                 raise ConnectionLostError(f"MCP server {self._name!r}: {error}", sent=False) from error
             if error.code == REQUEST_TIMEOUT:
@@ -78,7 +80,7 @@ class Connection:
             raise ToolError(f"MCP server {self._name!r}: {error}") from error
 
     async def close(self) -> None:
-        """End the session and the server process, if it has one. Call it on the loop that opened the connection."""
+        """End the session and the server process, if there is one. Call it on the loop that opened the connection."""
         self._stop.set()
         if not self._opened.is_set():
             self._owner.cancel()
@@ -112,7 +114,7 @@ class Connection:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What a group of exceptions is about."""
+    """Return the first exception that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -120,13 +122,13 @@ def _first(error: BaseException) -> BaseException:
 
 @asynccontextmanager
 async def _watched(transport: AbstractAsyncContextManager[Any], lost: asyncio.Event) -> AsyncIterator[Any]:
-    """The transport, whose end of input sets `lost`: so a dead server is known before the next request."""
+    """Yield the transport. The end of its input sets `lost`, so a dead server is detected before the next request."""
     async with transport as (read, write):
         yield _Watched(read, lost), write
 
 
 class _Watched:
-    """A read stream that reports its end; everything else is the stream's own."""
+    """A read stream that reports its end. All other attributes are those of the stream."""
 
     def __init__(self, stream: Any, lost: asyncio.Event) -> None:
         self._stream, self._lost = stream, lost

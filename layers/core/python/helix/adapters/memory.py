@@ -1,4 +1,4 @@
-"""The state store in memory: for tests and for runs that nobody needs after the process."""
+"""The state store in memory, for tests and for runs that need not outlive the process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helix.ports.state_store import (
 
 
 class MemoryStateStore:
-    """Rows are kept as JSON text, so that nobody's later change of a value reaches the store."""
+    """A store whose rows are JSON text, so later changes of a caller's value do not reach it."""
 
     def __init__(self) -> None:
         self._rows: dict[Key, str] = {}

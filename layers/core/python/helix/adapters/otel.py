@@ -1,7 +1,7 @@
 """Spans to OpenTelemetry: exported by OTLP over HTTP, from a thread of its own.
 
-Law: nobody waits for an exporter but `flush`, and only as long as it was asked to. Spans that cannot be sent are lost,
-never in the way: the buffer is bounded, and after a failure the exporter is left alone for a while.
+Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped and
+delay no other work. The buffer is bounded, and a failed exporter is left alone for a while.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ logger = get_logger("helix.tracing")
 BUFFERED = 4096
 BATCH = 512
 PAUSE_S = 0.5
-"""How long spans are gathered before they are sent, unless somebody flushes."""
+"""The time for which spans are gathered before they are sent, unless `flush` is called."""
 REST_S = 30.0
-"""How long an exporter that failed is not asked again."""
+"""The time for which a failed exporter is not called again."""
 CLOSE_S = 3.0
 
 _SCOPE = InstrumentationScope("helix", __version__)
@@ -41,8 +41,8 @@ _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 
 
 class OtelTracer:
-    """ratio: the share of traces that are kept, 0 to 1; which follows from a trace's id, so all its spans are kept or
-    none. content: spans may carry what was said."""
+    """A tracer that exports spans. ratio: the share of traces to keep, 0 to 1. The decision follows from a trace's id,
+    so all its spans are kept or none. content: whether spans may contain texts of the conversation."""
 
     on = True
 
@@ -113,7 +113,7 @@ class OtelTracer:
                 self._changed.notify_all()
 
     def _next(self) -> list[ReadableSpan] | None:
-        """The next spans to send; None once closed. Waits for some, and then a little for more."""
+        """Return the next spans to send, or None once closed. Waits for the first one, and then briefly for more."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._spans) or self._closed)
             self._changed.wait_for(lambda: self._hurry or self._closed or len(self._spans) >= BATCH, PAUSE_S)
@@ -147,7 +147,7 @@ def _within(ref: SpanRef, retained: bool) -> Iterator[None]:
 
 
 def readable(span: Span, resource: Resource) -> ReadableSpan:
-    """As the SDK's exporters take it."""
+    """Return the span in the form that the SDK's exporters take."""
     parent = None if span.parent is None else _context(SpanRef(span.ref.trace_id, span.parent))
     return ReadableSpan(
         name=span.name,

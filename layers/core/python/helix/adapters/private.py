@@ -1,7 +1,8 @@
-"""Files that are their owner's alone: `.helix`, with sessions, keys and logs, and each file that holds a conversation.
+"""Files that only their owner can read: `.helix`, with sessions, keys and logs, and each file that holds a
+conversation.
 
-Law: a `.helix` is 0700 and what is written in it 0600, from the first byte; one that others could read is repaired. A
-database or an export is made 0600 wherever it is; a file that exists keeps its mode.
+Law: a `.helix` is 0700, and files written in it are 0600 from the first byte. One that others could read is repaired. A
+new database or export is 0600 wherever it is; an existing file keeps its mode.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ STATE = ".helix"
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """What this process and those that it starts create meanwhile is readable by its owner alone."""
+    """Make files private to their owner that this process and its child processes create meanwhile."""
     before = os.umask(0o077)
     try:
         yield
@@ -25,14 +26,14 @@ def private_files() -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Leave the folder, and all in it, to its owner alone. Links are not followed."""
+    """Make the folder, and everything in it, private to its owner. Links are not followed."""
     for path in [folder, *folder.rglob("*")]:
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o700)
 
 
 def make_folder(folder: Path) -> None:
-    """With its parents; what of it is a `.helix`, or is in one, is private."""
+    """Make a folder and its parents. Those that are a `.helix`, or are in one, become private."""
     for place in (folder, *folder.parents):
         if place.name == STATE:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,13 +44,13 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file unless it exists. If the system refuses, opening the file later says why."""
+    """Make an empty file unless it exists. If the system refuses, opening the file later reports why."""
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a new file, which has all of the text or is not there."""
+    """Write a new file atomically: it has all of the text or does not exist."""
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.unlink(missing_ok=True)
     made = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

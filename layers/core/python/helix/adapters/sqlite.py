@@ -1,10 +1,10 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode: a transaction that was answered survives the death of every process, and by default a loss of power too. A store
-reads and commits where it is called, because a read or a commit takes less time than a thread needs to take it over.
+WAL mode: an acknowledged transaction survives the death of every process, and by default a loss of power, too. A store
+reads and commits on the calling thread, because a read or a commit takes less time than handing it to another thread.
 Commits that wait for another process wait in line (`sqlite_commits`), and those that wait for the disk share its syncs
-(`sqlite_log`). Purges and checkpoints of the log go to the store's thread. Rows are JSON text, so `sqlite3 helix.db` can
-look at everything in the views of `sqlite_schema`.
+(`sqlite_log`). Purges and checkpoints of the log use the store's thread. Rows are JSON text, so `sqlite3 helix.db` can
+show everything in the views of `sqlite_schema`.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ Synchronous = Literal["FULL", "NORMAL"]
 URL = "sqlite:///"
 PURGED_AT_ONCE = 500
 UNSYNCED = frozenset({"append_segment", HEARTBEAT})
-"""Transactions that wait for no disk: text that the next answer repeats, and claims that no process holds after a loss of
-power."""
+"""The transactions that do not wait for the disk: text that the next answer repeats, and claims that no process holds
+after a loss of power."""
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-# `instr` spares the parsing of rows that name no expiry, all but a few; a damaged row does not stop the others
+# `instr` avoids parsing the rows that name no expiry, which are most of them. A damaged row does not stop the others.
 EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
     THEN json_extract(value, '$.ttl') < ? END"""
 
 
 def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
-    """The file and the setting that a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, names. The path of a
-    URL begins after the third slash. Raises `InvalidInputError`."""
+    """Return the file and the setting that a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, names. The
+    path of a URL begins after the third slash. Raises `InvalidInputError`."""
     if not store.startswith(URL):
         return Path(store), "FULL"
     path, _, query = store.removeprefix(URL).partition("?")
@@ -72,17 +72,19 @@ def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
 
 
 def open_sqlite(store: str) -> SQLiteStateStore:
-    """The store at a path or URL. Raises `InvalidInputError`."""
+    """Return the store at a path or URL. Raises `InvalidInputError`."""
     path, synchronous = read_sqlite_url(store)
     return SQLiteStateStore(path, synchronous=synchronous)
 
 
 class SQLiteStateStore:
-    """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
+    """A store in the file `path`, which is created if it does not exist. `busy_timeout_s` bounds the wait for another
+    process's transaction.
 
-    `synchronous="FULL"` waits for the disk before it answers, and loses nothing when the power fails; transactions at once
-    share the wait. `"NORMAL"` does not wait: it loses nothing when processes die, and may lose the last transactions,
-    whole, when the power fails. Raises `StoreError` if the file is no Helix store or cannot be opened.
+    `synchronous="FULL"` waits for the disk before it acknowledges, and loses nothing when the power fails. Concurrent
+    transactions share the wait. `"NORMAL"` does not wait: it loses nothing when processes die, and may lose the last
+    transactions, as a whole, when the power fails. Raises `StoreError` if the file is not a Helix store or cannot be
+    opened.
     """
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Synchronous = "FULL") -> None:
@@ -140,7 +142,7 @@ class SQLiteStateStore:
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     async def purge(self, now: float) -> int:
-        """Other processes that write meanwhile wait for a page of deletions, not for the search."""
+        """Delete expired rows. Writers in other processes wait for a page of deletions, not for the search."""
         gone = 0
         for table in TABLES:
             sql = f"SELECT partition, sort FROM {table} WHERE {EXPIRED}"
@@ -173,7 +175,7 @@ class SQLiteStateStore:
         try:
             with self._using:
                 return work(db)
-        except sqlite3.Error:  # recovery or a checkpoint holds the file for a moment: wait for it off the event loop
+        except sqlite3.Error:  # recovery or a checkpoint holds the file briefly, so wait for it off the event loop
             return await self._run(work)
 
     async def _commit(self, name: str, operations: Sequence[Operation]) -> None:
@@ -204,11 +206,11 @@ class SQLiteStateStore:
             return self._lines[loop]
 
     async def _in_place(self) -> sqlite3.Connection:
-        """The connection that never waits for another."""
+        """Return the connection that never waits for another."""
         if self._closed:
             raise self._closed_error()
         if self._here is None:
-            await self._run(lambda _: None)  # makes the file and its tables
+            await self._run(lambda _: None)  # creates the file and its tables
             with self._using:
                 if self._here is None:
                     self._here = self._open(0)
@@ -222,12 +224,13 @@ class SQLiteStateStore:
         if self._closed:
             raise self._closed_error()
         loop = asyncio.get_running_loop()
-        # Shielded: a cancelled caller must not leave a transaction half known; the thread finishes it either way.
+        # Shielded: the thread finishes the transaction even if the caller is cancelled, so its outcome is never
+        # unknown.
         try:
             done = loop.run_in_executor(self._thread, self._guarded, work)
         except RuntimeError as error:  # another event loop has closed it since
             raise self._closed_error() from error
-        done.add_done_callback(lambda future: future.cancelled() or future.exception())  # nobody may be left to ask
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())  # the caller may be gone
         return await asyncio.shield(done)
 
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -255,13 +258,14 @@ class SQLiteStateStore:
             return self._open_for_reading(error)
 
     def _open_for_reading(self, why: sqlite3.OperationalError) -> sqlite3.Connection:
-        """A file that may not be written, as it is. `immutable`: not even its folder may; then nobody writes it now."""
+        """Open a file that may not be written. `immutable` means that its folder may not be written either, so there
+        are no writers."""
         log = self.path.with_name(f"{self.path.name}-wal")
         unread = log.is_file() and log.stat().st_size > 0
         for mode in ("mode=ro", *([] if unread else ["mode=ro&immutable=1"])):
             self._uri = f"{self.path.resolve().as_uri()}?{mode}"
             db = self._open(self._busy_timeout_s)
-            with contextlib.suppress(sqlite3.OperationalError):  # then the next mode may do
+            with contextlib.suppress(sqlite3.OperationalError):  # then the next mode may work
                 if readable(db):
                     return db
             db.close()
@@ -277,7 +281,7 @@ class SQLiteStateStore:
         db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {'NORMAL' if self._log is None else 'FULL'}")
-        db.execute("PRAGMA fullfsync = ON")  # of a checkpoint on macOS, see `sqlite_log`
+        db.execute("PRAGMA fullfsync = ON")  # for a checkpoint on macOS, see `sqlite_log`
         try:
             prepare(db, str(self.path))
         except BaseException:
@@ -291,16 +295,17 @@ class SQLiteStateStore:
             self._connection = None
 
     def _written_by_others(self) -> int:
-        """A number that changes when another connection commits."""
+        """Return a number that changes when another connection commits."""
         with self._using:
             if self._here is not None:
-                with contextlib.suppress(sqlite3.Error):  # busy: the next poll answers; broken: the next read says so
+                with contextlib.suppress(sqlite3.Error):  # if busy, poll again; if broken, the next read raises
                     self._foreign = self._here.execute("PRAGMA data_version").fetchone()[0]
         return self._foreign
 
 
 def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
-    """Changing the journal mode ignores the busy timeout when several processes open a new file at once."""
+    """Run a statement, with retries. A change of the journal mode ignores the busy timeout when several processes open
+    a new file at once."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -23,15 +23,16 @@ from helix.ports.state_store import HEARTBEAT, Check, Key, Operation, Value, app
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
-"""Between two attempts to commit what waits."""
+"""The delay between two attempts to commit the waiting transactions."""
 GROUP = 256
-"""Operations that share one commit. It takes some milliseconds, and the event loop does nothing else meanwhile."""
+"""The most operations that share one commit. A commit of this size takes some milliseconds, in which the event loop
+does nothing else."""
 Transaction = tuple[str, Sequence[Operation]]
 
 
 def commit(db: sqlite3.Connection, group: Sequence[Transaction]) -> list[Exception | None]:
-    """Commit the group, and return why each of its transactions was refused, None for one that is written. Raises
-    `sqlite3.Error`: nothing is written."""
+    """Commit the group, and return for each transaction the reason of its refusal, or None if it is written. Raises
+    `sqlite3.Error` if nothing is written."""
     db.execute("BEGIN IMMEDIATE")
     try:
         refusals = [_apply(db, *transaction) for transaction in group]
@@ -70,15 +71,18 @@ def load(db: sqlite3.Connection, key: Key) -> Value | None:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection writes: the transaction may be repeated."""
+    """Return whether another connection is writing, so that the transaction may be repeated."""
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in BUSY
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     transaction: Transaction
+    """The name and operations of the transaction."""
     until: float
+    """The end of the caller's patience, in seconds of `time.monotonic`."""
     done: asyncio.Future[None]
+    """The caller's future: done when the transaction is written or refused."""
 
 
 class Line:
@@ -89,11 +93,11 @@ class Line:
         self._line: deque[_Waiting] = deque()
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
-        """The next look at the line; None: nothing was committed in this turn, and nothing waits."""
+        """The scheduled look at the line. None: nothing was committed in this turn, and nothing waits."""
 
     async def take(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
-        """Return once the transaction is written. Raises why it was refused, or `sqlite3.Error`: of another process's write
-        after `patience_s`. If the caller is cancelled before, nothing is written."""
+        """Return once the transaction is written. Raises the refusal, or `sqlite3.Error` if another process still
+        writes after `patience_s`. If the caller is cancelled before the commit, nothing is written."""
         if self._next is None and self._written_at_once((name, operations)):
             return
         waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
@@ -109,7 +113,7 @@ class Line:
             raise
 
     def _written_at_once(self, transaction: Transaction) -> bool:
-        """False: another connection writes."""
+        """Commit the transaction, and return False if another connection is writing."""
         self._next = self._loop.call_soon(self._look)
         try:
             (refusal,) = self._commit([transaction])
@@ -122,7 +126,7 @@ class Line:
         return True
 
     def _look(self) -> None:
-        """Write what waits, as far as one commit takes it."""
+        """Write the waiting transactions, as many as one commit takes."""
         if not self._line:
             self._next = None
             return
@@ -148,7 +152,7 @@ class Line:
         return group
 
     def _write(self, group: Sequence[_Waiting]) -> None:
-        """Raises `sqlite3.OperationalError` while another connection writes."""
+        """Write a group. Raises `sqlite3.OperationalError` while another connection writes."""
         try:
             refusals = self._commit([each.transaction for each in group])
         except Exception as error:
@@ -165,7 +169,7 @@ class Line:
 
     def _answer(self, waiting: _Waiting, refusal: Exception | None) -> None:
         self._line.remove(waiting)
-        if waiting.done.done():  # its caller was cancelled in this moment
+        if waiting.done.done():  # its caller was cancelled just now
             return
         if refusal is None:
             waiting.done.set_result(None)

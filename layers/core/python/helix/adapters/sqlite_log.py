@@ -1,8 +1,8 @@
-"""The write-ahead log of a SQLite store: when it is on the disk, and when it moves into the file.
+"""The write-ahead log of a SQLite store: its syncs to the disk, and its checkpoints into the file.
 
-Law: a commit writes to the log and waits for no disk. What must survive a loss of power waits for the next sync of the log;
-all commits that wait share one. Until then other processes may see such a commit, and what they write after it reaches
-the disk after it, for the log is one file that is synced from its beginning.
+Law: a commit writes to the log without waiting for the disk. A commit that must survive a loss of power waits for the
+next sync of the log; all waiting commits share one. Until then other processes may see such a commit. Their later
+writes reach the disk after it, because the log is one file that is synced from its beginning.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from weakref import WeakSet
 from helix._log import get_logger
 
 CHECKPOINT_ROWS = 2_000
-"""Rows committed between two checkpoints of the log: some 16 MB."""
+"""The rows committed between two checkpoints of the log: some 16 MB."""
 CHECKPOINT_WAIT_MS = 50
-"""How long a checkpoint keeps writers waiting for readers of the log. The next one tries again."""
+"""The time for which a checkpoint makes writers wait for readers of the log. The next one tries again."""
 logger = get_logger("helix.sqlite")
 Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
 
 class Log:
-    """`file`: the store's. Its log is beside it while a connection is open. SQLite itself syncs the log's name and header,
-    and the log before it is moved."""
+    """The log of one store. `file`: the store's file. Its log is beside it while a connection is open. SQLite itself
+    syncs the log's name and header, and the log before it is moved."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._number, self._closed = file, -1, False
@@ -37,11 +37,12 @@ class Log:
         self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
         self._turns: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self.failure: OSError | None = None
-        """Of a sync. What was not on the disk then may never get there, whatever a later sync says."""
+        """The error of a failed sync. Data that was not on the disk then may never get there, even if a later sync
+        succeeds."""
 
     async def synced(self) -> None:
-        """Wait until all that was committed before this call is on the disk. Calls in one turn of the event loop share a
-        sync. Raises `OSError`."""
+        """Wait until all earlier commits are on the disk. Calls in one turn of the event loop share a sync. Raises
+        `OSError`."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         with self._lock:
@@ -71,7 +72,7 @@ class Log:
                 self.failure = error
             for loop in {loop for loop, _ in waiting}:
                 futures = [done for of, done in waiting if of is loop]
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no waiter
                     loop.call_soon_threadsafe(_answer, futures, self.failure)
 
     def _next(self) -> Waiting:
@@ -107,7 +108,7 @@ def _answer(futures: list[asyncio.Future[None]], failure: OSError | None) -> Non
 
 
 def _to_disk(number: int) -> None:
-    if sys.platform == "darwin":  # there fsync leaves the data in the disk's own memory
+    if sys.platform == "darwin":  # there fsync leaves the data in the disk's own cache
         import fcntl
 
         fcntl.fcntl(number, fcntl.F_FULLFSYNC)
@@ -118,8 +119,9 @@ def _to_disk(number: int) -> None:
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow for ever.
-    The first commit to the log after that waits for the disk, so it is made here: it writes a number that nobody reads."""
+    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow
+    forever. The first commit to the log after that waits for the disk, so it is made here: it writes a number that is
+    never read."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
     db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")

@@ -1,12 +1,12 @@
 """The tables of a SQLite store (docs/adr/0006-sqlite.md).
 
-The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its value:
-these tables have no rowid. Such a tree puts a row of more than a quarter of a page on a whole page of its own, so larger
-values are in `large`, and the row has their number. The views `sessions`, `streams` and `control` show (partition, sort,
-value).
+The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its
+value, because these tables have no rowid. Such a tree puts a row of more than a quarter of a page on a whole page of
+its own. So larger values are in `large`, and the row has their number. The views `sessions`, `streams` and `control`
+show (partition, sort, value).
 
-Law: a partition is there while it has rows, and its number is never used again. Triggers delete the values in `large` to
-which no row refers.
+Law: a partition exists while it has rows, and its number is never used again. Triggers delete values in `large` that no
+row refers to.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from helix.ports.state_store import Table
 
 SCHEMA_VERSION = 2
 OLDER_VERSION = 1
-"""Three tables of (partition, sort, value) with a rowid: named as the views are, so a file may be read as it is."""
+"""The version with three tables of (partition, sort, value) and a rowid. They are named like the views, so such a file
+can be read without changes."""
 TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 INLINE = 900
-"""Bytes of a value that is stored in its row."""
+"""The largest value that is stored in its row, in bytes."""
 
 _SHARED = (
     "CREATE TABLE partitions (name TEXT PRIMARY KEY NOT NULL, id INTEGER NOT NULL) WITHOUT ROWID",
@@ -79,7 +80,7 @@ def prepare(db: sqlite3.Connection, file: str) -> None:
 
 
 def readable(db: sqlite3.Connection) -> bool:
-    """Whether the file can be read as it is."""
+    """Return whether the file can be read without changes."""
     return db.execute("PRAGMA user_version").fetchone()[0] in (OLDER_VERSION, SCHEMA_VERSION)
 
 

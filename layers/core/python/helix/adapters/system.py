@@ -13,7 +13,8 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 class SystemClock:
     def now(self) -> float:
-        """To a tenth of a millisecond: rows and chunks are full of times, and more digits are noise."""
+        """Return the time in Unix seconds, to a tenth of a millisecond. Rows and chunks contain many times, and more
+        digits would not help."""
         return time.time_ns() // 100_000 / 10_000
 
     async def sleep(self, seconds: float) -> None:
@@ -21,14 +22,14 @@ class SystemClock:
 
 
 def random_share() -> float:
-    """A random number from 0 to 1. The operating system draws it: the state of a generator in this process is the same in
-    every execution environment that SnapStart restores from one snapshot
+    """Draw a random number from 0 to 1 from the operating system. A generator in this process would have the same state
+    in every execution environment that SnapStart restores from one snapshot
     (https://docs.aws.amazon.com/lambda/latest/dg/snapstart-uniqueness.html)."""
     return _SYSTEM.random()
 
 
 class SystemIds:
-    """ULIDs: 48 bits of milliseconds, 80 random bits, Crockford base 32 (https://github.com/ulid/spec)."""
+    """Ids that are ULIDs: 48 bits of milliseconds, 80 random bits, Crockford base 32 (https://github.com/ulid/spec)."""
 
     def new(self, prefix: str) -> str:
         number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 Place = tuple[str, str]
 POLL_S = 0.005
 REST_S = 0.015
-"""The least time between two wake-ups for what other processes wrote: nobody knows which partitions they wrote to."""
+"""The shortest time between two wake-ups for writes of other processes, whose partitions are unknown."""
 
 
 class LocalWatch:
@@ -21,11 +21,11 @@ class LocalWatch:
         self._event = asyncio.Event()
 
     def wake(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """`loop` is the caller's own: in the same loop no other thread need be woken."""
+        """Wake the waiter. `loop` is the caller's own: in the same loop no other thread has to be woken."""
         if loop is self.loop:
             self._event.set()
             return
-        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # its loop is closed, so there is no waiter
             self.loop.call_soon_threadsafe(self._event.set)
 
     async def changed(self, timeout_s: float) -> None:
@@ -37,7 +37,8 @@ class LocalWatch:
 
 
 class _Polling:
-    """Asks whether another process wrote, while an event loop has watches: once for all of them."""
+    """A poller that checks whether another process wrote, once for all watches of an event loop. It runs while there
+    are any."""
 
     def __init__(self, poll: Callable[[], object]) -> None:
         self._poll = poll
@@ -69,8 +70,8 @@ class _Polling:
 
 
 class Watchers:
-    """The watches of one store. `wake` may be called from any thread. `poll`, if given, returns what changes when another
-    process writes: it is asked every 5 ms while somebody watches."""
+    """The watches of one store. `wake` may be called from any thread. `poll`, if given, returns a value that changes
+    when another process writes. It is called every 5 ms while there are watches."""
 
     def __init__(self, poll: Callable[[], object] | None = None) -> None:
         self._watches: defaultdict[Place, set[LocalWatch]] = defaultdict(set)

@@ -1,7 +1,7 @@
-"""Finding the agent that a command names: `module:name`, `path/file.py:name`, or a registered name.
+"""The search for the agent that a command names: `module:name`, `path/file.py:name`, or a registered name.
 
-Law: loading runs the user's code; whatever goes wrong in it becomes one line that names the place. `name` is a variable
-of the module or the name of an agent in it.
+Law: loading runs the user's code. Every error in it becomes one line that names the place. `name` is a variable of the
+module, or the name of an agent in it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
-    """The agent of that spec. `listed` are the modules and files to import before a registered name is looked up; if it
-    is empty, `[tool.helix] agents = [...]` of the project's pyproject.toml is. Raises `RefusedError`."""
+    """Load an agent. `listed` has the modules and files to import before a registered name is looked up. If it is empty,
+    those of `[tool.helix] agents = [...]` in the project's pyproject.toml are imported. Raises `RefusedError`."""
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
         return _member(_load(place), place, name)
@@ -37,7 +37,7 @@ def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
 
 
 def all_agents(listed: tuple[str, ...] = ()) -> list[AnyAgent]:
-    """The agents that have registered names, sorted; `listed` as of `load_agent`. Raises `RefusedError`."""
+    """Return the agents that have registered names, sorted. `listed` is as in `load_agent`. Raises `RefusedError`."""
     found: dict[str, AnyAgent] = {}
     for place in listed or _listed_by_project():
         found |= {agent.name: agent for agent in _agents_in(_load(place)).values()}
@@ -101,7 +101,7 @@ def _listed_by_project() -> tuple[str, ...]:
 
 
 def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
-    """By variable name, and by the agent's own name where that is not a variable."""
+    """Return the agents of a module by variable name, and by their own names if these are not variables."""
     named = {name: value for name, value in vars(module).items() if _is_agent(value)}
     own = {agent.name: agent for agent in named.values() if agent.name not in vars(module)}
     return named | own
@@ -127,7 +127,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where the user's own code failed."""
+    """Return the file and line where the user's own code failed, in parentheses. Empty if Helix's own code failed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "importlib" not in f.filename and not f.filename.startswith(_PACKAGE)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -1,4 +1,4 @@
-"""`helix client`: the TypeScript client, which is in the wheel and not on the registry of npm."""
+"""`helix client`: the TypeScript client, which is part of the wheel and not on the npm registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from helix.cli.output import RefusedError, write
 
 PACKED = Path(__file__).parents[1] / "client" / "typescript.tgz"
-"""What `npm pack` makes of clients/js: `npm run pack:wheel` there writes it."""
+"""The package that `npm pack` makes of clients/js. `npm run pack:wheel` in that folder writes it."""
 
 
 def client(
@@ -31,7 +31,7 @@ def client(
 
 
 def _file_name() -> str:
-    """The name that `npm pack` gives the package."""
+    """Return the file name that `npm pack` gives the package."""
     with tarfile.open(PACKED) as packed:
         about = packed.extractfile("package/package.json")
         assert about is not None

@@ -1,7 +1,7 @@
-"""`helix console`: sessions and agents in a browser, of a store, a service or a stage, until Ctrl-C.
+"""`helix console`: show the sessions and agents of a store, a service or a stage in a browser, until Ctrl-C.
 
-Law: only this machine is served, and only the browser that has the code of the printed address. The code is never an
-argument of a process, which every user of the machine can read: the browser gets it from a file of its user alone.
+Law: only a browser on this machine that has the code of the printed address is served. The code is never an argument of a
+process, because every user of the machine can read those. The browser reads it from a file that only its user can read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from helix.runtime.models import choose_model
 from helix.runtime.system import SystemClock, SystemIds
 
 KEY_S = 12 * 3600
-"""The longest that the key of a console on a stage is valid; it is revoked when the console ends."""
+"""The longest time, in seconds, for which the key of a console on a stage is valid. It is revoked when the console ends."""
 
 
 def console(
@@ -73,7 +73,8 @@ async def _serve(where: Where, agents: list[str], model: str | None, port: int, 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """In the browser, if there is one: by way of a page in a folder of its user alone, which goes when the console ends."""
+    """Open the address in a browser if there is one. It gets a page that redirects to the address, in a folder that only
+    its user can read. The folder is deleted when the console ends."""
     with tempfile.TemporaryDirectory(prefix="helix-console-") as folder:
         page = Path(folder) / "open.html"
         write_private(page, f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">')
@@ -99,7 +100,7 @@ async def _service(where: Where, agents: list[str], model: str | None, user: str
 
 @asynccontextmanager
 async def _executor(where: Where, agents: list[str], model: str | None) -> AsyncIterator[LocalExecutor]:
-    """Of the store, with the agents that are named, or all that are known."""
+    """Open an executor on the store, with the agents that are named, or all known ones."""
     listed, registry = settings().agents, AgentRegistry()
     for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):
         registry.replace(agent)
@@ -118,7 +119,7 @@ async def _executor(where: Where, agents: list[str], model: str | None) -> Async
 
 
 def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
-    """The stage's URL, and a key of that user that expires."""
+    """Return the stage's URL, and a new key of the user that expires."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from helix.cli.cloud.stack import described

@@ -1,4 +1,4 @@
-"""What the command line finds around it: the project's `.env`, and the packages that are installed."""
+"""The environment of the command line: the project's `.env`, and the packages that are installed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ EXTRAS = {
     "anthropic": "anthropic",
     "openai": "openai",
 }
-"""By package, the extra of Helix that has it; `local` has the others."""
+"""The extras of Helix by the packages that they install. The extra `local` has all others."""
 
 
 def not_installed(module: str, command: str = "") -> str:
-    """What to say where `command`'s code cannot import `module`."""
+    """Return the message for a `module` that the code of `command` cannot import."""
     package = module.partition(".")[0]
     extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
     return f"{package} is not installed: pip install 'helix-agents[{extra}]'"
@@ -38,14 +38,14 @@ def load_environment(place: Path, environment: MutableMapping[str, str] = os.env
 
     try:
         root = find_project(place)
-    except HelixError:  # the command says so, if it needs a project
+    except HelixError:  # a command that needs a project reports it
         return
     for name, value in [*_stored(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
         environment.setdefault(name, value)
 
 
 def _stored(file: Path) -> Iterator[tuple[str, str]]:
-    """Lines of NAME=VALUE, with or without quotes."""
+    """Yield the variables of a file with lines of NAME=VALUE, with or without quotes."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

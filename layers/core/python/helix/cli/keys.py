@@ -1,7 +1,7 @@
 """`helix keys`: API keys of a stage, or of a service on a store of this machine.
 
-Law: a key is shown once, when it is made; its secret is stored as a hash. A revoked key opens no connection from that
-moment on; connections that it has opened end within two hours.
+Law: a key is shown once, when it is created, and its secret is stored as a hash. A revoked key cannot open new connections.
+Connections that it has opened end within two hours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`helix`: run agents in the terminal, look at their sessions, and go on with them.
+"""`helix`: run agents in the terminal, look at their sessions, and continue them.
 
 Exit codes: 0 completed, 1 a defect of Helix, 2 refused, 3 failed, 4 paused or interrupted, 130 ended by Ctrl-C without a
 run. Codes 1 and 2 come with one line on standard error.
-Law: this module says which commands there are; the module of a command is imported when the command is called.
+Law: this module lists the commands. The module of a command is imported only when the command is called.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _root(
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the command line `arguments` (default: the process's own)."""
+    """Execute the command line `arguments` (default: the process's own), and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         "".join(given).encode()
@@ -145,7 +145,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             return _defect(error)
-        context = getattr(error, "ctx", None)  # a mistake in the command line: the error says what it is
+        context = getattr(error, "ctx", None)  # a mistake in the command line, which the error describes
         message = f"{error.format_message()} (try: {context.command_path if context else 'helix'} --help)"
     say(message)
     return REFUSED
@@ -158,10 +158,10 @@ def _defect(error: Exception) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line, as the console script `helix`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows escapes
     code = invoke()
-    gc.freeze()  # the interpreter would collect, on its way out, what a model library leaves: a second for nothing
+    gc.freeze()  # otherwise Python would spend a second at exit on collecting the objects of a model library
     sys.exit(code)

@@ -1,7 +1,7 @@
 """`helix mcp`: agents as tools of the Model Context Protocol, for programs of this machine.
 
-Law: standard output belongs to the protocol. Over HTTP only this machine is served, and only who has the token: a port on
-loopback is open to every user and every page of the machine.
+Law: standard output belongs to the protocol. Over HTTP, only clients on this machine that have the token are served. A port
+on loopback alone would be open to every user and every page of the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from helix.runtime.models import choose_model
 from helix.runtime.system import SystemIds
 
 RANDOM = 16
-"""Random characters at an id's end."""
+"""The number of random characters at the end of an id."""
 
 
 def mcp(
@@ -68,7 +68,7 @@ def mcp(
 async def _serve(
     where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
 ) -> None:
-    lists = where.stage is None  # with AWS credentials one is an operator, who reaches the sessions of all users
+    lists = where.stage is None  # with AWS credentials the caller is an operator, who reaches all users' sessions
     interrupted = asyncio.Event()
     try:
         with ExitStack() as stack:
@@ -85,20 +85,20 @@ async def _serve(
 
 
 def _stop(interrupted: asyncio.Event) -> None:
-    """Close what is served at the first Ctrl-C, and leave at the second."""
+    """Close the server at the first Ctrl-C, and leave at the second."""
     if interrupted.is_set():
         _leave()
     interrupted.set()
 
 
 def _leave() -> None:
-    """At once: a thread waits for standard input, which cannot be cancelled, and Python would wait for it."""
+    """Exit at once. Python would wait for the thread that reads standard input, which cannot be cancelled."""
     os._exit(INTERRUPTED)
 
 
 @asynccontextmanager
 async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
-    """What is served, while the block runs."""
+    """Open the source of the agents that are served, while the block runs."""
     if not where.here:
         source = LinkSource(lambda: link_to(where), agents or None)
         await source.open()
@@ -122,7 +122,7 @@ async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIte
 
 
 async def _serve_stdio(server: Server[Any], interrupted: asyncio.Event) -> None:
-    """Until the client closes standard input, or Ctrl-C."""
+    """Serve until the client closes standard input, or until Ctrl-C."""
 
     async def serve() -> None:
         async with stdio_server() as (read, write):
@@ -148,14 +148,14 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float, list
 
 
 class ClosingProtocol(H11Protocol):
-    """Uvicorn's protocol, without its errors about a body that turns out to be broken while the app works on it."""
+    """Uvicorn's protocol, without its errors for a broken body that it detects while the app works on the request."""
 
     def send_400_response(self, msg: str) -> None:
         try:
             super().send_400_response(msg)
-        except h11.LocalProtocolError:  # an answer has begun, or may have no body
+        except h11.LocalProtocolError:  # a response has begun, or must not have a body
             self.transport.close()
-        if self.cycle is not None:  # what the app still answers has no connection
+        if self.cycle is not None:  # the app must not answer, because the connection is closed
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 

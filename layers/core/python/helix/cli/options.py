@@ -1,6 +1,6 @@
-"""Options that commands share, and how a function becomes a command.
+"""Options that commands share, and the conversion of functions to commands.
 
-Law: a parameter of a command that is a dataclass stands for its fields: each is an option of the command line.
+Law: if a parameter of a command is a dataclass, each of its fields becomes an option of the command line.
 """
 
 from __future__ import annotations
@@ -52,24 +52,30 @@ def settings() -> ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Of commands that run an agent. With `--url` or `--stage` the agent is the service's, and has a registered name."""
+    """Options of commands that run an agent."""
 
     agent: AgentName
+    """The agent, as `load_agent` takes it. With `--url` or `--stage`, the registered name of an agent of the service."""
     model: Model = None
+    """The model for all agents. None: their own models, or the demonstration model if a key is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where sessions and a fleet are stored: `db`, unless `stage` names a deployed stage."""
+    """The place where sessions and a fleet are stored: `db`, unless `stage` names a deployed stage."""
 
     db: Db = DEFAULT_DB
+    """The store on this machine: a SQLite file or a Redis URL."""
     stage: Annotated[str | None, typer.Option("--stage", help="A deployed stage, instead of a local store")] = None
+    """The name of a deployed stage. None: the store `db`."""
     profile: Profile = None
+    """The profile of the AWS configuration, for `stage`. None: the default one."""
     region: Region = None
+    """The AWS region of `stage`. None: the region of the AWS configuration."""
 
 
 class Commands(TyperGroup):
-    """Commands by name: the module that has the function of that name, and the help text."""
+    """A group of commands. `table` has, by name, the module with the function of that name, and the help text."""
 
     table: ClassVar[dict[str, tuple[str | type[Commands], str]]]
 
@@ -94,13 +100,13 @@ class Commands(TyperGroup):
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Without importing their modules."""
+        """Write the list of commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
 def _flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The command with the fields of its dataclass parameters as parameters of their own."""
+    """Return a command that has the fields of its dataclass parameters as parameters."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():

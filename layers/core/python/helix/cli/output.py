@@ -1,7 +1,7 @@
-"""All that the command line writes (standard output, standard error, its log), its exit codes, and its error.
+"""All output of the command line (standard output, standard error, its log), its exit codes, and its error.
 
-Law: text of models, tools, clients and exceptions goes through `printable` on its way out, whatever shows it. JSON is
-escaped instead, and stays JSON.
+Law: text of models, tools, clients and exceptions always goes through `printable` before it is written. JSON is escaped
+instead, and stays JSON.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 COMPLETED, ERROR, REFUSED, FAILED, STOPPED = 0, 1, 2, 3, 4
-"""`STOPPED`: the run paused or was interrupted. `ERROR`: a defect of Helix."""
+"""The exit codes. `STOPPED`: the run paused or was interrupted. `ERROR`: a defect of Helix."""
 INTERRUPTED = 130
-"""Ctrl-C ended a command that had no run to interrupt: 128 and the signal's number, as shells and Typer have it."""
+"""The exit code after Ctrl-C in a command without a run. It is 128 plus the signal's number, as in shells and Typer."""
 
 OF_STATUS = {"completed": COMPLETED, "failed": FAILED, "paused": STOPPED, "interrupted": STOPPED}
-"""Exit codes of runs that ended."""
+"""The exit codes of runs that ended, by status."""
 
 
 class RefusedError(Exception):
-    """The command cannot do what was asked, and started nothing. The message is the line that the user reads."""
+    """The command cannot do what the user asked, and has started nothing. The message is the line that the user reads."""
 
 
 @contextlib.contextmanager
 def naming(session_id: str | None) -> Iterator[None]:
-    """Name the session whose stored rows cannot be read."""
+    """Name the session in the error if its stored rows cannot be read."""
     try:
         yield
     except DamagedRowError as error:
@@ -42,7 +42,7 @@ def naming(session_id: str | None) -> Iterator[None]:
 
 
 PIPE_WIDTH = 1_000_000
-"""Into a pipe nothing is wrapped and nothing is cut."""
+"""The width of a pipe, in which no line is wrapped or cut."""
 
 
 def one_line(message: object) -> str:
@@ -50,27 +50,27 @@ def one_line(message: object) -> str:
 
 
 def say(message: object) -> None:
-    """To the user, beside the output: one line on standard error."""
+    """Write one line to the user on standard error, apart from the output."""
     print(f"helix: {one_line(message)}", file=sys.stderr, flush=True)
 
 
 def write(text: str = "", *, to: TextIO | None = None) -> None:
-    """Lines of text on standard output."""
+    """Write lines of text to standard output."""
     print(printable(text), file=to or sys.stdout, flush=True)
 
 
 def write_json(value: object, *, to: TextIO | None = None) -> None:
-    """One line of JSON."""
+    """Write one line of JSON."""
     print(json_line(value), file=to or sys.stdout, flush=True)
 
 
 def ask(prompt: str) -> str:
-    """A line from the user, stripped; the prompt is shown at a terminal only."""
+    """Read a line from the user, and strip it. The prompt is shown only in a terminal."""
     return input(printable(prompt) if sys.stdin.isatty() else "").strip()
 
 
 def console(file: TextIO | None = None, **options: Any) -> Console:
-    """Rich's console, whose every text is made printable as it is rendered."""
+    """Create a console of Rich that makes every text printable when it is rendered."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -85,7 +85,8 @@ def console(file: TextIO | None = None, **options: Any) -> Console:
 
 
 class LogFormatter(logging.Formatter):
-    """One printable line for each record. A traceback is for developers: it needs `HELIX_LOG=debug`."""
+    """A formatter that writes one printable line for each record. Tracebacks are for developers, and need
+    `HELIX_LOG=debug`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

@@ -1,6 +1,6 @@
-"""Where a command finds sessions and a fleet: a store on this machine, or the tables of a deployed stage.
+"""The rows that a command reads: those of a store on this machine, or of the tables of a deployed stage.
 
-Law: a store that does not exist is refused, and never created by a command that only looks.
+Law: a store that does not exist is refused, and never created by a command that only reads.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def exists(db: str) -> bool:
 
 
 def require_session(db: str, session_id: str | None) -> None:
-    """A command about a stored session makes no store."""
+    """Raise `RefusedError` for a session in a store that does not exist, so that the store is not created."""
     if session_id is not None and not exists(db):
         raise RefusedError(f"session {session_id!r} does not exist: there is no store {db!r} here (see --db)")
 
 
 class Place(Protocol):
-    """`helix.cli.options.Store`, or `helix.cli.where.Where`."""
+    """A store or a stage, as in `helix.cli.options.Store` and `helix.cli.where.Where`."""
 
     @property
     def db(self) -> str: ...
@@ -41,14 +41,14 @@ class Place(Protocol):
 
 
 def with_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
-    """What `work` returns, given the rows of a store or of a stage's tables."""
+    """Return the result of `work`, which gets the rows of a store or of a stage's tables."""
     if place.stage is None and not exists(place.db):
         raise RefusedError(f"there is no store {place.db!r} here (see --db, and --stage for a deployed one)")
     return with_new_store(place, work)
 
 
 def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
-    """`with_store`, and a store of this machine is made where there is none."""
+    """Do the same as `with_store`, but create a store on this machine if it does not exist."""
     from helix.runtime.local import open_store
 
     async def main() -> T:
@@ -62,7 +62,7 @@ def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> 
 
 
 def aws_client(service: str, profile: str | None = None, region: str | None = None) -> Any:
-    """boto3's. Raises `RefusedError` without a region, and for an unknown profile."""
+    """Create boto3's client of a service. Raises `RefusedError` without a region, and for an unknown profile."""
     try:
         import boto3
         from botocore.config import Config

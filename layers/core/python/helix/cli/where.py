@@ -1,8 +1,8 @@
-"""Where sessions are: in a store of this machine (`--db`), behind a service's URL (`--url`), or in a stage (`--stage`).
+"""The place of sessions: a store of this machine (`--db`), a service at a URL (`--url`), or a deployed stage (`--stage`).
 
-Law: commands ask one client, `helix.client.HelixClient`, and do not know which of the three it is. A service answers for
-the sessions of its caller; a store and a stage answer for all, because who may open them operates them. A store that does
-not exist is refused, and never created by a command that only looks.
+Law: commands use one client, `helix.client.HelixClient`, and do not know which of the three it is. A service gives access
+to its caller's sessions. A store and a stage give access to all sessions, because a user who can open them is their
+operator. A store that does not exist is refused, and never created by a command that only reads.
 """
 
 from __future__ import annotations
@@ -49,12 +49,20 @@ Stage = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Where:
+    """The place that a command's options name. Raises `RefusedError` for options of two places."""
+
     db: Db = DEFAULT_DB
+    """The store on this machine: a SQLite file or a Redis URL. It is used if neither `url` nor `stage` is given."""
     url: Url = None
+    """The WebSocket URL of a service."""
     key: Key = None
+    """The API key or token for `url`. None for a service that does not authenticate its callers."""
     stage: Stage = None
+    """The name of a deployed stage, which is reached with AWS credentials."""
     profile: Profile = None
+    """The profile of the AWS configuration, for `stage`. None: the default one."""
     region: Region = None
+    """The AWS region of `stage`. None: the region of the AWS configuration."""
 
     def __post_init__(self) -> None:
         if self.url is not None and self.stage is not None:
@@ -78,7 +86,7 @@ class Where:
         return f"stage {self.stage!r}" if self.stage is not None else f"the store {self.db!r}"
 
     def words(self) -> list[str]:
-        """The options that name it again, without the key."""
+        """Return the options that name the same place on a command line, without the key."""
         if self.url is not None:
             return ["--url", self.url]
         if self.stage is not None:
@@ -88,7 +96,7 @@ class Where:
 
 
 class NotThereError(RefusedError):
-    """The place that the command names cannot have this. The message says what to use instead."""
+    """The place that the command names does not support the command. The message says what to use instead."""
 
 
 def check_url(url: str) -> None:
@@ -102,7 +110,7 @@ def check_url(url: str) -> None:
 
 
 def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
-    """quiet_s: how long a quiet stream that is asked for by calls may wait for the next call."""
+    """Create a link to the place. `quiet_s` is the longest pause between two polls of a quiet stream, in seconds."""
     if where.url is not None:
         try:
             from helix.client.socket import SocketLink
@@ -115,7 +123,7 @@ def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
 
 
 def with_client(where: Where, session_id: str | None, work: Callable[[HelixClient], Awaitable[T]]) -> T:
-    """What `work` returns. `session_id`: the session that it is about."""
+    """Return the result of `work`, which gets a client of the place. `session_id` is the session that it is about."""
     if session_id is not None:
         check_session_id(session_id)
 
@@ -140,17 +148,17 @@ def with_client(where: Where, session_id: str | None, work: Callable[[HelixClien
 
 
 class NoStoreError(RefusedError):
-    """There is no store of that name."""
+    """The store does not exist."""
 
 
 class StoreService:
-    """Implements `helix.client.polling.Service` on a store: the gateway's own actions, as its operator."""
+    """Implements `helix.client.polling.Service` on a store, with the gateway's own actions and as the store's operator."""
 
     def __init__(self, db: str) -> None:
         self._db, self._ids, self._registry = db, SystemIds(), AgentRegistry()
 
     def executor(self) -> LocalExecutor:
-        """What the service acts with. Raises `NoStoreError`."""
+        """Create the executor of the service. Raises `NoStoreError`."""
         from helix.runtime.local import LocalExecutor
 
         if not exists(self._db):
@@ -181,7 +189,8 @@ class StoreService:
         return await act(self._backend, OPERATOR, asked)
 
     async def _know(self, session_id: str) -> None:
-        """The agents of the session: those of the project, whose hooks are called; any other by its name alone."""
+        """Register the agents of the session. Agents of the project are loaded, so that their hooks are called. Any other
+        gets a placeholder of its name."""
         from helix.cli.agents import load_agent
 
         names = {entry["agent_type"]} if (entry := await self._backend.listed(None, session_id)) else set()
@@ -201,7 +210,7 @@ class StoreService:
 
 
 class StageService:
-    """Implements `helix.client.polling.Service` on a stage: its function answers an operator whom IAM lets invoke it."""
+    """Implements `helix.client.polling.Service` on a stage, by invoking its function as the operator. IAM must allow it."""
 
     def __init__(self, where: Where, stage: str) -> None:
         self._where, self._stage, self._ids = where, stage, SystemIds()

@@ -1,4 +1,4 @@
-"""The WebSocket client: agents that run elsewhere, from any Python program. Needs neither AWS nor model libraries."""
+"""The WebSocket client: it runs deployed agents from any Python program. It needs neither AWS nor model libraries."""
 
 from helix.client.client import HelixClient
 from helix.client.link import ClientSettings, ConnectionLostError

@@ -1,7 +1,7 @@
-"""HelixClient: the deployed agents over WebSocket, and the handles of their runs.
+"""HelixClient: a client of deployed agents over WebSocket, and the handles of their runs.
 
-Law: what a caller asks for is done once, whatever happens to the connection; what a caller reads has no gap and no
-repeat. A client needs an address and a token, and stores nothing: any process with the same user's token can make a handle.
+Law: the service acts on a request once, whatever happens to the connection. A caller reads each message once, without
+gaps. A client needs an address and a token, and stores nothing: any process with the same user's token can create a handle.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
     _ipython_display_ = show_in_cell
 
     def __init__(self, client: HelixClient, place: JsonObject) -> None:
-        """`place`: session_id, run_id, turn, stream_id, and `after`, behind which the run's messages are. `first`: what
-        this run's first reader reads, and its end is known by."""
+        """Take the run's ids and its place in the stream.
+
+        `place` has session_id, run_id, turn, stream_id and `after`, the sequence that the run's messages follow. `first` is
+        the feed of the run's first reader. It also shows whether the run has ended.
+        """
         self._client, self._read = client, False
         self.first: Feed | None = None
         self.session_id, self.run_id = str(place["session_id"]), str(place["run_id"])
@@ -59,7 +62,8 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
         return self.first
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[JsonValue]:
-        """The result, once the stream says that the run ended. A quiet stream is not trusted."""
+        """Return the result once the run has ended. If the stream is silent for `quiet_s`, ask the service for the status,
+        because the end may have been lost."""
         client = self._client
         async with asyncio.timeout(timeout_s):
             while True:
@@ -104,8 +108,10 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
 class HelixClient:
     """`async with HelixClient(url, token) as client: ...`
 
-    url: of the WebSocket API, `wss://...`. token: an API key, a JSON Web Token, or a function that gives one (it may be
-    async), called for each connection. Errors are those of `helix.core.errors`, by the service's code.
+    Errors of the service are raised as the classes of `helix.core.errors`, chosen by their code.
+
+    url: the URL of the WebSocket API, `wss://...`. token: an API key, a JSON Web Token, or a function that returns one. The
+    function may be async, and is called for each connection.
     """
 
     def __init__(
@@ -125,18 +131,18 @@ class HelixClient:
     def _set_up(self, link: Link, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
         self.settings, self._ids, self._link = settings, ids, link
         link.following = self.following = Following(link.ask, link.spawn, clock, settings)
-        self.ask = link.ask  # also for handles, as `following` and `settings`
+        self.ask = link.ask  # handles use it too, as they do `following` and `settings`
 
     @classmethod
     def over(cls, link: Link) -> Self:
-        """A client over another link than a WebSocket, for example `helix.client.polling.PollingLink`."""
+        """Create a client over another link than a WebSocket, for example `helix.client.polling.PollingLink`."""
         client = cls.__new__(cls)
         client._set_up(link, ClientSettings(), SystemClock(), SystemIds())
         return client
 
     @classmethod
     async def connect(cls, url: str, token: Token = None, **options: Any) -> Self:
-        """A connected client, to be closed."""
+        """Return a connected client. The caller must close it."""
         return await cls(url, token, **options).__aenter__()
 
     async def __aenter__(self) -> Self:
@@ -151,12 +157,12 @@ class HelixClient:
         await self.close()
 
     async def close(self) -> None:
-        """Idempotent. Runs go on."""
+        """Close the connection. Runs go on. May be called repeatedly."""
         await self._link.close()
 
     @property
     def connections(self) -> int:
-        """How often it has connected."""
+        """The number of connections that were opened so far."""
         return self._link.connections
 
     # --- starting runs ------------------------------------------------------------------------------------------------
@@ -175,19 +181,20 @@ class HelixClient:
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
-        message: a text, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: one that
-        exists, or a new one that begins with the own prefix (`whoami`). key: what makes a repeat, from another process
-        too, find the same run for at least a day; default a new one. priority: where runs wait for slots, a lower one lets
-        others go first (-999 to 0; above 0 is the service's to say): this run, and those of the session after it.
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
-        if as many runs of the agent wait for a slot as may.
+        message: a text, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
+        session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least a
+        day, a request with the same key returns the same run, also from another process. The default is a new key.
+        priority: the place of this run and the session's later ones in the queue for slots, from -999 to 0. Runs with a
+        lower number let others go first. Only the service assigns priorities above 0.
+        Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
+        `QueueFullError` if the agent's queue for slots is full.
         """
         fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
         fields |= {"priority": priority, "tags": None if tags is None else [*tags], **_input(message)}
         return await self._start("run", fields, key)
 
     async def stream(self, agent: str, message: str | Mapping[str, Any], **options: Any) -> AsyncIterator[StreamChunk]:
-        """`run`, and its chunks."""
+        """Start a run as `run` does, and return its chunks."""
         return await (await self.run(agent, message, **options)).stream()
 
     async def resume(
@@ -200,7 +207,7 @@ class HelixClient:
         confirmation: Confirmation | None = None,
         key: str | None = None,
     ) -> RemoteHandle:
-        """Go on with an interrupted or paused session, or rewind to a checkpoint. See `LocalExecutor.resume`."""
+        """Resume an interrupted or paused session, or rewind it to a checkpoint. See `LocalExecutor.resume`."""
         if confirmation is not None:
             word = confirmation
             verdict: dict[str, Any] = {"approved": word.approved, "data": word.data, "reason": word.reason}
@@ -219,7 +226,7 @@ class HelixClient:
         message: str | None = None,
         key: str | None = None,
     ) -> RemoteHandle:
-        """Try a failed session again. See `LocalExecutor.retry`."""
+        """Retry a failed session. See `LocalExecutor.retry`."""
         return await self._start("retry", {"session_id": session_id, "mode": mode, "message": message}, key)
 
     async def answer(
@@ -232,15 +239,18 @@ class HelixClient:
         reason: str | None = None,
         arguments: JsonObject | None = None,
     ) -> RemoteHandle:
-        """Answer a call that waits, in the session or a sub-agent below it. The handle is of the session's current run.
-        arguments: of an approval, in place of the model's; `InvalidInputError` if they do not fit the tool's schema.
-        First answer wins; a later one raises `CallNotPendingError`, and so does one that was sent twice because the
-        connection was lost behind the first."""
+        """Answer a call that waits in the session or in a sub-agent below it. The handle is of the session's current run.
+
+        The first answer wins. A later one raises `CallNotPendingError`. The same happens to an answer that the client sent
+        twice because the connection was lost after the first time.
+        arguments: for an approval, the arguments that replace the model's.
+        Raises `InvalidInputError` if they do not fit the tool's schema.
+        """
         fields: JsonObject = {"session_id": session_id, "tool_call_id": tool_call_id, "approved": approved}
         return await self._started("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
 
     async def handle(self, session_id: str, run_id: str | None = None) -> RemoteHandle:
-        """A handle of a run by ids (default: the session's current run)."""
+        """Return a handle of a run by its ids (default: the session's current run)."""
         if run_id is None:
             run_id = (await self.get_session(session_id)).current_run_id
         found = await self.ask("get_session", {"session_id": session_id, "run_id": run_id})
@@ -262,30 +272,33 @@ class HelixClient:
     # --- controlling --------------------------------------------------------------------------------------------------
 
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
-        """Ask the run (default: the current one) to stop. False if it does not run."""
+        """Ask the run (default: the current one) to stop. Return False if it is not running."""
         fields: JsonObject = {"session_id": session_id, "reason": reason, "run_id": run_id}
         return bool((await self.ask("interrupt", fields))["interrupted"])
 
     async def abort(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> None:
-        """Fail the running session for good, its sub-agents too."""
+        """End the session's run and its sub-agents' runs for good, as failed."""
         await self.ask("abort", {"session_id": session_id, "reason": reason, "run_id": run_id})
 
     async def authenticate(self, token: str | None = None) -> JsonObject:
-        """Renew the proof of the same user on the open connection: `{"principal", "expires_at", "operator", "prefix"}`."""
+        """Authenticate the same user again on the open connection, with a new token.
+
+        Returns `{"principal", "expires_at", "operator", "prefix"}`.
+        """
         return await self.ask("authenticate", {"token": token})
 
     async def whoami(self) -> JsonObject:
-        """Who this connection is, until when (Unix seconds), and how the session ids begin that it may choose."""
+        """Return the user of this connection, when its token expires (Unix seconds), and the prefix of its session ids."""
         return await self.authenticate()
 
     async def ping(self) -> float:
-        """The service's time, in Unix seconds."""
+        """Return the service's time, in Unix seconds."""
         return float(str((await self.ask("ping", {}))["now"]))
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def get_session(self, session_id: str) -> SessionState:
-        """The session's committed state. Raises `SessionNotFoundError`."""
+        """Return the session's committed state. Raises `SessionNotFoundError`."""
         return SessionState.model_validate((await self.ask("get_session", {"session_id": session_id}))["session"])
 
     async def can_resume(self, session_id: str) -> CanResumeResult:
@@ -293,67 +306,75 @@ class HelixClient:
         return CanResumeResult.model_validate(found["can_resume"])
 
     async def get_messages(self, session_id: str, *, limit: int = 50, before: int | None = None) -> JsonObject:
-        """The newest `limit` (at most 100) messages before the index `before`: `{"messages", "offset"}`."""
+        """Return the newest `limit` (at most 100) messages before the index `before`, as `{"messages", "offset"}`."""
         found = await self.ask("get_session", {"session_id": session_id, "messages": limit, "before": before})
         return {"messages": found["messages"], "offset": found["offset"]}
 
     async def get_snapshot(self, session_id: str) -> JsonObject:
-        """The conversation at its newest checkpoint, and the `sequence` after which the stream goes on from there."""
+        """Return the conversation at its newest checkpoint. Its `sequence` is where the stream continues from there."""
         return fields_of((await self.ask("get_session", {"session_id": session_id, "snapshot": True}))["snapshot"])
 
     async def list_sessions(self, *, limit: int = 20, after: str | None = None, **filters: JsonValue) -> JsonObject:
-        """One's own root sessions, newest first: `{"sessions", "cursor", "damaged"}`; `cursor` is the next page's `after`.
-        filters: `status`, `agent`, `tag`, `since`, `waiting`, `text`, `titles` (docs/guide/websocket.md). A filtered
-        page may be short, and there is more as long as there is a cursor."""
+        """Return a page of the caller's own root sessions, newest first, as `{"sessions", "cursor", "damaged"}`.
+
+        limit: the most sessions of a page. after: the `cursor` of the page before. filters: `status`, `agent`, `tag`,
+        `since`, `waiting`, `text`, `titles` (docs/guide/websocket.md). A filtered page may be short. Only a page without a
+        `cursor` is the last one.
+        """
         return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
     async def list_agents(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
-        """The agents that `run` takes, with JSON schemas of what they take and give (`helix.core.reports.AgentList`)."""
+        """Return the agents that `run` accepts, with the JSON schemas of their inputs and outputs
+        (`helix.core.reports.AgentList`)."""
         return await self.ask("list_agents", {"limit": limit, "after": after})
 
     async def get_cost(self, session_id: str) -> JsonObject:
-        """What the session cost, with its sub-agents', line by line (`helix.core.reports.CostFound`)."""
+        """Return the cost of the session and its sub-agents' sessions, line by line (`helix.core.reports.CostFound`)."""
         return await self.ask("get_cost", {"session_id": session_id})
 
     async def get_budgets(self, session_id: str) -> JsonObject:
-        """The budgets that bind the session: `{"session_id", "budgets"}` (`helix.core.reports.BudgetFound`)."""
+        """Return the budgets that apply to the session: `{"session_id", "budgets"}` (`helix.core.reports.BudgetFound`)."""
         return await self.ask("get_budgets", {"session_id": session_id})
 
     async def get_usage(self, *, user: str | None = None, hours: int | None = None) -> JsonObject:
-        """What this user, or one that an operator names, has used in the last `hours` or ever (`UsageFound`)."""
+        """Return the usage of this user (`UsageFound`).
+
+        user: another user, for operators only. hours: the number of last hours to count. The default counts all usage.
+        """
         return await self.ask("get_usage", {"user": user, "hours": hours})
 
     async def change_budget(self, budget: str, limit: float) -> JsonObject:
-        """Another limit for a budget that `get_budgets` lists. Operators only; else raises `NotAllowedError`."""
+        """Change the limit of a budget that `get_budgets` lists. Raises `NotAllowedError` for all but operators."""
         return await self.ask("change_budget", {"budget": budget, "limit": limit})
 
     async def get_fleet(self, **asked: JsonValue) -> JsonObject:
-        """Limits, queues, health and scaling decisions (`helix.core.reports.FleetFound`). Operators only, as above."""
+        """Return limits, queues, health and scaling decisions (`helix.core.reports.FleetFound`). Raises `NotAllowedError`
+        for all but operators."""
         return await self.ask("get_fleet", asked)
 
     async def get_step(self, session_id: str, step: int, *, run_id: str | None = None) -> JsonObject:
-        """How a step was bought: `{"attempts", "calls", "complete", ...}` (`helix.core.reports.StepFound`)."""
+        """Return a step's attempts and calls: `{"attempts", "calls", "complete", ...}` (`helix.core.reports.StepFound`)."""
         return await self.ask("get_step", {"session_id": session_id, "step": step, "run_id": run_id})
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str | None = None) -> JsonObject:
-        """A checkpoint (default the latest), with its `custom_state`. Raises `CheckpointNotFoundError`."""
+        """Return a checkpoint (default: the latest) with its `custom_state`. Raises `CheckpointNotFoundError`."""
         found = await self.ask("get_checkpoint", {"session_id": session_id, "checkpoint_id": checkpoint_id})
         return fields_of(found["checkpoint"])
 
     async def diff_checkpoints(
         self, session_id: str, before: str, checkpoint_id: str | None = None, *, offset: int = 0, limit: int = 20
     ) -> JsonObject:
-        """What changed from `before` to a checkpoint (default the latest): `patches` (RFC 6902), and a page of the
-        `messages` that were `added` (`helix.core.replies.CheckpointDiff`)."""
+        """Return the changes from `before` to a checkpoint (default: the latest). They are `patches` (RFC 6902) and a page
+        of the `messages` that were `added` (`helix.core.replies.CheckpointDiff`)."""
         points: JsonObject = {"session_id": session_id, "before": before, "checkpoint_id": checkpoint_id}
         return await self.ask("diff_checkpoints", {**points, "offset": offset, "limit": limit})
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> JsonObject:
-        """Newest first: `{"checkpoints", "cursor"}`."""
+        """Return a page of the session's checkpoints, newest first, as `{"checkpoints", "cursor"}`."""
         return await self.ask("list_checkpoints", {"session_id": session_id, "limit": limit, "after": after})
 
     async def branch(self, session_id: str, checkpoint_id: str | None = None, *, target: str | None = None) -> str:
-        """A new session with another's messages and state up to a checkpoint (default its latest): its id."""
+        """Create a session with another's messages and state up to a checkpoint (default: its latest). Return its id."""
         fields: JsonObject = {"session_id": session_id, "checkpoint_id": checkpoint_id, "target": target}
         return str((await self.ask("branch", fields | {"key": self._ids.new("key")}))["session_id"])
 
@@ -365,13 +386,13 @@ class HelixClient:
         checkpoint_id: str | None = None,
         message_index: int | None = None,
     ) -> str:
-        """A copy of a session up to a checkpoint, or of its first messages: its id."""
+        """Copy a session up to a checkpoint, or its first messages. Return the id of the copy."""
         fields: JsonObject = {"session_id": session_id, "target": target, "checkpoint_id": checkpoint_id}
         fields |= {"message_index": message_index, "key": self._ids.new("key")}
         return str((await self.ask("clone", fields))["session_id"])
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session, its sub-agents' sessions and its stream. False if there is none.
+        """Delete the session, its sub-agents' sessions and its stream. Return False if it does not exist.
         Raises `AgentAlreadyRunningError` while it runs."""
         try:
             return bool((await self.ask("delete", {"session_id": session_id}))["deleted"])
@@ -381,18 +402,18 @@ class HelixClient:
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[StreamMessage]:
-        """The session's stream behind the sequence `after`, across its runs; it ends with its reader."""
+        """Return the session's stream after the sequence `after`, across its runs. It has no end: the reader stops."""
         stream_id = (await self.get_session(session_id)).stream_id
         return self.following.read(await self.follow_feed(stream_id, after, whole_stream))
 
     async def follow_feed(self, stream_id: str, after: int, judge: Judge) -> Feed:
-        """For handles: a feed of what is behind `after`."""
+        """Return a feed of the stream after the sequence `after`, for handles."""
         await self.following.make_room()
         return self.following.add(stream_id, after, judge, subscribed=False)
 
 
 def _input(message: str | Mapping[str, Any]) -> JsonObject:
-    """As `execute` reads its input: a text, a message with state, or parameters."""
+    """Return the fields of an input as `execute` reads it: a text, a message with state, or parameters."""
     if isinstance(message, str):
         return {"message": message}
     if "message" not in message:

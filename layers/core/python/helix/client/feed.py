@@ -1,8 +1,8 @@
-"""Following streams: the feed of each reader, which streams they need, and asking again for what did not come.
+"""Following streams: a feed for each reader, the subscriptions they need, and requests for missing messages.
 
-Law: messages leave a feed in the order of their sequences, each once, none left out; what is missing is asked for. Only
-where the log itself has lost its beginning does a `stream_resync` stand for it. A stream is asked for from the earliest
-place that one of its feeds needs, by one request at a time; a new connection asks for all streams that are still read.
+Law: a feed delivers each message once, in the order of sequences, without gaps. Missing messages are requested again. Only
+if the log itself has lost its beginning, a `stream_resync` takes its place. One request at a time asks for a stream, from
+the earliest position that one of its feeds needs. A new connection asks for all streams that still have readers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from helix.ports.clock import Clock
 
 
 class Feed:
-    """`after`: the sequence behind which it begins. `judge` sees each message once, in order. `limit`: messages kept for
-    a reader that does not read; beyond it they are forgotten, and asked for when the reader comes."""
+    """The messages of a stream for one reader, after the sequence `after`.
+
+    `judge` gets each message once, in order. `limit` is the number of messages that are kept for a reader that does not
+    read. Later ones are dropped, and requested again when the reader continues.
+    """
 
     def __init__(self, stream_id: str, after: int, judge: Judge, limit: int) -> None:
         self.stream_id = stream_id
@@ -38,7 +41,7 @@ class Feed:
 
     @property
     def has_gap(self) -> bool:
-        """Whether later messages are here, and the next one is not."""
+        """Whether later messages have arrived before the next one."""
         return bool(self._early) and not self.done
 
     @property
@@ -46,14 +49,14 @@ class Feed:
         return len(self._ready) >= self._limit
 
     def offer(self, messages: Iterable[StreamMessage]) -> None:
-        """Take what a frame has brought."""
+        """Take messages that have arrived, in any order."""
         if self.done:
             return
         for message in messages:
             if message.sequence > self.position:
                 self._early[message.sequence] = message
         self._advance()
-        if len(self._early) > self._limit:  # the nearest stay: what closes the gap is never refused
+        if len(self._early) > self._limit:  # keep the nearest, so that messages that close the gap always have room
             self._early = dict(sorted(self._early.items())[: self._limit])
             self.dropped = True
 
@@ -67,7 +70,7 @@ class Feed:
         self._changed.set()
 
     async def ended(self, wait_s: float) -> bool:
-        """Whether the last message is here, within `wait_s` seconds, read or not."""
+        """Return whether the last message arrives within `wait_s` seconds. The reader need not have read it."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._over.wait()
@@ -101,7 +104,7 @@ class Feed:
         return message
 
     async def next(self, wait_s: float) -> StreamMessage | None:
-        """The next message; None at the end, or if none came in `wait_s` seconds (see `done`)."""
+        """Return the next message. Return None at the end, or if no message comes within `wait_s` seconds (see `done`)."""
         if not self._ready and not self.done:
             self._changed.clear()
             with suppress(TimeoutError):  # a message may come while the timeout fires
@@ -115,17 +118,17 @@ class Feed:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to read."""
+        """Whether messages are ready to be read."""
         return bool(self._ready)
 
 
 def whole_stream(message: StreamMessage) -> Verdict:
-    """For readers that follow a stream across its runs."""
+    """Show every message, for readers that follow a stream across its runs."""
     return "show"
 
 
 def behind(after: int, judge: Judge) -> Judge:
-    """The same, without what has been seen already."""
+    """Return a judge that skips the messages up to the sequence `after`, and is otherwise like `judge`."""
 
     def judged(message: StreamMessage) -> Verdict:
         verdict = judge(message)
@@ -138,7 +141,7 @@ def behind(after: int, judge: Judge) -> Judge:
 
 logger = logging.getLogger("helix.client")
 MAX_STREAMS = 24
-"""Subscriptions that a connection keeps; the service allows a few more."""
+"""The most subscriptions that a connection keeps. The service allows a few more."""
 EARLY = 4_000
 SLOWEST_S = 5.0
 
@@ -146,7 +149,7 @@ Ask = Callable[[str, JsonObject], Awaitable[JsonObject]]
 
 
 class Following:
-    """`ask` sends a request; `spawn` makes a task of a coroutine."""
+    """The feeds of a link's readers, and the subscriptions they need. `ask` sends a request. `spawn` starts a task."""
 
     def __init__(self, ask: Ask, spawn: Callable[[Any], object], clock: Clock, settings: ClientSettings) -> None:
         self._ask, self._spawn, self._clock, self._settings = ask, spawn, clock, settings
@@ -154,15 +157,14 @@ class Following:
         self._subscribed: dict[str, None] = {}
         self._asking: dict[str, bool] = {}
         self._starting = 0
-        self._early: deque[StreamMessage] = deque(
-            maxlen=EARLY
-        )  # the newest: what is missing before them shows as a gap
+        self._early: deque[StreamMessage] = deque(maxlen=EARLY)  # only the newest; readers notice older ones as a gap
 
     # --- for readers --------------------------------------------------------------------------------------------------
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """A run is asked for: its first messages may be here before its stream is known."""
+        """Keep all messages that arrive in the block, which requests a run. Its first ones may come before its stream is
+        known."""
         self._starting += 1
         try:
             yield
@@ -172,7 +174,7 @@ class Following:
                 self._early.clear()
 
     def add(self, stream_id: str, after: int, judge: Judge, *, subscribed: bool) -> Feed:
-        """A feed of the stream from behind `after`. `subscribed`: the service posts what comes behind that already."""
+        """Add a feed of the stream after the sequence `after`. `subscribed`: the service already sends what follows."""
         feed = Feed(stream_id, after, judge, self._settings.buffer)
         self._feeds.setdefault(stream_id, []).append(feed)
         self._offer(feed, [message for message in self._early if message.stream_id == stream_id])
@@ -182,7 +184,7 @@ class Following:
         return feed
 
     async def read(self, feed: Feed) -> AsyncIterator[StreamMessage]:
-        """The feed to its end, to be iterated once."""
+        """Yield the feed's messages to its end. A feed can be read once."""
         try:
             while True:
                 message = await feed.next(self._settings.quiet_s)
@@ -199,7 +201,7 @@ class Following:
             self._leave(feed)
 
     async def make_room(self) -> None:
-        """Before another stream: unsubscribe from those that nobody reads any more, if there are many."""
+        """Unsubscribe from streams without readers if there are many, so that another stream can be added."""
         if len(self._subscribed) >= MAX_STREAMS:
             for stream_id in [s for s in self._subscribed if s not in self._feeds and s not in self._asking]:
                 del self._subscribed[stream_id]
@@ -218,7 +220,7 @@ class Following:
     # --- for the link -------------------------------------------------------------------------------------------------
 
     def on_open(self) -> None:
-        """A new connection has no subscriptions."""
+        """Subscribe again to all streams with readers, because a new connection has no subscriptions."""
         self._subscribed = dict.fromkeys(self._feeds)
         for feeds in list(self._feeds.values()):
             self.catch_up(feeds[0])
@@ -226,7 +228,7 @@ class Following:
     def on_messages(self, stream_id: str, messages: list[StreamMessage]) -> None:
         for feed in list(self._feeds.get(stream_id, ())):
             self._offer(feed, messages)
-        if self._starting:  # also those that a reader has: the run that starts may be on the same stream
+        if self._starting:  # also messages that a reader got, because the new run may be on the same stream
             self._early.extend(messages)
 
     def on_lagging(self, stream_id: str) -> None:
@@ -234,17 +236,17 @@ class Following:
             self.catch_up(feed)
 
     def on_stream_fail(self, stream_id: str, error: Exception) -> None:
-        """Nothing more of this stream can be read."""
+        """Fail the readers of this stream."""
         for feed in list(self._feeds.get(stream_id, ())):
             feed.fail(error)
             self._leave(feed)
 
     def wants(self, stream_id: str) -> bool:
-        """Whether somebody reads the stream."""
+        """Return whether the stream has readers."""
         return stream_id in self._feeds
 
     def on_fail(self, error: Exception) -> None:
-        """Once, when the link has given up."""
+        """Fail all readers. The link calls it once, when it has given up."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fail(error)
@@ -260,9 +262,9 @@ class Following:
     # --- asking again -------------------------------------------------------------------------------------------------
 
     def catch_up(self, feed: Feed) -> None:
-        """Ask for what is behind the place of the stream's feeds, now."""
+        """Ask now for the messages that follow the earliest position of the stream's feeds."""
         if feed.stream_id in self._asking:
-            self._asking[feed.stream_id] = True  # once more, when this is done
+            self._asking[feed.stream_id] = True  # ask once more when the current request is done
         else:
             self._spawn(self._catch_up(feed.stream_id, 0))
 
@@ -278,7 +280,7 @@ class Following:
                     return
                 self._asking[stream_id] = False
                 last = min(feeds, key=lambda feed: feed.position)
-                moves = last is not slowest or last.position > reached  # another reader may begin where one has been
+                moves = last is not slowest or last.position > reached  # a new reader may begin earlier than the others
                 pause_s = self._settings.reorder_s if moves else min(SLOWEST_S, pause_s * 2)
                 position = reached = last.position
                 slowest = last
@@ -296,7 +298,7 @@ class Following:
         while True:
             self._subscribed[stream_id] = None
             answer = await self._ask("subscribe", {"stream_id": stream_id, "after": after})
-            await asyncio.sleep(0)  # let what came with it be read first
+            await asyncio.sleep(0)  # process the messages that came with the answer first
             if answer.get("complete", True):
                 return
             after = int(str(answer["caught_up"]))

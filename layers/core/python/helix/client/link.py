@@ -1,4 +1,4 @@
-"""Link: where sessions are, as a client reaches them; the client's settings."""
+"""Link: a client's way to reach sessions, and the client's settings."""
 
 from __future__ import annotations
 
@@ -14,48 +14,53 @@ if TYPE_CHECKING:
     from helix.client.feed import Following
 
 Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
-"""A token, or a function that gives one: it is asked at each connection, and when the service wants a new proof."""
+"""A token, or a function that returns one. The client calls it for each connection, and when a token is rejected."""
 
 
 class ConnectionLostError(OperatorError):
-    """There is no connection, and patience is at an end. Runs go on without it: come back by their ids."""
+    """The connection is lost, and the client has stopped trying to reconnect. Runs go on without it. A new client finds
+    them by their ids."""
 
     code = "connection_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Times in seconds.
-
-    request_s: how long an answer is waited for, reconnections included. open_s: one attempt to connect. give_up_s: how long
-    connecting is tried again before everything that waits fails. backoff_s, backoff_max_s: the pause after the first failed
-    attempt, doubled up to the longest, each times a random part of one. heartbeat_s: how often something is sent on a quiet
-    connection (API Gateway ends one after 600). max_age_s: when a connection is replaced (it ends one after 7200).
-    reorder_s: how long a missing message may be late before it is asked for. quiet_s: how long a run may say nothing before
-    the log is asked whether it has. buffer: messages that are kept for a reader that does not read.
-    """
+    """Settings of a client. Times are in seconds."""
 
     request_s: float = 30
+    """The timeout of a request, reconnections included. The client sends the request again after a third of this time."""
     open_s: float = 10
+    """The timeout of one attempt to connect. The first connection also fails after this time."""
     give_up_s: float = 120
+    """The time for which the client tries to reconnect. Then all waiting requests and readers fail."""
     backoff_s: float = 0.25
+    """The longest pause after the first failed attempt to connect. It doubles with each further failure, and each pause is
+    a random part of it."""
     backoff_max_s: float = 15
+    """The upper limit of the pause between attempts to connect."""
     heartbeat_s: float = 240
+    """The interval of the pings that keep a quiet connection open. API Gateway closes one after 600 seconds."""
     max_age_s: float = 6900
+    """The age at which the client replaces a connection. API Gateway closes one after 7200 seconds."""
     reorder_s: float = 0.2
+    """The time for which a missing message may be late before the client asks for it."""
     quiet_s: float = 20
+    """The silence after which the client asks the service whether it missed messages of the run."""
     buffer: int = 10_000
+    """The number of messages kept for a reader that does not read. The client drops later ones, and asks for them again
+    when the reader continues."""
 
 
 class Link(Protocol):
-    """Where sessions are, as a client reaches them. `following` receives new connections, messages and the link's end; it
-    is set before the link is opened."""
+    """A client's way to reach sessions."""
 
     following: Following
+    """The receiver of new connections, messages and the link's end. The client sets it before it opens the link."""
 
     @property
     def connections(self) -> int:
-        """How often it has connected."""
+        """The number of connections that were opened so far."""
         ...
 
     async def open(self) -> None: ...
@@ -63,11 +68,12 @@ class Link(Protocol):
     async def close(self) -> None: ...
 
     def spawn(self, work: Any) -> asyncio.Task[None]:
-        """A task that ends with the link."""
+        """Start a task that ends with the link."""
         ...
 
     async def ask(self, action: str, fields: JsonObject) -> JsonObject:
-        """The result of a request (docs/guide/websocket.md). `subscribe` has the messages given to `following`."""
+        """Return the result of a request (docs/guide/websocket.md). After `subscribe`, the link passes the stream's
+        messages to `following`."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""PollingLink: sessions that are asked for by calls, without a socket: those of a store, or of a stage by its function.
+"""PollingLink: a link that polls a store, or a stage through its function, and needs no socket.
 
-Law: a stream is read again and again while somebody reads it, and not otherwise. Each message is given to `following` once
-for each request, in order.
+Law: a stream is polled only while it has readers. The link passes each message to `following` in order, once for each
+request.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("helix.client")
 POLL_S = 0.25
 SLOWER = 1.05
-"""How much longer each pause of a quiet stream is than the one before."""
+"""The factor by which the pause grows with each poll of a quiet stream."""
 PATIENCE = 20
-"""Failed reads of a stream, one after the other, after which its readers fail."""
+"""The number of failed polls in a row after which a stream's readers fail."""
 STARTS = frozenset({"run", "resume", "retry", "answer"})
 
 
 class Service(Protocol):
-    """What answers requests."""
+    """An object that answers requests."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def act(self, action: str, fields: JsonObject) -> JsonObject:
-        """The result. Raises the error of a refusal."""
+        """Return the result of a request. Raises the error of a refusal."""
         ...
 
 
@@ -44,11 +44,14 @@ class PollingLink:
     """Implements `helix.client.link.Link`."""
 
     following: Following
+    """The receiver of new connections, messages and the link's end."""
     connections = 1
 
     def __init__(self, service: Service, *, poll_s: float = POLL_S, slowest_s: float | None = None) -> None:
-        """slowest_s: a quiet stream is read ever less often, down to once in that many seconds, until something comes or is
-        started (default: always after `poll_s`)."""
+        """Poll `service`, every `poll_s` seconds at first.
+
+        While streams are quiet, the pause grows up to `slowest_s` (default: `poll_s`). A message or a new run resets it.
+        """
         self._service, self._poll_s, self._slowest_s = service, poll_s, slowest_s or poll_s
         self._pause_s = poll_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,7 +80,7 @@ class PollingLink:
                 return self._subscribe(str(given.get("stream_id") or given["session_id"]), int(str(given["after"])))
             case "unsubscribe":
                 return {"stream_id": given["stream_id"]}
-            case _ if action in STARTS:  # who reads the run subscribes behind `after`
+            case _ if action in STARTS:  # the run's reader subscribes after `after`
                 self._pause_s = self._poll_s
                 return {**await self._service.act(action, given | {"subscribe": False}), "replay": True}
             case _:
@@ -115,7 +118,7 @@ class PollingLink:
                     self._pause_s = min(self._slowest_s, self._pause_s * SLOWER)
                     continue
                 self._pause_s = self._poll_s
-                if self._positions[stream_id] == after:  # else somebody asked for what is before
+                if self._positions[stream_id] == after:  # otherwise a reader asked for earlier messages meanwhile
                     self._positions[stream_id] = messages[-1].sequence
                 self.following.on_messages(stream_id, messages)
                 await asyncio.sleep(0)

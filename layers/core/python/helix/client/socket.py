@@ -1,7 +1,7 @@
-"""SocketLink: one lasting conversation with the service over connections that do not last.
+"""SocketLink: a link to a service over WebSocket, which reconnects when the connection ends.
 
-Law: a request is answered once, or fails in time; what is unanswered for long, or when a connection ends, is asked again
-under the same id. Requests are made so that this is harmless: those that start something carry a key.
+Law: each request gets one answer, or fails within its timeout. If the answer is late or the connection ends, the link sends
+the request again under the same id. Repeats are harmless, because requests that start something carry a key.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 class _Asked(NamedTuple):
     text: str
+    """The request as it is sent, in JSON."""
     answer: asyncio.Future[JsonObject]
+    """The future of the result, or of the error that the service returned."""
 
 
 class SocketLink:
     """Implements `Link` on a service's WebSocket API."""
 
     following: Following
+    """The receiver of new connections, messages and the link's end."""
 
     def __init__(self, url: str, token: Token, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
         self._url, self._token, self._settings, self._clock, self._ids = url, token, settings, clock, ids
@@ -59,14 +62,15 @@ class SocketLink:
         self.connections = 0
 
     async def open(self) -> None:
-        """Connect. Raises `NotAuthenticatedError`, and `ConnectionLostError` where nothing answers for `open_s`."""
+        """Connect. Raises `NotAuthenticatedError`, and `ConnectionLostError` if the service cannot be reached within
+        `open_s`."""
         self._life = asyncio.get_running_loop().create_task(self._live(), name="helix:client")
         await self._opened.wait()
         if self.error is not None:
             raise self.error
 
     async def close(self) -> None:
-        """Idempotent. What is unanswered fails."""
+        """Close the link, and fail all open requests. May be called repeatedly."""
         tasks = [*self._tasks, *([self._life] if self._life is not None else [])]
         for task in tasks:
             task.cancel()
@@ -74,7 +78,7 @@ class SocketLink:
         self._fail(ConnectionLostError("the client is closed"))
 
     def spawn(self, work: Any) -> asyncio.Task[None]:
-        """A task that ends with the link."""
+        """Start a task that ends with the link."""
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -83,7 +87,7 @@ class SocketLink:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def ask(self, action: str, fields: JsonObject) -> JsonObject:
-        """The result. Raises the service's error, `TimeoutError`, or `ConnectionLostError`."""
+        """Return the result of a request. Raises the service's error, `TimeoutError`, or `ConnectionLostError`."""
         try:
             return await self._ask(action, fields)
         except NotAuthenticatedError:
@@ -112,8 +116,8 @@ class SocketLink:
             del self._asked[ident]
 
     async def _send(self, asked: _Asked) -> None:
-        """What cannot be sent now is sent by the next connection. A message is sent to its end once it is begun: no other
-        can follow a part of one."""
+        """Send a request, or leave it to the next connection. Cancellation does not cut a message off, because its parts
+        must follow each other without another message between them."""
         if self._socket is not None:
             await asyncio.shield(self.spawn(_send_whole(self._socket, asked.text)))
 
@@ -136,7 +140,7 @@ class SocketLink:
                     failures, lost_at = (0 if self._heard else failures), self._clock.now()
                 failures += 1
                 await self._clock.sleep(self._pause(failures))
-        except Exception as error:  # a waiting caller must learn of it, whatever it is
+        except Exception as error:  # waiting callers must get every error
             self._fail(error)
 
     def _pause(self, failures: int) -> float:
@@ -170,7 +174,7 @@ class SocketLink:
         return await given if inspect.isawaitable(given) else given
 
     async def _converse(self, socket: ClientConnection) -> None:
-        """Until the connection ends."""
+        """Send open requests and receive messages until the connection ends."""
         self._joiner, self._heard, self._tries = Joiner(), False, 0
         beat = asyncio.create_task(self._beat(socket))
         try:
@@ -189,7 +193,7 @@ class SocketLink:
             await socket.close()
 
     async def _beat(self, socket: ClientConnection) -> None:
-        """Keep a quiet connection open, notice a dead one, and replace one that is old."""
+        """Keep a quiet connection open, detect a dead one, and replace an old one."""
         born = self._clock.now()
         while self._clock.now() - born < self._settings.max_age_s:
             await self._clock.sleep(min(self._settings.heartbeat_s, self._settings.max_age_s))
@@ -213,7 +217,8 @@ class SocketLink:
     # --- hearing ------------------------------------------------------------------------------------------------------
 
     def _receive(self, frame: str | bytes) -> None:
-        """Nothing that comes ends the conversation: what makes no sense is left out, and asked for again if need be."""
+        """Receive a frame. A frame that cannot be read is skipped, and does not end the connection. If its content is
+        missed, the client asks for it again."""
         try:
             received = loads(frame)
             if isinstance(received, dict):
@@ -241,7 +246,7 @@ class SocketLink:
                 self.following.on_lagging(str(received["stream_id"]))
             case "reply" | "error":
                 self._answer(received)
-            case None:  # the gateway itself did not take a message: too many at once, or a function that failed
+            case None:  # API Gateway itself refused a message: too many at once, or a function that failed
                 logger.info("the gateway refused a message: %s", received.get("message"))
                 if not self._refusals:
                     self.spawn(self._send_again())
@@ -257,7 +262,7 @@ class SocketLink:
             asked.answer.set_exception(error_of(fields_of(received.get("error"))))
 
     async def _send_again(self) -> None:
-        """Once for all the refusals of a while, and later each time that nothing else comes."""
+        """Send all open requests again after a pause. One call covers all refusals that arrive during the pause."""
         self._tries += 1
         await self._clock.sleep(self._pause(self._tries))
         self._refusals = 0

@@ -1,4 +1,4 @@
-"""The console: a page that lists sessions, talks with agents and shows what runs did, served on loopback."""
+"""The console: a page on loopback that lists sessions, talks to agents and shows what their runs did."""
 
 from helix.console.server import ConsoleServer, Service
 

@@ -1,7 +1,8 @@
-"""The service of a store on this machine, for the console: the gateway on loopback, with all sessions of the store.
+"""The console's service for a store on this machine: the gateway on loopback, with all sessions of the store.
 
-Law: whoever may open the file operates it, so all sessions are shown; the token is this process's own, so that nobody else
-on the machine gets them. Without agents it only looks: what would need one is refused.
+Law: a user who can open the store is its operator, so the console shows all sessions. The token is random and known to this
+process only, so that other users of the machine cannot read them. Without agents, the service refuses requests that need
+one, and can only show sessions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from helix.runtime.executor import Executor
 
 
 class OneToken(Authoriser):
-    """Takes the holder of one token, as the operator."""
+    """An authoriser that accepts one token. Its holder is the operator."""
 
     def __init__(self, clock: Clock, token: str) -> None:
         super().__init__(clock, anonymous=True)
@@ -32,7 +33,7 @@ class OneToken(Authoriser):
 
 @asynccontextmanager
 async def serving(executor: Executor, place: str) -> AsyncIterator[Service]:
-    """Until the block ends. The agents are those of the executor's registry."""
+    """Serve the executor's store until the block ends, with the agents of its registry."""
     token = random_code()
     authoriser = OneToken(executor.engine.clock, token)
     async with LoopbackGateway(executor, authoriser=authoriser, operator=True) as served:

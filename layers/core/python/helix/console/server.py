@@ -1,16 +1,16 @@
 """The server of the console's page: a few files, and the sign-in.
 
-    GET  /               the page, and the files that it is made of (`static/`, built from `clients/console`)
-    GET  /config.json    says that one signs in by the code
-    POST /sign-in        {"code"} -> {"url", "token", "place", "agents"}: what the page connects to, and as whom
+    GET  /               the page and its files (`static/`, built from `clients/console`)
+    GET  /config.json    says that the page signs in with a code
+    POST /sign-in        {"code"} -> {"url", "token", "place", "agents"}: the service to connect to, and the token for it
 
-The page itself speaks the WebSocket protocol with the service; nothing of a session goes through this server.
+The page itself talks to the service over the WebSocket protocol. No session data goes through this server.
 
-Law: it listens on 127.0.0.1 alone. A request for another host or from another origin's page is refused, whatever it asks; a
-link on any page may lead here.
-The token is given for the code, which is in the printed address behind the `#`: browsers do not send that part, so it is in
-no log. Who does not know the code, another process of this machine included, gets nothing but the page. The page loads
-nothing from elsewhere, runs no inline script, and connects to the service alone.
+Law: it listens on 127.0.0.1 only. It refuses every request for another host or from a page of another origin, but any page
+may link to it.
+The page gets the token in exchange for the code, which is in the printed address after the `#`. Browsers do not send that
+part, so it does not appear in logs. Without the code, a client gets nothing but the page, also from this machine. The page
+loads nothing from elsewhere, runs no inline scripts, and connects to the service only.
 """
 
 from __future__ import annotations
@@ -27,29 +27,35 @@ from helix.runtime.system import SystemIds
 
 MAX_BODY: Final = 4096
 RANDOM: Final = 16
-"""Characters of an id of `SystemIds` that are random, of 5 bits each."""
+"""The number of random characters at the end of an id of `SystemIds`, with 5 bits each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the page connects to. url: of the WebSocket API. token: None where the service takes anybody. place: in words,
-    for people. agents: names of those that can be run; the page asks the service too, where it can say."""
+    """The service that the page connects to."""
 
     url: str
+    """The URL of the WebSocket API."""
     token: str | None
+    """The token that the page authenticates with. None if the service does not authenticate its callers."""
     place: str
+    """A name of the service for people, such as `stage prod, user admin`."""
     agents: Sequence[str] = ()
+    """The names of the agents that can be run. The page also asks the service, if it can list its agents."""
 
 
 def random_code() -> str:
-    """160 random bits."""
+    """Return 160 random bits as text."""
     ids = SystemIds()
     return "".join(ids.new("code")[-RANDOM:] for _ in range(2))
 
 
 class ConsoleServer:
-    """`with ConsoleServer(service) as console: print(console.address)`. port: 0 for a free one. patience_s: how long one
-    request may take. Raises `OSError` where the port is taken, and `FileNotFoundError` where the bundle is not there."""
+    """`with ConsoleServer(service) as console: print(console.address)`
+
+    port: the port on 127.0.0.1, or 0 for a free one. patience_s: the timeout of a request in seconds.
+    Raises `OSError` if the port is taken, and `FileNotFoundError` if the bundle is missing.
+    """
 
     def __init__(self, service: Service, *, port: int = 0, patience_s: float = PATIENCE_S) -> None:
         self.service, self.code = service, random_code()
@@ -65,7 +71,7 @@ class ConsoleServer:
 
     @property
     def address(self) -> str:
-        """It signs the browser in that opens it: for its user alone."""
+        """The address that signs in the browser that opens it. Only the user may see it."""
         return f"http://127.0.0.1:{self.port}/#code={self.code}"
 
     def __enter__(self) -> ConsoleServer:
@@ -76,7 +82,7 @@ class ConsoleServer:
         self._server.stop()
 
     def sign_in(self, body: bytes) -> bytes | None:
-        """None: the code is wrong."""
+        """Return the answer to a sign-in, as JSON. None if the code is wrong."""
         code = (load_object(body) or {}).get("code")
         if not isinstance(code, str) or not hmac.compare_digest(code.encode("utf-8", "replace"), self.code.encode()):
             return None
@@ -112,7 +118,7 @@ def _handler(console: ConsoleServer, patience: float) -> type[LoopbackHandler]:
             return self.answer(200, found, "application/json")
 
         def _admitted(self) -> bool:
-            """Whether the request may come in; else it is answered."""
+            """Return whether the request is allowed. Otherwise refuse it."""
             why = self.foreign(console.port, from_links=True)
             if why is not None:
                 self.refuse(why)

@@ -2,7 +2,7 @@
 
     from helix.fleet import AgentRuntime, RuntimeConfig, ResourceConfig
 
-Names are loaded when first used. What exists only because the sources have it is in `helix.compat.teleon`.
+Names are loaded when first used. Names that exist only for compatibility with the sources are in `helix.compat.teleon`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Budget alerts as rows: reading them, and publishing those that are not published yet.
+"""Budget alerts as rows: reading them, and publishing those that were not published yet.
 
-Law: an alert is published first and marked then. A crash between the two publishes it again, with the same `alert_id`: at
-least once. Where nobody listens, alerts stay unpublished until somebody does.
+Law: an alert is first published and then marked. A crash between the two publishes it again, with the same `alert_id`:
+at least once. Without a listener, alerts stay unpublished until there is one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from helix.services.budget_rows import ALERTS, UNPUBLISHED
 from helix.services.committing import refused
 
 Publish = Callable[[str, Mapping[str, Any]], Awaitable[bool]]
-"""A subject and a message to a person. False: there is nobody to publish to. Raises `StoreError` where it may be lost."""
+"""A function that sends a subject and a message to people. False: there is no receiver. Raises `StoreError` if the
+message may be lost."""
 _PAGE = 100
 
 
 async def read_alerts(
     store: StateStore, *, level: AlertLevel | None = None, agent_name: str | None = None, limit: int = 100
 ) -> list[TokenAlert]:
-    """The newest first, at most `limit`."""
+    """Return at most `limit` alerts, newest first."""
     found: list[TokenAlert] = []
     end: str | None = None
     while len(found) < limit:
@@ -39,13 +40,13 @@ async def read_alerts(
 
 
 async def unpublished_alerts(store: StateStore, limit: int = 100) -> list[TokenAlert]:
-    """The oldest first."""
+    """Return unpublished alerts, oldest first."""
     rows = await store.query("control", UNPUBLISHED, limit=limit)
     return [TokenAlert.model_validate(row.value) for row in rows]
 
 
 async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> None:
-    """A repeat changes nothing."""
+    """Mark alerts as published. A repeat changes nothing."""
     for alert in alerts:
         done = Delete(Key("control", UNPUBLISHED, alert.alert_id))
         ops: list[Operation] = [Update(Key("control", ALERTS, alert.alert_id), set={"published": True}), done]
@@ -54,8 +55,8 @@ async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> Non
 
 
 async def publish_alerts(store: StateStore, publish: Publish, stage: str, *, at_most: int = 50) -> int:
-    """The oldest first. Returns how many were published. One that cannot be published now waits for the next call, with
-    those after it: they stay in order."""
+    """Publish alerts, oldest first, and return their number. If one cannot be published now, it and those after it wait
+    for the next call, so they stay in order."""
     done = 0
     for alert in await unpublished_alerts(store, limit=at_most):
         subject = f"Helix {stage}: {alert.level}: budget {alert.scope}/{alert.period}"

@@ -1,11 +1,11 @@
-"""Budgets as their owner sees them: define them, see where they stand, receive alerts. The engine enforces them.
+"""Budgets from their owner's view: define them, read their state, receive alerts. The engine enforces them.
 
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(10.0, TokenPeriod.DAILY, unit="usd")
     await budgets.set_budget(200_000, TokenPeriod.HOURLY, "researcher")
 
-Law: everything is a row of the control table, so any process with the same store sees and changes the same budgets: the
-engine's next model call goes by them. US dollars are kept as whole millionths.
+Law: everything is a row of the control table, so every process with the same store sees and changes the same budgets.
+The engine's next model call uses the new values. US dollars are stored as whole millionths.
 """
 
 from __future__ import annotations
@@ -47,36 +47,48 @@ _NO_PATTERN = (
     f"[{TABLE}.user], day = 2.0. For one that all share, name no agent, tenant or session"
 )
 REMEMBERED = 1000
-"""Alerts that this process remembers to have delivered: there is one per budget, window and level."""
+"""The number of delivered alerts that this process remembers. There is one per budget, window and level."""
 _log = get_logger("helix")
 
 
 class _Money(TypedDict, total=False):
     current_tokens: int
+    """The tokens that are used or reserved. Present if the unit is `tokens`."""
     current_usd: float
+    """The US dollars that are used or reserved. Present if the unit is `usd`."""
 
 
 class BudgetStatus(_Money):
-    """One budget in its present window. `budget_limit`, `remaining` and `current_tokens` or `current_usd` are in `unit`
-    (`tokens` or `usd`); current counts what is used and what running calls have set aside. `utilization` is current by
-    limit, above 1 where more was used than allowed. `resets_at`: when the window ends (Unix seconds), None for `total`."""
+    """The state of one budget in its present window. It has `current_tokens` or `current_usd`, depending on the unit:
+    the used amount and what running calls have reserved."""
 
     budget: str
+    """The name of the window, `<scope>/<period>/<unit>/<window>`. Its unit is `micros` for US dollars."""
     scope: str
+    """The scope that the budget binds, such as `global` or `agent:researcher`."""
     period: str
+    """The period, such as `day`."""
     unit: Literal["tokens", "usd"]
+    """The unit of `budget_limit` and `remaining`."""
     window: str
+    """The key of the present window within its period, such as `2026-11-21` for a day."""
     resets_at: float | None
+    """The end of the window in Unix seconds. None: the period `total` never ends."""
     budget_limit: float
+    """The amount that the window allows, in `unit`."""
     remaining: float
+    """The amount that is neither used nor reserved, in `unit`, and at least 0."""
     utilization: float
+    """The current amount divided by the limit. It is above 1 if more was used than allowed."""
     alert_level: AlertLevel | None
+    """The alert level that the window has reached. None: no level."""
     on_exceeded: OnExceeded | None
+    """The behavior of a run without room. None: the agent's own setting applies."""
 
 
 class BudgetManager:
-    """The budgets of one store. `attach` it to an engine, and its callbacks receive the alerts that this process raises.
-    user_budgets: what the project declares for each user (`helix.core.user_budgets`)."""
+    """The budgets of one store. `attach` the manager to an engine, and its callbacks receive the alerts that this
+    process raises. user_budgets: the budgets that the project declares for each user (`helix.core.user_budgets`)."""
 
     def __init__(
         self, store: StateStore, *, clock: Clock | None = None, user_budgets: Sequence[BudgetDefinition] = ()
@@ -101,10 +113,13 @@ class BudgetManager:
         warning: float = WARNING,
         critical: float = CRITICAL,
     ) -> BudgetDefinition:
-        """Allow `amount` (of `unit`) per `period`: to everybody, to all runs of an agent, of a tenant (`user_id`), or of a
-        session. It replaces the budget of that scope, period and unit, and holds from the next model call on: what the
-        present window has used counts. on_exceeded: what a run without room does; None: what its agent says. warning,
-        critical: at which part of it an alert is raised. Raises `InvalidInputError`."""
+        """Allow `amount` (of `unit`) per `period` to all runs, or to those of an agent, a tenant (`user_id`) or a
+        session.
+
+        It replaces the budget of that scope, period and unit from the next model call on. Earlier use in the present
+        window counts. on_exceeded is the behavior of a run without room; None leaves it to the agent. warning and
+        critical are the shares of the amount at which an alert is raised. Raises `InvalidInputError`.
+        """
         if EACH in (agent_id, tenant, session):
             raise InvalidInputError(_NO_PATTERN)
         scope, limit = _scope(agent_id, tenant, session) or GLOBAL, whole_amount(amount, unit)
@@ -128,13 +143,13 @@ class BudgetManager:
         session: str | None = None,
         unit: Literal["tokens", "usd"] = "tokens",
     ) -> bool:
-        """No longer bound by it; False where there is no such budget."""
+        """Remove a budget, which then binds no run. Returns False if there is no such budget."""
         scope = _scope(agent_id, tenant, session) or GLOBAL
         return await self._budgets.undefine(f"{scope}/{period_of(period)}/{unit_of(unit)}")
 
     async def change_limit(self, name: str, amount: float | Decimal) -> BudgetDefinition:
-        """Another amount for the budget of that name (`<scope>/<period>/<unit>`); all else of it stays. It holds from the
-        next model call on. Raises `InvalidInputError` where there is no such budget."""
+        """Change the amount of the budget of that name (`<scope>/<period>/<unit>`), and keep its other settings. The
+        new amount applies from the next model call on. Raises `InvalidInputError` if there is no such budget."""
         known = await self._budgets.definitions([name.rsplit("/", 2)[0]])
         found = next((definition for definition in known if definition.name == name), None)
         if found is None:
@@ -146,7 +161,7 @@ class BudgetManager:
         return changed
 
     async def list_budgets(self) -> list[BudgetDefinition]:
-        """All there are, by scope."""
+        """Return all budgets, ordered by scope."""
         return await self._budgets.definitions()
 
     # --- looking --------------------------------------------------------------------------------------------------
@@ -159,9 +174,12 @@ class BudgetManager:
         tenant: str | None = None,
         session: str | None = None,
     ) -> dict[str, BudgetStatus]:
-        """Where the budgets stand: those of the agent, tenant or session that is named, and the global ones; all there are
-        where none is named. Keys are `<agent|global>_<hourly|daily|...>`, with `_usd` behind it for dollars; of tenants and
-        sessions `tenant:<id>_...`, `session:<id>_...`. Looking raises no alert."""
+        """Return the state of budgets: those of the named agent, tenant or session together with the global ones, or
+        all of them if none is named.
+
+        Keys are `<agent|global>_<hourly|daily|...>`, followed by `_usd` for dollars. Keys of tenants and sessions begin
+        with `tenant:<id>_` and `session:<id>_`. Reading raises no alert.
+        """
         scope = _scope(agent_id, tenant, session)
         found = await self._budgets.definitions(None if scope is None else [scope, GLOBAL])
         if period is not None:
@@ -173,7 +191,8 @@ class BudgetManager:
     async def get_alerts(
         self, level: AlertLevel | None = None, agent_id: str | None = None, limit: int = 100
     ) -> list[TokenAlert]:
-        """The newest alerts first, at most `limit`: of this level, of this agent's budgets, if given."""
+        """Return at most `limit` alerts, newest first. `level` and `agent_id`, if given, select alerts of that level
+        and of that agent's budgets."""
         if level is not None and level not in LEVELS:
             raise InvalidInputError(f"level {level!r} is none of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
@@ -181,21 +200,24 @@ class BudgetManager:
     # --- hearing --------------------------------------------------------------------------------------------------
 
     def register_alert_callback(self, callback: AlertCallback) -> None:
-        """Called with each alert that an attached engine raises, and with those that `publish_alerts` finds; awaited if it
-        returns an awaitable. One that raises is logged, and stops nobody."""
+        """Call `callback` with each alert that an attached engine raises, and with those that `publish_alerts` finds.
+        An awaitable result is awaited. An exception is logged, and the other callbacks still run."""
         if not callable(callback):
             raise InvalidInputError(f"callback must be callable, not {callback!r}")
         self._callbacks.append(callback)
 
     def attach(self, engine: Engine) -> None:
-        """Listen to the alerts that this engine raises; again changes nothing."""
+        """Listen to the alerts that this engine raises. A repeat changes nothing."""
         if self.deliver not in engine.on_alert:
             engine.on_alert.append(self.deliver)
 
     async def publish_alerts(self, at_most: int = 100) -> int:
-        """Call the callbacks with the unpublished alerts of all processes, the oldest first. Returns how many
-        they were. An `AgentRuntime` does so every few seconds: its workers are other processes. Without callbacks they stay
-        unpublished. At least once: a crash before an alert is marked publishes it again, with the same `alert_id`."""
+        """Call the callbacks with the unpublished alerts of all processes, oldest first, and return their number.
+
+        An `AgentRuntime` does so every few seconds, because its workers are other processes. Without callbacks the
+        alerts stay unpublished. Delivery is at least once: a crash before an alert is marked publishes it again, with
+        the same `alert_id`.
+        """
         if not self._callbacks:
             return 0
         alerts = await unpublished_alerts(self.store, at_most)
@@ -218,18 +240,19 @@ class BudgetManager:
 
 
 _managers: list[BudgetManager] = []
-"""Of the stores that are bound in this process; the last one is the process's."""
+"""The managers of the stores that are bound in this process. The last one is the process's."""
 
 
 def bind_token_budget_manager(store: StateStore, *, clock: Clock | None = None) -> BudgetManager:
-    """Make the manager of `store` this process's, until `release_token_budget_manager`."""
+    """Make the manager of `store` this process's manager, until `release_token_budget_manager`."""
     known = release_token_budget_manager(store)
     _managers.append(known or BudgetManager(store, clock=clock))
     return _managers[-1]
 
 
 def release_token_budget_manager(store: StateStore) -> BudgetManager | None:
-    """The store is closed, or no longer this process's: the one that was bound before is again. Returns its manager."""
+    """Unbind the manager of a store and return it, or None if it was not bound. The previously bound one takes its
+    place."""
     found = next((manager for manager in _managers if manager.store is store), None)
     if found is not None:
         _managers.remove(found)
@@ -241,15 +264,15 @@ def bound_token_budget_manager() -> BudgetManager | None:
 
 
 def get_token_budget_manager() -> BudgetManager:
-    """This process's manager. Raises `InvalidInputError` where neither a runtime nor `bind_token_budget_manager` gave a
-    store."""
+    """Return this process's manager. Raises `InvalidInputError` if neither a runtime nor `bind_token_budget_manager`
+    bound a store."""
     manager = bound_token_budget_manager()
     if manager is None:
         raise InvalidInputError("no store is bound: start a runtime, or call bind_token_budget_manager(store)")
     return manager
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _scope(agent_id: str | None, tenant: str | None, session: str | None) -> str | None:
@@ -262,7 +285,7 @@ def _scope(agent_id: str | None, tenant: str | None, session: str | None) -> str
     return named[0] if named else None
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def _key(definition: BudgetDefinition) -> str:

@@ -1,7 +1,8 @@
-"""FleetControl: what is wanted of agents, and what there is, as rows: from any process, over any store.
+"""FleetControl: the desired and the actual state of agents as rows, from any process and over any store.
 
-Law: it only writes the desired state. The supervisor of the agent (an `AgentRuntime` on this machine; in the deployed app,
-admission itself) makes it so. Instances are units of allowed concurrency, so a new number is the admission limit at once.
+Law: it only writes the desired state. The agent's supervisor (an `AgentRuntime` on this machine; in the deployed app,
+admission itself) carries it out. Instances are units of allowed concurrency, so a new number takes effect as the
+admission limit at once.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
     from helix.fleet.health import HealthChange
 
 SILENT_S = 30.0
-"""A process of another machine that its supervisor has not looked at for so long is no instance."""
+"""The time after which a process of another machine no longer counts as an instance, if its supervisor has not looked
+at it."""
 NOT_FOUND = "not_found"
 
 
 class FleetControl:
-    """slots: where limits are set; without, instances are processes only. known: agents of the deployed app, which have no
-    entry before somebody wants something of them. log: where changes of a limit are recorded, as an operator's."""
+    """The control of one store's agents. slots: the counters where limits are set; without them, instances are only
+    processes. known: the agents of the deployed app, which have no entry until their desired state is set. log: records
+    changes of a limit as an operator's."""
 
     def __init__(
         self,
@@ -48,26 +51,29 @@ class FleetControl:
         self._known = dict(known or {})
         self._when = "" if known is None else " (one that is deployed is known once it has run)"
 
-    # --- looking --------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def status(self, agent_name: str) -> dict[str, Any]:
-        """status (`running` while it has live processes, `stopped`, `not_found`), instances (how many), wanted, resources
-        (as registered; `{}` where nothing was), processes, health, created_at, supervisor."""
+        """Return the agent's status as a mapping.
+
+        Its keys are status (`running` while it has live processes, `stopped`, `not_found`), instances (their number),
+        wanted, resources (as registered; `{}` without a registration), processes, health, created_at and supervisor.
+        """
         entry = await self._entry(agent_name)
         if entry is None:
             return {"agent_id": agent_name, "status": NOT_FOUND}
         return await self._status(entry)
 
     async def list(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
-        """The status of every agent, by id; of at most `limit`, those that follow the id `after`. Raises
-        `InvalidInputError` for a limit below 1."""
+        """Return the status of every agent, ordered by id. `limit` and `after` select a page: at most `limit` agents
+        after the id `after`. Raises `InvalidInputError` for a limit below 1."""
         if limit is not None and limit < 1:
             raise InvalidInputError(f"limit is {limit}: it must be at least 1")
         entries = {entry.agent_id: entry for entry in await read_entries(self._store, after, limit)}
         for agent_name in self._known.keys() - entries.keys():
             if agent_name > after:
                 entries[agent_name] = self._first(agent_name)
-        # Known ones of later pages sort behind a full page of rows, and are cut off with it.
+        # Known agents of later pages sort behind a full page of rows, and are cut off with it.
         return [await self._status(entries[agent_name]) for agent_name in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
@@ -87,20 +93,22 @@ class FleetControl:
         }
 
     def _seen(self, info: ProcessInfo) -> ProcessInfo:
-        """Its actual status: the process that wrote its row may have died with it."""
+        """Return the process with its actual status: the process that wrote its row may have died with it."""
         gone = info.alive and not self.is_live(info)
         return info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
 
     def is_live(self, info: ProcessInfo) -> bool:
-        """Whether there is such a process: on this machine by the system's word, else by who looked at it last."""
+        """Return whether the process exists: on this machine by asking the system, otherwise by its supervisor's last
+        look."""
         if info.alive and info.pid is not None and info.host == socket.gethostname():
             return lives(info.pid, info.born)
         return info.alive and info.seen_at >= self._clock.now() - SILENT_S
 
-    # --- wanting --------------------------------------------------------------------------------------------------
+    # --- desired state ------------------------------------------------------------------------------------------------
 
     async def scale(self, agent_name: str, instances: int) -> None:
-        """Set the desired number. Raises `InvalidScaleError` outside the agent's bounds. Fewer ends no running work."""
+        """Set the desired number of instances. Raises `InvalidScaleError` outside the agent's bounds. A lower number
+        ends no running work."""
         entry = await self._existing(agent_name)
         limits = entry.limits
         if not is_int(instances) or not limits.min_instances <= instances <= limits.max_instances:
@@ -111,7 +119,8 @@ class FleetControl:
         await self._admit(agent_name, f"somebody asked for {instances}")
 
     async def start(self, agent_name: str) -> None:
-        """Want at least its minimum; one that was stopped takes runs again. A repeat changes nothing."""
+        """Set the desired number to at least the minimum, and admit runs of a stopped agent again. A repeat changes
+        nothing."""
         while True:
             entry = await self._existing(agent_name)
             wanted = max(entry.wanted, entry.limits.min_instances)
@@ -122,7 +131,7 @@ class FleetControl:
                 return
 
     async def stop(self, agent_name: str, *, force: bool = False) -> None:
-        """Want none: no new runs, and those at work are interrupted (with `force`: aborted)."""
+        """Stop the agent. It takes no new runs, and running ones are interrupted (aborted with `force`)."""
         await self._existing(agent_name)
         why = "somebody stopped it" + (" by force" if force else "")
         await self._limit(agent_name, 0, why)
@@ -130,8 +139,8 @@ class FleetControl:
         await self._admit(agent_name, why)
 
     async def restart(self, agent_name: str) -> None:
-        """Want all its processes anew, its code too: each hands over what it is at. Raises `AgentStoppedError` for one that
-        was stopped: it stays so until `start`."""
+        """Replace all processes of the agent, which reloads its code. Each hands its work over. Raises
+        `AgentStoppedError` for a stopped agent, which stays stopped until `start`."""
         while True:
             entry = await self._existing(agent_name)
             if entry.stopped:
@@ -143,8 +152,9 @@ class FleetControl:
                 return
 
     async def apply_health(self, change: HealthChange) -> None:
-        """Readiness lost: no more runs of the agent come in, until all of its readiness checks are well again. An agent
-        that was stopped stays so, and one that somebody has let in again meanwhile keeps its limit."""
+        """Apply a change of health. If a readiness check fails, no more runs of the agent are admitted until all of its
+        readiness checks pass again. A stopped agent stays stopped. If its admission was reopened meanwhile, its limit
+        stays."""
         entry = await self._entry(change.target)
         if change.stops_admission is None or entry is None or entry.stopped:
             return
@@ -156,7 +166,7 @@ class FleetControl:
             if counter is not None and counter.bound == 0:
                 await self._limit(change.target, max(1, entry.wanted), why, "health")
                 entry = await self._entry(change.target)
-                if entry is not None and entry.stopped:  # between the two reads: who stopped it has the last word
+                if entry is not None and entry.stopped:  # stopped between the two reads: the stop wins
                     await self._limit(change.target, 0, "somebody stopped it")
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -189,12 +199,12 @@ class FleetControl:
         return entry
 
     async def _admit(self, agent_name: str, why: str) -> None:
-        """What the entry wants is the limit. The entry is read again afterwards: of two who want something else at once,
-        whose wish was written last has the last word here too."""
+        """Set the limit to the entry's desired number. The entry is read again afterwards. So if two callers change it
+        at once, the one whose write came last wins here, too."""
         wish: tuple[bool, int] | None = None
         while (entry := await self._existing(agent_name)) and wish != (entry.stopped, entry.wanted):
             wish = entry.stopped, entry.wanted
-            # At least 1: where none is kept ready, the first run is what starts the first instance.
+            # At least 1: if no instance is kept ready, the first run starts the first one.
             await self._limit(agent_name, 0 if entry.stopped else max(1, entry.wanted), why)
 
     async def _limit(self, agent_name: str, instances: int, why: str, rule: Rule = "operator") -> None:

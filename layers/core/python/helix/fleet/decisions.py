@@ -1,11 +1,11 @@
-"""Scaling decisions as rows: what was decided, why, and whether it is in force.
+"""Scaling decisions as rows: the decision, its reason, and whether it is in force.
 
-Law: a decision is written before it is applied and marked after, both in transactions on the agent's state row; until it is
-marked nobody decides anew, and the process that finds it applies it first. So a crash between the two loses nothing, and
-two who decide at once make one decision. Cooldowns count from the mark.
+Law: a decision is written before it is applied and marked after, both in transactions on the agent's state row. While
+it is unmarked, no new decision is made, and the process that finds it applies it first. So a crash between the two
+loses nothing, and two processes that decide at once make one decision. Cooldowns count from the mark.
 
-Rows in `control`: `scaling#<agent>` / `state` (version, what was applied, the open decision); `decisions#<agent>` /
-`<ISO time>#<version>#<id>`, for 30 days.
+Rows in `control`: `scaling#<agent>` / `state` (version, the applied state, the open decision); `decisions#<agent>` /
+`<ISO time>#<version>#<id>`, kept for 30 days.
 """
 
 from __future__ import annotations
@@ -24,25 +24,39 @@ from helix.services.committing import refused
 
 KEEP_S = 30 * 86_400
 SEEN = 20
-"""How many triggers are recognized when they come twice."""
+"""The number of trigger ids that are remembered to recognize repeats."""
 
 
 class DecisionRow(Record, frozen=True, extra="ignore"):
-    """One decision. `at`: Unix seconds. `metrics`: the numbers that were judged. `applied`: it is in force, or was."""
+    """A stored decision about one agent. `DecisionLog` writes it."""
 
     id: str
+    """The sort key of the row: `<ISO time>#<version>#<id>`, so decisions sort by time."""
     at: float
+    """The time of the decision in Unix seconds."""
     before: int
+    """The instances before the decision."""
     after: int
+    """The instances that the decision sets."""
     action: Action
+    """The direction of the change, or `hold` if a wish was blocked."""
     rule: Rule
+    """The rule that decided."""
     reason: str
+    """The explanation for people."""
     trigger: str = ""
+    """The cause of the look at the agent, such as an alarm or the schedule."""
     blocked_by: Blocked | None = None
+    """The obstacle that turned a wish into a hold. A decision that was given up has `operator`. None: nothing blocked
+    it."""
     wanted: int | None = None
+    """The instances that the rule asked for. None unless something blocked it."""
     budget: str | None = None
+    """The name of the budget that stopped the agent. None: no budget did."""
     metrics: dict[str, float] = Field(default_factory=dict)
+    """The numbers that the decision was based on, by signal name."""
     applied: bool = False
+    """Whether the decision is, or was, in force. It becomes true when the decision is marked."""
 
     def decision(self) -> ScalingDecision:
         return ScalingDecision(signals=self.metrics, **{name: getattr(self, name) for name in _SHARED})
@@ -52,16 +66,21 @@ _SHARED = ("before", "after", "rule", "reason", "blocked_by", "wanted", "trigger
 
 
 class Standing(Record, frozen=True, extra="ignore"):
-    """An agent's state row as it was read. `pending`: the decision that was written and may not be in force. `held`: what
-    blocked the last decision, if that one was blocked. `seen`: the triggers of the last decisions. `owed`: the machines for
-    the last one could not be asked for yet."""
+    """An agent's state row as it was read."""
 
     version: int = 0
+    """The row's version, which each write raises by 1. 0: the agent has no row yet."""
     state: ScalingState = Field(default_factory=ScalingState)
+    """The applied changes from which cooldowns count."""
     pending: DecisionRow | None = None
+    """The decision that was written but is not yet marked as in force. None: no decision is open."""
     held: str = ""
+    """The obstacle and rule of the last decision if it was blocked, as `<obstacle>: <rule>`. It prevents recording the
+    same block twice. Empty: the last decision was not blocked."""
     seen: tuple[str, ...] = ()
+    """The trigger ids of the last 20 decisions, to recognize a repeated message."""
     owed: bool = False
+    """Whether the machines for the last decision still have to be requested, because the request failed."""
 
 
 class DecisionLog:
@@ -77,31 +96,33 @@ class DecisionLog:
     async def propose(
         self, agent: str, standing: Standing, decision: ScalingDecision, *, event: str = ""
     ) -> DecisionRow | None:
-        """Write a decision that will be applied. None: somebody else decided since `standing` was read. `event` is the id
-        of what triggered it, to be known again."""
+        """Write a decision that will be applied. `event` is the id of its trigger, to recognize a repeat. Returns None
+        if another process decided since `standing` was read."""
         row = self._row(decision, standing)
         seen = (*standing.seen, event)[-SEEN:] if event else standing.seen
         return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
     def while_open(self, agent: str, row: DecisionRow) -> Check:
-        """Holds until the decision is marked or given up: the condition of what puts it into force, so that one who stood
-        still for a while can not do it again."""
+        """Return a condition that holds until the decision is marked or given up. The write that applies it carries
+        this condition, so a process that was paused cannot apply it a second time."""
         return Check(_state(agent), When(equal={"open": row.id}))
 
     async def confirm(self, agent: str, row: DecisionRow, *, owed: bool = False) -> bool:
-        """Mark it as in force. False: it was marked, or given up, before."""
+        """Mark the decision as in force. Returns False if it was already marked or given up."""
         return await self._close(agent, row, applied=True, owed=owed)
 
     async def give_up(self, agent: str, row: DecisionRow) -> bool:
-        """It was not applied and will not be: somebody has changed what it was made for."""
+        """Close the decision without applying it, because the limit that it was based on has changed."""
         return await self._close(agent, row, applied=False)
 
     async def paid(self, agent: str, standing: Standing) -> bool:
-        """What was owed is done. False: something was decided since `standing` was read."""
+        """Record that the owed machines were requested. Returns False if another decision was made since `standing` was
+        read."""
         return await self._write(agent, standing, None, owed=False)
 
     async def note(self, agent: str, standing: Standing, decision: ScalingDecision) -> DecisionRow | None:
-        """Record a decision that something blocked, once for as long as that same thing blocks; None otherwise."""
+        """Record a blocked decision, once for as long as the same obstacle blocks the same rule. Otherwise returns
+        None."""
         held = f"{decision.blocked_by}: {decision.rule}" if decision.blocked_by else ""
         if held == standing.held:
             return None
@@ -109,7 +130,7 @@ class DecisionLog:
         return row if await self._write(agent, standing, row, held=held) else None
 
     async def record(self, agent: str, decision: ScalingDecision) -> DecisionRow:
-        """A change that somebody else has made already, a person for example: cooldowns count from it."""
+        """Record a change that was already made, for example by an operator. Cooldowns count from it."""
         while True:
             standing = await self.standing(agent)
             row = self._row(decision, standing).model_copy(update={"applied": True})
@@ -118,25 +139,25 @@ class DecisionLog:
                 return row
 
     async def history(self, agent: str, limit: int = 10) -> list[DecisionRow]:
-        """The last `limit` decisions, the oldest of them first."""
+        """Return the last `limit` decisions, oldest first."""
         rows = await self._store.query("control", _decisions(agent), limit=limit, reverse=True)
         return [DecisionRow.model_validate(row.value) for row in reversed(rows)]
 
     async def forget(self, agent: str) -> None:
-        """No cooldown and no lock any more, and no open decision. The history stays."""
+        """Delete the agent's cooldowns, lock and open decision. The history stays."""
         await self._store.transact("forget_scaling", [Delete(_state(agent))])
 
     def _row(self, decision: ScalingDecision, standing: Standing) -> DecisionRow:
         now = self._clock.now()
         stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # in order, also within a millisecond
+        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # also sorts within a millisecond
         shared = {name: getattr(decision, name) for name in (*_SHARED, "action")}
         return DecisionRow(id=ident, at=now, metrics=decision.signals, **shared)
 
     async def _write(
         self, agent: str, standing: Standing, row: DecisionRow | None, name: str = "decide_scaling", **changes: Any
     ) -> bool:
-        """The state row as it was read with these changes, and the decision. False: somebody else has written it."""
+        """Write the changed state row, and the decision if given. Returns False if another process has written the row."""
         changed = standing.model_copy(update={**changes, "version": standing.version + 1})
         value = {**changed.model_dump(mode="json"), "open": changed.pending.id if changed.pending else None}
         when = When(equal={"version": standing.version}) if standing.version else ABSENT

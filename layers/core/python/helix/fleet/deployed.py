@@ -3,8 +3,9 @@
     runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
     await runtime.scale_agent("support", instances=5)
 
-Law: an instance is a run that may be at work, and a process one that is. Nothing is started or ended here: limits and stop
-records are rows, which the functions go by; `govern` moves the limits by load and cost, within the agent's bounds.
+Law: an instance is the right of one run to be at work, and a process is a run at work. Nothing is started or ended
+here: limits and stop records are rows that the functions read. `govern` changes the limits by load and cost, within the
+agent's bounds.
 """
 
 from __future__ import annotations
@@ -32,36 +33,37 @@ from helix.services.slot_rows import SlotCounter
 from helix.services.usage_counters import read_totals
 
 MOST = 100
-"""Instances that an agent without resources of its own may be given."""
+"""The most instances of an agent without resources of its own."""
 STOPPED = "the agent is stopped"
 
 
 class DeployedRuntime:
-    """store: the stage's tables (or any store whose runs are executed elsewhere). Agents are known once they have run, or
-    something was wanted of them."""
+    """The fleet of one store. store: the stage's tables, or any store whose runs are executed elsewhere. An agent is
+    known once it has run, or its desired state was set."""
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
         self.store, self._clock = store, clock or SystemClock()
         self._slots = RowSlots(store)
 
     async def start_agent(self, agent_id: str) -> list[str]:
-        """Let a stopped agent take runs again: those that wait go on in their order. The ids of the runs at work."""
+        """Admit runs of a stopped agent again. Waiting runs continue in their order. Returns the ids of the runs at
+        work."""
         await (await self.control()).start(agent_id)
         return await self._at_work(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> int:
-        """Take no more runs (they wait), and interrupt those at work; with `force`, abort them, and those that wait.
-        Returns how many were stopped."""
+        """Admit no more runs (they wait), and interrupt those at work. With `force`, abort them and the waiting ones.
+        Returns the number of stopped runs."""
         await (await self.control()).stop(agent_id, force=force)
         return await self.stop_runs(agent_id, force)
 
     async def stop_runs(self, agent_id: str, force: bool = False) -> int:
-        """Only the second half of `stop_agent`."""
+        """Stop the agent's runs as `stop_agent` does, without closing its admission."""
         return await stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Interrupt what is at work, and take runs again. New code needs no restart: the next step runs it. Raises
-        `AgentStoppedError` for one that was stopped: it stays so until `start_agent`."""
+        """Interrupt the runs at work, and admit runs again. New code needs no restart, because the next step runs it.
+        Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
         if (await self.get_agent_status(agent_id))["status"] == "stopped":
             raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not undo that: start it")
         await self.stop_agent(agent_id)
@@ -69,14 +71,14 @@ class DeployedRuntime:
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
         """Set the most runs at a time. A lower number ends no run. Raises `InvalidScaleError` outside the agent's
-        bounds. The ids of the runs at work."""
+        bounds. Returns the ids of the runs at work."""
         await (await self.control()).scale(agent_id, instances)
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0; stopped_by names the budget, if
-        one did it) or `not_found`; instances is the
-        limit, None without one; resources has what the rows say, `max_instances`; processes are the runs at work."""
+        """Return the status as `AgentRuntime.get_agent_status` does. status is `running`, `stopped` (limit 0;
+        stopped_by names the budget if one stopped it) or `not_found`. instances is the limit, or None without one.
+        resources has the `max_instances` of the rows. processes are the runs at work."""
         try:
             found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:
@@ -86,7 +88,8 @@ class DeployedRuntime:
         return self._shown(found, await self._slots.counters(), await self._at_work(agent_id))
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
-        """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
+        """Return the status of every agent, ordered by id. `limit` and `after` select a page: at most `limit` agents
+        after the id `after`."""
         listed = await (await self.control()).list(after=after, limit=limit)
         counters, opened = await self._slots.counters(), await self._open_runs()
         return [
@@ -94,7 +97,7 @@ class DeployedRuntime:
         ]
 
     async def control(self) -> FleetControl:
-        """What is wanted of the agents that are known now."""
+        """Return the control of the agents that are known now."""
         most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
         for name, counter in (await self._slots.counters()).items():
             if name is not None:
@@ -104,8 +107,9 @@ class DeployedRuntime:
         return FleetControl(self.store, self._clock, slots=self._slots, known=known, log=log)
 
     async def apply_health(self, change: HealthChange) -> None:
-        """For `HealthChecker(store, on_change=runtime.apply_health)`: a failed readiness check stops admission of its agent
-        until all of its readiness checks pass again. A failed liveness check raises an alarm: no process is restarted."""
+        """Apply a change of health, for `HealthChecker(store, on_change=runtime.apply_health)`. A failed readiness
+        check stops admission of its agent until all of its readiness checks pass again. A failed liveness check raises
+        an alarm: no process is restarted."""
         if change.stops_admission is not None:
             await (await self.control()).apply_health(change)
 
@@ -133,7 +137,8 @@ class DeployedRuntime:
         opened: Mapping[str, list[str]] | None = None,
         counters: Mapping[str | None, SlotCounter] | None = None,
     ) -> list[str]:
-        """`opened`, `counters`: as they were read for all agents together."""
+        """Return the ids of the agent's runs at work. `opened`, `counters`: the values that were read for all agents
+        together."""
         counter = counters.get(agent_id) if counters is not None else None
         waits = counters is None or (counter is not None and counter.queued)
         waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)} if waits else set()
@@ -141,7 +146,7 @@ class DeployedRuntime:
         return [run_id for run_id in found if run_id not in waiting]
 
     async def _open_runs(self) -> Mapping[str, list[str]]:
-        """By agent, oldest first."""
+        """Return the open runs by agent, oldest first."""
         found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for number in range(PARTITIONS):
             async for rows in pages(self.store, partition_name(number)):
@@ -150,7 +155,7 @@ class DeployedRuntime:
         return {agent: [run_id for _, run_id in sorted(runs)] for agent, runs in found.items()}
 
     def _engine(self) -> Engine:
-        """To write stop records: it executes nothing."""
+        """Return an engine for stop records, which executes nothing."""
         engine = LocalExecutor(self.store, clock=self._clock, tracer=NoTracer()).engine
         engine.slots = self._slots
         return engine

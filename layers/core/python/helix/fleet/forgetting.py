@@ -1,11 +1,11 @@
-"""What is stored of a user, and its deletion (docs/guide/cli.md#forget).
+"""The stored data of a user, and its deletion (docs/guide/cli.md#forget).
 
-Sessions are deleted by their own deletion (`helix.sessions.deletion`); this module knows all other places, counts what is
-there, and counts again afterwards. Rows of the control table:
+Sessions are deleted by their own deletion (`helix.sessions.deletion`). This module knows all other places, counts their
+rows, and counts again afterwards. It has these rows in the control table:
 
-    forget#<user> / <session id>   the sessions below it and the runs of all of them, from before the deletion on
+    forget#<user> / <session id>   the sub-agents' sessions and the runs of all of them, from before the deletion on
 
-Law: `note` comes before the first deletion, so what a dead command left is found by the next.
+Law: `note` comes before the first deletion, so the next command finds what a failed one left.
 """
 
 from __future__ import annotations
@@ -32,20 +32,27 @@ T = TypeVar("T")
 AT_ONCE = 16
 PAGE = 50
 UNITS = ("micros", "tokens")
-"""Of budgets; the names of their windows have one of these."""
+"""The units of budgets. The name of each window contains one of them."""
 
 
 @dataclass(slots=True)
 class Held:
-    """`sessions`: root sessions. `below`: their sub-agents'. The other fields are keys of rows, by what they are."""
+    """The stored data of a user, as keys and counts."""
 
     sessions: list[str] = field(default_factory=list)
+    """The user's root sessions, including those of notes from earlier commands."""
     below: list[str] = field(default_factory=list)
+    """The sessions of their sub-agents."""
     runs: list[str] = field(default_factory=list)
+    """The ids of the runs of all these sessions."""
     stored: dict[str, int] = field(default_factory=dict)
+    """The counts of sessions, of their rows, streams and objects: `sessions`, `below`, `rows`, `streams`, `objects`."""
     rows: dict[str, list[Key]] = field(default_factory=dict)
+    """The keys of rows in the control table, by kind: `usage`, `budgets`, `draws`, `alerts`."""
     candidates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The stored values of runs that hold or await a slot, by `slots` and `tickets`."""
     cached: int = 0
+    """The number of cached answers."""
 
     def counts(self) -> dict[str, int]:
         return {
@@ -70,7 +77,7 @@ class Forgetting:
         self._scope = f"tenant:{user}"
 
     async def look(self) -> Held:
-        """All there is now, in the sessions of earlier notes too."""
+        """Read all data that exists now, including sessions in notes from earlier commands."""
         held = Held()
         await self._read_sessions(held)
         ids = {*held.sessions, *held.below}
@@ -95,7 +102,7 @@ class Forgetting:
         return held
 
     async def note(self, held: Held) -> None:
-        """Keep what the deletion of sessions makes unknown."""
+        """Store the facts that cannot be found after the sessions are deleted."""
         for session_id in held.sessions:
             tree = await self._tree(session_id)
             if tree is not None:
@@ -103,7 +110,7 @@ class Forgetting:
                 await self._store.transact("note_forgetting", [Put(self._note(session_id), value)])
 
     async def delete(self, held: Held) -> None:
-        """All but the sessions, which are deleted before. Idempotent."""
+        """Delete everything except the sessions, which must be deleted before. Idempotent."""
         for session_id in held.sessions:
             if await self._store.get([Key("sessions", session_id, SESSION)]) == [None]:
                 await self._objects.clear(session_id)
@@ -124,13 +131,13 @@ class Forgetting:
             await self._store.transact("forget_rows", gone)
 
     async def close(self) -> None:
-        """Nothing is left: let go of the notes and of the user's name."""
+        """Delete the notes and the user's name, once all other data is deleted."""
         keys = [row.key for row in await self._query(f"forget#{self._user}")]
         for some in _pages([*keys, user_key(self._user)]):
             gone: list[Operation] = [Delete(key) for key in some]
             await self._store.transact("end_forgetting", gone)
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------------------------
 
     async def _read_sessions(self, held: Held) -> None:
         listed = [row.key.sort for row in await self._store.query("sessions", index_partition(self._user))]
@@ -157,7 +164,7 @@ class Forgetting:
         held.stored["objects"] = sum(counts)
 
     async def _tree(self, session_id: str) -> tuple[list[str], list[str]] | None:
-        """The sub-agents' sessions below a session, and the runs of all."""
+        """Return the sub-agents' sessions below a session, and the runs of all. None if there are no such rows."""
         below: list[str] = []
         runs: list[str] = []
         left = [session_id]
@@ -170,7 +177,7 @@ class Forgetting:
         return (below, runs) if below or runs else None
 
     async def _budgets(self) -> list[Key]:
-        """The definitions, and the windows of each period that is kept."""
+        """Return the keys of the definitions, and of the windows of each period that are still stored."""
         found = await self._existing([budget_rows.scope_key(self._scope)])
         names: list[str] = []
         now = self._clock.now()

@@ -1,9 +1,9 @@
-"""govern: look at the agents' numbers, decide by their policies, put it into force, and say why.
+"""The function `govern`: read the agents' numbers, decide by their policies, apply the decision, and record why.
 
-Law: what triggers it says where to look, never what to do: decisions are made of the numbers of now, so a message that
-comes twice, late or out of order does no harm. One decision at a time: it is written, applied and marked, and a repeat
-begins where the one before stopped. A change is judged by what came after it, so nothing but spent money moves an agent
-again within `QUIET_S`. A limit of 0 that was not set here is an operator's, and stays.
+Law: a trigger says where to look, never what to do. Decisions use the present numbers, so a message that comes twice,
+late or out of order does no harm. One decision at a time is written, applied and marked; a repeat continues where the
+previous one stopped. A change is judged by what follows it, so only spent money moves an agent again within `QUIET_S`.
+A limit of 0 that was not set here was set by an operator, and stays.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import SlotCounter
 
 WINDOW_S = 300.0
-"""What a decision looks back on."""
+"""The period that a decision looks back on."""
 QUIET_S = 45.0
-"""Less than the minute between two looks by the schedule."""
+"""The time after a change in which only spent money changes the agent again. It is less than the minute between two
+scheduled looks."""
 EARLY_S = 15.0
-"""How much less than a cooldown may lie between two looks by the schedule: EventBridge starts each within its minute, not
-on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without it, a cooldown of one
-minute would end just after the next look."""
+"""The time by which two scheduled looks may lie closer together than a cooldown. EventBridge starts each within its
+minute, not on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without it, a
+cooldown of one minute would end just after the next look."""
 MARGIN_S = 5.0
 FAILED = "failed"
 STOP: Final = "budget stop"
@@ -49,39 +50,52 @@ Counters = Mapping[str | None, SlotCounter]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Why somebody looks. `agents`: whom it is about; None: all. `event`: the id of the message, to know it again."""
+    """The cause of a look at the agents."""
 
     name: str = "schedule"
+    """The name that decisions record, such as `schedule` or `monitor`."""
     agents: frozenset[str] | None = None
+    """The agents to look at. None: all."""
     event: str = ""
+    """The id of the message, to recognize a repeat. Empty: repeats are not recognized."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What was asked for an agent. `resources` None: nothing was, and nothing scales it. `stopped`: by an operator."""
+    """The registered settings of an agent."""
 
     resources: ResourceConfig | None
+    """The resources that scale the agent. None: none were requested, and nothing scales it."""
     stopped: bool = False
+    """Whether an operator stopped the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Governor:
-    """grant: begin those who need not wait any longer, after a limit was raised. registered: None for an agent that nobody
-    knows."""
+    """The ports and functions that `govern` works with."""
 
     slots: RowSlots
+    """The slot counters, whose limits the decisions change."""
     grant: Callable[[], Awaitable[None]]
+    """A function that starts the runs that can have a slot after a limit was raised."""
     registered: Callable[[str], Awaitable[Registered | None]]
+    """A function that returns an agent's registered settings, or None for an unknown agent."""
     money: BudgetMoney
+    """The budgets that bind each agent."""
     source: MetricsSource
+    """The source of the model call metrics that decisions are based on."""
     log: DecisionLog
+    """The stored decisions."""
     clock: Clock
+    """The clock, whose times are Unix seconds."""
     capacity: Capacity = field(default_factory=NoCapacity)
+    """The machines that are kept ready for a limit. By default none are."""
     metrics: Metrics = field(default_factory=NoMetrics)
+    """The receiver of scaling metrics. By default they are dropped."""
 
     async def govern(self, trigger: Trigger, delivery: Delivery) -> Counter[str]:
-        """Look once at every agent that the trigger is about, or until the deadline is near. Returns how often what came
-        of it. One that cannot be looked at is logged and does not keep the others waiting."""
+        """Look once at every agent that the trigger names, or until the deadline is near. Returns the count of each
+        result. An error of one agent is logged and does not hold up the others."""
         done: Counter[str] = Counter()
         counters = await self.slots.counters()
         agents = self._order(counters, trigger)
@@ -101,7 +115,8 @@ class Governor:
         return done
 
     def _order(self, counters: Counters, trigger: Trigger) -> list[str]:
-        """Each minute another one first: what there is no time for comes earlier in a later one."""
+        """Return the agents of this look. Each minute starts with another one, so agents that there was no time for
+        come earlier in a later look."""
         agents = sorted(name for name in counters if name is not None)
         if trigger.agents is not None:
             return [name for name in agents if name in trigger.agents]
@@ -153,8 +168,8 @@ class Governor:
         return policy.evaluate_scaling(metrics, limit, standing.state, now=now, spent=money.spent)
 
     async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None, money: AgentMoney) -> str:
-        """What a crash before the mark left is done again; what somebody else changed meanwhile stays theirs. A stop has
-        its alert before the mark, so that no crash loses it."""
+        """Apply the decision, or repeat this after a crash before the mark. A limit that was changed meanwhile is kept.
+        The alert of a stop is written before the mark, so no crash loses it."""
         alive, stops = self.log.while_open(agent, row), row.rule == STOP
         by = (f"budget {row.budget}" if row.budget else "a budget") if stops else None
         if not await self.slots.change_limit(agent, row.before, row.after, alive=alive, stopped_by=by):
@@ -172,7 +187,7 @@ class Governor:
         return row.action
 
     async def _keep_ready(self, agent: str, limit: int, resources: ResourceConfig | None) -> bool:
-        """Machines for a limit. The limit holds without them, so what goes wrong here waits for the next look."""
+        """Request the machines for a limit. The limit holds without them, so an error is retried at the next look."""
         try:
             await self.capacity.set_instances(agent, _ready(limit, resources))
         except HelixError as error:
@@ -191,7 +206,7 @@ def governor_of(
     source: MetricsSource,
     capacity: Callable[[RowSlots], Capacity] = lambda slots: NoCapacity(),
 ) -> Governor:
-    """Of the agents whose limits, budgets and decisions are rows of the engine's store."""
+    """Return a governor of the agents whose limits, budgets and decisions are rows of the engine's store."""
     slots = engine.slots
     assert slots is not None, "this engine admits every run"
 
@@ -215,7 +230,8 @@ _DETAILS = {"before", "after", "rule", "reason", "trigger"}
 
 
 def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
-    """Nothing can come of a look, whatever its calls were like: asking for them costs money."""
+    """Return whether a look cannot change anything, whatever the agent's calls were like. Reading their metrics costs
+    money."""
     if standing.state.stopped:
         return bool(money.used_up) and counter.bound == 0
     idle = counter.running == 0 and counter.queued == 0
@@ -223,7 +239,7 @@ def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPol
 
 
 def _ready(limit: int, resources: ResourceConfig | None) -> int:
-    """Machines for a limit: none for a closed agent, and at the lowest limit what its definition keeps."""
+    """Return the machines for a limit: none for a closed agent, and the minimum of its definition at the lowest limit."""
     if resources is None or limit == 0:
         return limit
     return resources.min_instances if limit <= 1 else min(max(limit, resources.min_instances), resources.max_instances)

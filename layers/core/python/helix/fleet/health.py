@@ -1,8 +1,8 @@
-"""HealthChecker: named checks of targets, asked at once or in the background, and what they amount to.
+"""HealthChecker: named checks of targets, run on request or in the background, and the health that follows from them.
 
-Law: a target may have any number of checks, with different names; its health is the worst of theirs. A listener
-receives a change once, after it is stored: a failed readiness check stops admission of its target, a failed liveness
-check asks for a restart; both are the listener's to do.
+Law: a target may have any number of checks, with different names. Its health is the worst of theirs. A listener
+receives each change once, after it is stored. The listener acts on it: a failed readiness check should stop admission
+of its target, and a failed liveness check should restart it.
 """
 
 from __future__ import annotations
@@ -37,23 +37,30 @@ from helix.runtime.system import SystemClock
 from helix.services.activity import note_activity
 
 LLM = "llm"
-"""The name under which `check_llm_health` keeps its result."""
+"""The name of the check under which `check_llm_health` stores its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """A check of `target` has another status than before."""
+    """A change of one check's status."""
 
     target: str
+    """The target that was checked, such as an agent."""
     check: str
+    """The name of the check."""
     check_type: CheckType
+    """The type of the check, which decides the consequence."""
     before: HealthStatus
+    """The status before. `UNKNOWN`: the check had no result."""
     after: HealthStatus
+    """The new status."""
     result: HealthResult
+    """The stored result that changed the status."""
 
     @property
     def stops_admission(self) -> bool | None:
-        """True: let no more runs of the target in. False: they may come in again. None: nothing changes for them."""
+        """The consequence for admission. True: stop admitting runs of the target. False: admit them again. None: no
+        change."""
         if self.check_type is not CheckType.READINESS or HealthStatus.UNHEALTHY not in (self.before, self.after):
             return None
         return self.after is HealthStatus.UNHEALTHY
@@ -67,8 +74,9 @@ Listener = Callable[[HealthChange], Awaitable[None] | None]
 
 
 class HealthChecker:
-    """store: results are kept there, and go on from there after a restart; default in memory. on_change: receives each
-    change of a check's status; what it raises is logged. llm_rule: the limits of `check_llm_health`."""
+    """The checks of targets and their results. store: keeps the results across restarts; the default is in memory.
+    on_change: receives each change of a check's status; its exceptions are logged. llm_rule: the limits of
+    `check_llm_health`."""
 
     def __init__(
         self,
@@ -86,7 +94,8 @@ class HealthChecker:
         self._monitoring = False
 
     async def register_check(self, target_id: str, health_check: HealthCheck) -> None:
-        """Add a check; one of the same name is replaced, its counts stay. Watched from now on, if monitoring."""
+        """Add a check. It replaces one of the same name, whose counts stay. If monitoring is on, the check runs from
+        now on."""
         if health_check.name in (LLM, *health_rows.OWN):
             raise InvalidInputError(f"a check cannot be named {health_check.name!r}: the name is taken")
         self._checks.setdefault(target_id, {})[health_check.name] = health_check
@@ -95,7 +104,7 @@ class HealthChecker:
             self._watch(target_id, health_check)
 
     async def unregister_check(self, target_id: str, name: str | None = None) -> bool:
-        """Remove a check of the target, or all of them, with their results. False if there was none."""
+        """Remove a check of the target, or all of them, with their results. Returns False if there was none to remove."""
         known = self._checks.get(target_id, {})
         gone = [check for check in known if name in (None, check)]
         for check in gone:
@@ -107,28 +116,30 @@ class HealthChecker:
         return bool(gone)
 
     async def check_health(self, target_id: str, run: bool = False) -> HealthResult:
-        """The target's health as last seen; with `run`, its checks are asked now, all at once. Unknown target: UNKNOWN."""
+        """Return the target's last known health. With `run`, run all its checks now, at once. An unknown target is
+        UNKNOWN."""
         if run:
             checks = self._checks.get(target_id, {}).values()
             await asyncio.gather(*(self._ask(target_id, check) for check in checks))
         return of_target(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
-        """Of each of its checks, as last seen by any process on the store."""
+        """Return the last result of each of the target's checks, from any process on the store."""
         found = {result.check: result for result in await health_rows.results(self._store, target_id)}
         for name, check in self._checks.get(target_id, {}).items():
             found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not asked yet"))
         return list(found.values())
 
     async def get_overall_health(self) -> OverallHealth:
-        """Of all targets that are registered here or have results in the store."""
+        """Return the health of all targets that are registered here or have results in the store."""
         found = {*self._checks, *await health_rows.targets(self._store)}
         return overall({target: of_target(await self.results(target)) for target in sorted(found)})
 
     async def check_llm_health(
         self, target_id: str, llm_metrics: LLMMetrics, cost_budget: float | None = None
     ) -> HealthResult:
-        """Judge an agent's figures, and keep the result as the target's check `llm`. `cost_budget`: US dollars an hour."""
+        """Judge an agent's metrics, and store the result as the target's check `llm`. `cost_budget`: US dollars per
+        hour."""
         status, reasons = self._llm_rule.judge(llm_metrics, cost_budget)
         verdict = status is HealthStatus.HEALTHY, "; ".join(reasons)
         check, now = HealthCheck(name=LLM, check_type=CheckType.CUSTOM), self._clock.now()
@@ -142,7 +153,7 @@ class HealthChecker:
     # --- monitoring ----------------------------------------------------------------------------------------------------
 
     async def start_monitoring(self) -> None:
-        """Ask every check each `interval`, after its `initial_delay`. Starting twice changes nothing."""
+        """Run every check each `interval`, after its `initial_delay`. A repeat changes nothing."""
         self._monitoring = True
         for target, checks in self._checks.items():
             for check in checks.values():
@@ -160,7 +171,7 @@ class HealthChecker:
 
     async def _unwatch(self, target: str, name: str) -> None:
         task = self._tasks.pop((target, name), None)
-        if task is not None and task is not asyncio.current_task():  # a listener may unregister what called it
+        if task is not None and task is not asyncio.current_task():  # a listener may unregister its caller
             task.cancel()
             await asyncio.wait({task})
 
@@ -171,7 +182,7 @@ class HealthChecker:
             try:
                 await self._ask(target, check)
             except Exception as error:
-                shown = None if isinstance(error, StoreError) else error  # a store that fails needs no traceback
+                shown = None if isinstance(error, StoreError) else error  # an error of the store needs no traceback
                 said = "the result of check %r of %r is not stored: %s"
                 logger.warning(said, check.name, target, error, exc_info=shown)
             await self._clock.sleep(check.interval)
@@ -186,7 +197,7 @@ class HealthChecker:
     async def _store_result(
         self, target: str, name: str, decide: Callable[[HealthResult | None], HealthResult]
     ) -> HealthResult:
-        await note_activity(self._store, self._clock.now())  # a stage at rest would not report it
+        await note_activity(self._store, self._clock.now())  # otherwise a stage at rest would not report the result
         before, after = await health_rows.save(self._store, target, name, decide)
         was = HealthStatus.UNKNOWN if before is None else before.status
         if was is not after.status:
@@ -209,14 +220,18 @@ class HealthChecker:
 @dataclass(frozen=True, slots=True)
 class Probe:
     ok: bool
+    """Whether the check succeeded in time."""
     message: str
+    """The check's message, or its error."""
     at: float
+    """The end of the check in Unix seconds."""
     took_ms: float
+    """The duration of the check in milliseconds."""
 
 
 async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock: Clock) -> Probe:
-    """A plain function is called in a thread, so that one that blocks holds up nobody; after its time nobody waits for
-    it any more."""
+    """Run one check. A plain function runs in a thread, so a blocking one holds up no other check. After the timeout
+    its result is no longer awaited."""
     begun = clock.now()
     try:
         async with asyncio.timeout(timeout_s):

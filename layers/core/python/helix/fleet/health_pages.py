@@ -1,7 +1,8 @@
-"""What `/health`, `/ready` and `/live` say, in an app of your own and in the deployed function.
+"""The pages `/health`, `/ready` and `/live`, in an app of your own and in the deployed function.
 
-Law: degraded still serves (200); unhealthy, and not ready, do not (503). Only a critical check makes the whole unhealthy.
-Pages say statuses and ages to everybody; what a check said, which may name what is not for everybody, only on request.
+Law: a degraded service still answers 200; an unhealthy service, and one that is not ready, answer 503. Only a critical
+check makes the whole service unhealthy. Pages show statuses and ages to every client. Messages of checks may contain
+private names, so they are shown only on request.
 """
 
 from __future__ import annotations
@@ -22,30 +23,42 @@ BEARER = "bearer "
 @dataclass(frozen=True, slots=True)
 class Page:
     status: int
+    """The HTTP status code."""
     body: str
+    """The body of the response."""
     content_type: str = JSON_TYPE
+    """The value of the header `content-type`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A check's answer as a page shows it."""
+    """The result of a check as a page shows it."""
 
     name: str
+    """The name of the check on the page."""
     status: HealthStatus
+    """The check's status."""
     message: str = ""
+    """The explanation of the status, shown only with details."""
     critical: bool = False
+    """Whether a failure makes the whole service unhealthy."""
     took_ms: float | None = None
+    """The duration of the check in milliseconds. None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
     service: str
+    """The name of the service, such as `helix-<stage>`."""
     version: str
+    """The version of the service."""
     uptime_s: float
+    """Seconds since the process started to serve."""
 
 
 def health_of(checks: Sequence[Checked]) -> HealthStatus:
-    """Unhealthy if a critical check is; any other failure is degraded. Nothing to check is healthy."""
+    """Return unhealthy if a critical check is, and degraded for any other failure. Without checks the service is
+    healthy."""
     counted = [
         HealthStatus.DEGRADED if c.status is HealthStatus.UNHEALTHY and not c.critical else c.status for c in checks
     ]
@@ -67,13 +80,13 @@ def live_page(about: About) -> Page:
 
 
 def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
-    """Whether the request carries the token. Names of `headers` are in lower case."""
+    """Return whether the request carries the token. The names in `headers` are in lower case."""
     given, token = bearer(headers), (token or "").strip()
     return bool(token and given) and hmac.compare_digest(given.encode(), token.encode())
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The token that the request carries; "" for none."""
+    """Return the request's token, or an empty text."""
     given = headers.get("authorization", "")
     return given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
 

@@ -1,9 +1,10 @@
-"""Health in the store: results by target and check, when `sweep` last ran, and whether people let work in.
+"""Health in the store: results by target and check, the time of the last `sweep`, and whether operators admit work.
 
-Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app as a
-whole is the target `app`: `ready` ({ready, reason, at}) is a row of its partition, beside those of `services.activity`.
+Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app
+as a whole is the target `app`: `ready` ({ready, reason, at}) is a row of its partition, beside those of
+`services.activity`.
 
-Law: a result is built on the one before it, whichever process wrote that: two probes at once are counted as two.
+Law: a result is based on the previous one, whichever process wrote it, so two concurrent probes count as two.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def target_key(target: str) -> Key:
 async def save(
     store: StateStore, target: str, check: str, decide: Callable[[HealthResult | None], HealthResult]
 ) -> tuple[HealthResult | None, HealthResult]:
-    """Write what `decide` makes of the stored result. Answers both: before and after."""
+    """Write the result of `decide` on the stored one. Returns both results: before and after."""
     key = result_key(target, check)
     while True:
         (stored,) = await store.get([key])
@@ -55,9 +56,9 @@ async def targets(store: StateStore) -> list[str]:
 
 
 async def forget(store: StateStore, target: str, check: str | None) -> None:
-    """Remove a check's result, or all of a target's. A target without results is listed no more."""
+    """Delete a check's result, or all of a target's. A target without results is no longer listed."""
     while True:
-        (listed,) = await store.get([target_key(target)])  # first: a result that is new since then refuses what follows
+        (listed,) = await store.get([target_key(target)])  # first, so that a newer result refuses the deletions
         found = [result.check for result in await results(store, target)]
         gone = [name for name in found if check is None or name == check]
         operations: list[Operation] = [Delete(result_key(target, name)) for name in gone]
@@ -68,12 +69,13 @@ async def forget(store: StateStore, target: str, check: str | None) -> None:
 
 
 async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = "") -> None:
-    """A person's word on whether the deployed app takes work; it outweighs what is derived only where it says no."""
+    """Store an operator's decision whether the deployed app takes work. It overrides the derived state only if it is
+    no."""
     value = {"ready": ready, "reason": reason, "at": clock.now()}
     await store.transact("health_ready", [Put(result_key(APP, READY), value)])
 
 
 async def app_rows(store: StateStore) -> tuple[Beats, Value | None]:
-    """When the stage worked and was swept, and the row `ready`."""
+    """Return the times when the stage last worked and was swept, and the row `ready`."""
     activity, sweep, ready = await store.get([ACTIVITY, SWEEP, result_key(APP, READY)])
     return Beats.of(activity, sweep), ready

@@ -1,4 +1,4 @@
-"""What a deployed stage costs while nobody uses it, from its CloudFormation templates.
+"""The cost of a deployed stage without use, from its CloudFormation templates.
 
 Law: every kind of resource has a price here, or is named as one that is paid by use. Any other kind is reported.
 """
@@ -13,7 +13,8 @@ from helix.core.ledger import Line, priced
 
 MINUTES = prices.HOURS_A_MONTH * 60
 READS = 2
-"""Units of DynamoDB that a minute at rest takes. The look of each hour takes some 30 more, which is 0.5 a minute."""
+"""The read units of DynamoDB that a minute at rest takes. The look of each hour takes some 30 more, which is 0.5 a
+minute."""
 INVOCATION_S = 0.1
 LOG_BYTES = prices.PLATFORM_LOG_BYTES + 200
 BY_USE = frozenset(
@@ -31,7 +32,8 @@ BY_USE = frozenset(
 
 
 def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """One line for each price, in dollars a month; `templates`: the stage's own, then those of its nested stacks."""
+    """Return one line for each price, in dollars a month. `templates`: the stage's own, then those of its nested
+    stacks."""
     found = [line for template in templates for line in _lines(template["Resources"])]
     lines: dict[tuple[str, str, str], Line] = {}
     for line in found:
@@ -44,7 +46,7 @@ def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def unpriced(templates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Kinds of resources that are not known here."""
+    """Return the kinds of resources that have no price here."""
     kinds = {resource["Type"] for template in templates for resource in template["Resources"].values()}
     return sorted(kinds - BY_USE - _PRICED)
 
@@ -97,7 +99,7 @@ def _lines(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[Line]:
 
 
 def _minutes(verb: str) -> Iterator[Line]:
-    """What an invocation each minute costs."""
+    """Yield the costs of an invocation each minute."""
     how = f"{verb}, each minute"
     yield _line("Lambda", "invocations", MINUTES, "requests", prices.LAMBDA_REQUEST, how)
     gb_s = MINUTES * INVOCATION_S / 2

@@ -1,8 +1,8 @@
-"""How the model calls of agents do, as their health check `llm`; and how many checks that somebody registered say no.
+"""Computes the `llm` health check of each agent from its model calls, and counts failing custom checks.
 
-Law: an agent that made no call and keeps nobody waiting is not judged, unless it was not well: then it is well again. What
-`llm` says has alarms on its figures, so it is not counted among the checks; neither is a result older than `FRESH_S`:
-nobody asks that check any more, and silence is no fault.
+Law: an agent without calls and waiting runs is not judged, unless it was not healthy; then it becomes healthy again.
+The check `llm` has alarms on its figures, so it is not counted among the checks. Results older than `FRESH_S` are not
+counted either, because such a check no longer runs, and a missing result is not a failure.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ UNHEALTHY = "UnhealthyChecks"
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Counts = Mapping[str | None, Mapping[str, float]]
-"""Gauges, by agent."""
+"""The gauges by agent."""
 
 
 class Calls(MetricsSource, Protocol):
     async def spent(self, window_s: float) -> float:
-        """US dollars for the model calls of all agents in the last `window_s` seconds."""
+        """Return the US dollars spent on model calls of all agents in the last `window_s` seconds."""
         ...
 
 
 class AskedLately:
-    """Caches the answers of another source for as long as their window, because each question costs money."""
+    """A cache for another source's results, for as long as their window, because each request costs money."""
 
     def __init__(self, source: Calls, clock: Clock) -> None:
         self._source, self._clock = source, clock
@@ -65,7 +65,8 @@ class AskedLately:
 
 
 async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
-    """Those with a run at work or in line, or with one that has ended this hour: nobody else can have made a call."""
+    """Return the agents with a run at work or waiting, or with one that ended this hour. No other agent can have made a
+    call."""
     found = {agent for agent in agents if any(_load(counts, agent))}
     for agent in set(agents) - found:
         if await read_counts(store, agent_scope(agent), start=hour_key(now - WINDOW_S)):
@@ -83,8 +84,8 @@ async def judge_calls(
     *,
     ask: Collection[str] | None = None,
 ) -> int:
-    """Judge each agent of `money`, or as many as there is time for. `ask`: whose numbers are worth asking for; None: all.
-    Returns how many could not be judged; they are logged."""
+    """Judge each agent of `money`, or as many as there is time for. `ask` names the agents whose metrics are worth
+    reading; None means all. Returns the number that could not be judged, which are logged."""
     failed = 0
     for agent in sorted(name for name in money if name is not None):
         if not delivery.may_act(clock.now() + MARGIN_S):
@@ -100,7 +101,7 @@ async def judge_calls(
 
 async def _judge(health: HealthChecker, agent: str, calls: LLMMetrics, counts: Counts, money: AgentMoney) -> None:
     waiting, running = _load(counts, agent)
-    limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without one nothing is used up
+    limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without a limit no share of it is used
     load = {"queue_depth": waiting, "concurrent_llm_calls": running, "max_concurrent_calls": int(limit)}
     metrics = calls.model_copy(update=load)
     if metrics.requests or metrics.queue_depth or await _was_not_well(health, agent):
@@ -108,7 +109,7 @@ async def _judge(health: HealthChecker, agent: str, calls: LLMMetrics, counts: C
 
 
 def _load(counts: Counts, agent: str) -> tuple[int, int]:
-    """How many wait, and how many work."""
+    """Return the number of waiting runs, and of runs at work."""
     values = counts.get(agent, {})
     return int(values.get("QueueDepth", 0)), int(values.get("RunsActive", 0))
 
@@ -119,7 +120,8 @@ async def _was_not_well(health: HealthChecker, agent: str) -> bool:
 
 
 async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> int:
-    """Of each agent that has checks, and of all targets together, while any of them is asked. Returns how many say no."""
+    """Record the failing checks of each agent that has checks, and of all targets together, while any check runs.
+    Returns the number of failing checks."""
     unhealthy = Counter[str]()
     for target in await health_rows.targets(store):
         checks = [result for result in await health_rows.results(store, target) if result.check != LLM]

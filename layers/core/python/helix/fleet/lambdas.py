@@ -1,8 +1,8 @@
-"""The `govern` function: woken by alarms and by the schedule, it moves the limits of the deployed app.
+"""The function `govern`: triggered by alarms and by the schedule, it changes the limits of the deployed app.
 
-Law: what wakes it says where to look. A message that no alarm of this stage goes off with is ignored; what is done once
-a minute (the sweep, gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost
-little; at rest the schedule reads two rows.
+Law: the trigger says where to look. A message that is not an alarm of this stage going off is ignored. The schedule
+does the work of each minute (the sweep, gauges, unpublished alerts of budgets), so many alarms cost little. At rest the
+schedule reads two rows.
 """
 
 from __future__ import annotations
@@ -46,25 +46,31 @@ class _Part(BaseModel):
 
 class SnsRecord(_Part):
     id: str = Field(default="", validation_alias=AliasPath("Sns", "MessageId"))
+    """The message's id. SNS repeats it when it delivers a message again."""
     text: str = Field(default="", validation_alias=AliasPath("Sns", "Message"))
+    """The message's text. For an alarm it is the JSON of `Alarm`."""
 
 
 class GovernEvent(_Part):
-    """Messages of the alarms' topic; none of them: it is the schedule's event."""
+    """The event of the function: messages of the alarms' topic, or the schedule's event."""
 
     records: list[SnsRecord] = Field(default_factory=list, alias="Records")
+    """The messages. Empty: the schedule sent the event."""
 
 
 class Alarm(_Part):
-    """What CloudWatch says of a change of an alarm's state; other fields say what it saw then."""
+    """CloudWatch's message about a change of an alarm's state. Its other fields describe the data behind the change."""
 
     name: str = Field(alias="AlarmName")
+    """The alarm's name, `helix-<stage>-<what it watches>`."""
     state: str = Field(default=SOUNDS, alias="NewStateValue")
+    """The new state. `ALARM`: the alarm goes off."""
     trigger: dict[str, Any] = Field(default_factory=dict, alias="Trigger")
+    """The alarm's metric or expression, with its dimensions."""
 
     @property
     def dimensions(self) -> dict[str, set[str]]:
-        """Of its metric, or of all that its expression is made of."""
+        """The dimensions of the alarm's metric, or of all metrics in its expression."""
         metrics = [self.trigger, *(_metric(part) for part in self.trigger.get("Metrics") or [])]
         found: dict[str, set[str]] = {}
         for metric in metrics:
@@ -80,7 +86,7 @@ def _metric(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
-    """Where to look, and why."""
+    """Return the triggers of an event: the agents to look at, and the cause."""
     if not event.records:
         return [Trigger()]
     found = []
@@ -95,7 +101,7 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
 
 
 def _alarm(text: str) -> Alarm | None:
-    """The alarm that goes off. None for one that is over, and for another sender's message."""
+    """Return the alarm that goes off. None if the alarm has ended, or another sender sent the message."""
     try:
         alarm = Alarm.model_validate(json.loads(text))
     except (ValueError, ValidationError):
@@ -104,14 +110,14 @@ def _alarm(text: str) -> Alarm | None:
 
 
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
-    """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
-    message comes again then, and an alarm is raised if it lasts."""
+    """Look at the agents of the event, and return the count of each result. Raises `StoreError` if an agent could not
+    be looked at. An alarm's message is then delivered again, and a lasting error raises an alarm."""
     done, now = Counter[str](), app.clock.now()
     if not event.records:
         if now < (await read_beats(app.store)).due_at(now):
             logger.info("governed: the stage is at rest")
             return {}
-        done[FAILED] += await _start_sweep(app)  # first: whatever breaks below, runs are looked after
+        done[FAILED] += await _start_sweep(app)  # first, so that an error below does not stop the sweep
     asked = AskedLately(app.cloudwatch, app.clock) if event.records else _asked_lately(app)
     governor = _governor(app, asked)
     await note_alarms(app, event)
@@ -119,7 +125,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
         done += await governor.govern(trigger, delivery)
     if not event.records:
         done += await _each_minute(app, governor, asked, delivery)
-    elif done["down"]:  # a budget may have stopped an agent: people hear of it at once
+    elif done["down"]:  # a budget may have stopped an agent, so its alert is published at once
         done["alerts published"] += await _publish(app)
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
@@ -129,7 +135,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
 
 
 async def note_alarms(app: Application, event: GovernEvent) -> None:
-    """Record the newest message of each alarm: `helix check --stage` sets one and waits for it here."""
+    """Record the newest message of each alarm. `helix check --stage` sets an alarm and waits for its message here."""
     heard = ((alarm.name, record.id) for record in event.records if (alarm := _alarm(record.text)) is not None)
     if rows := [Put(heard_key(name), {"message": message}) for name, message in dict(heard).items()]:
         await app.store.transact("note_alarms", rows)
@@ -141,17 +147,18 @@ def heard_key(alarm: str) -> Key:
 
 @lru_cache(maxsize=1)
 def _asked_lately(app: Application) -> AskedLately:
-    """Of the minutes. An alarm is about what happens now, and asks anew."""
+    """Return the metrics source of scheduled looks. An alarm is about the present, so it reads metrics anew."""
     return AskedLately(app.cloudwatch, app.clock)
 
 
 def _governor(app: Application, asked: AskedLately) -> Governor:
-    """Of the deployed app: numbers from CloudWatch, limits in the control table, warm functions if the stage has any."""
+    """Return the governor of the deployed app: metrics from CloudWatch, limits in the control table, and warm functions
+    if the stage has any."""
     return governor_of(app.engine, partial(_registered, app), asked, lambda slots: app.capacity)
 
 
 async def _registered(app: Application, agent: str) -> Registered | None:
-    """What the deployed definition asks for; whether somebody stopped the agent says its entry."""
+    """Return the resources of the deployed definition, and from the agent's entry whether an operator stopped it."""
     defined = _defined(app, agent)
     if defined is None:
         return None
@@ -161,13 +168,14 @@ async def _registered(app: Application, agent: str) -> Registered | None:
 
 
 async def _each_minute(app: Application, governor: Governor, asked: AskedLately, delivery: Delivery) -> Counter[str]:
-    """What does not depend on any alarm: gauges, unpublished alerts, how each agent's model calls do."""
+    """Do the work that does not depend on an alarm: gauges, unpublished alerts, and the health of each agent's model
+    calls."""
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
     read, metrics = await money.read(agents), app.engine.metrics
     worked = await worked_lately(app.store, agents, counts, now)
-    if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # a stage at rest pays for none
+    if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # a stage at rest records none
         shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
         record_gauges(metrics, counts, shown)
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
@@ -200,7 +208,7 @@ async def _publish(app: Application) -> int:
 
 
 async def _passed(app: Application, asked: AskedLately, worked: Collection[str], counts: Counts) -> dict[str, str]:
-    """The stage's thresholds. `worked`: who may have made calls."""
+    """Return the warnings of the stage's exceeded thresholds. `worked`: the agents that may have made calls."""
     if not worked:
         return {}
     thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")

@@ -1,8 +1,8 @@
-"""The `health` function: `/health`, `/ready`, `/live` and `/metrics` of the deployed app, behind an HTTP API.
+"""The function `health`: `/health`, `/ready`, `/live` and `/metrics` of the deployed app, behind an HTTP API.
 
-Law: everything is read from the tables, since a function's memory says nothing of the app. Statuses are for everybody;
-what a check said, and the figures, only for who has the token: the text of the stage's secret, or
-the one whose hash is a row.
+Law: everything is read from the tables, because a function's memory does not reflect the app. Every client sees
+statuses. Only a client with the token sees messages of checks and figures. The token is the text of the stage's secret,
+or one whose hash is stored as a row.
 """
 
 from __future__ import annotations
@@ -43,27 +43,30 @@ if TYPE_CHECKING:
     from helix.core.delivery import Delivery
 
 READ_S = 3.0
-"""For all that one page reads."""
+"""The time limit for all reads of one page."""
 
 
 class HealthEvent(BaseModel):
-    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+    """An event of an HTTP API, payload format 2.0. Other fields that API Gateway sends are ignored."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
 
     route_key: str = Field(default="", alias="routeKey")
+    """The method and route that matched, such as `GET /health`. `$default`: no route matched."""
     headers: dict[str, str] = Field(default_factory=dict)
+    """The request's headers."""
     path: str = Field(default="", validation_alias=AliasPath("requestContext", "http", "path"))
+    """The requested path, including the API's stage."""
 
     @property
     def route(self) -> str:
-        """`/health` and so on; of a `$default` route the last part of the requested path."""
+        """The path of the route, such as `/health`. For `$default` it is the last part of the requested path."""
         named = self.route_key.partition(" ")[2]
         return named or "/" + self.path.rstrip("/").rpartition("/")[2]
 
 
 async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answers an HTTP API: status, headers, body."""
+    """Answer a request of an HTTP API with status, headers and body."""
     page = await _page(app, event)
     headers = {"content-type": page.content_type, "cache-control": "no-store"}
     return {"statusCode": page.status, "headers": headers, "body": page.body}
@@ -89,11 +92,12 @@ async def _page(app: Application, event: HealthEvent) -> Page:
             return NOT_FOUND
 
 
-# --- what is looked at ---------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 async def app_checks(store: StateStore, now: float) -> list[Checked]:
-    """The tables (critical), the schedule, the queues, and what is known of each agent's health."""
+    """Return the checks of the app: the tables (critical), the schedule, the queues, and the stored health of each
+    agent."""
     tables = await asyncio.gather(_table(store, "control"), _table(store, "sessions"))
     if any(check.status is not HealthStatus.HEALTHY for check in tables):
         return list(tables)
@@ -108,8 +112,8 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
 
 
 async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
-    """Ready: the tables answer, the schedule is alive, and nobody has said otherwise. So an app that was just deployed
-    is not ready before its first sweep."""
+    """Return whether the app is ready, and the reason if it is not. It is ready if the tables answer, the schedule
+    runs, and no process has reported otherwise. So a new deployment is not ready before its first sweep."""
     for check in await asyncio.gather(_table(store, "control"), _table(store, "sessions")):
         if check.status is not HealthStatus.HEALTHY:
             return False, f"the {check.name} does not answer"
@@ -163,7 +167,7 @@ async def _figures(app: Application, about: About) -> Figures:
     )
 
 
-# --- who asks ------------------------------------------------------------------------------------------------------
+# --- authorization ----------------------------------------------------------------------------------------------------
 
 
 async def _trusted(app: Application, headers: dict[str, str]) -> bool:
@@ -189,5 +193,5 @@ def _secret(app: Application) -> CachedSecret:
 
 @lru_cache(maxsize=1)
 def _begun(app: Application) -> float:
-    """When this process first answered."""
+    """Return the time at which this process first answered."""
     return app.clock.now()

@@ -1,10 +1,10 @@
-"""What processes of this machine measure of model calls, in rows that all of them and the runtime read.
+"""Measurements of model calls by processes of this machine, in rows that all of them and the runtime read.
 
-Law: a row is one process's count of ten seconds and is written whole by that process alone, so writing it again changes
-nothing; readers add rows up. What a process had not written yet when it was killed is lost: ten seconds at most.
+Law: a row is one process's count of ten seconds, and only that process writes it, as a whole. So writing it again
+changes nothing, and readers add rows up. A killed process loses at most the ten seconds that it had not written.
 
     metrics#<agent>   <Unix seconds, 12 digits>#<process>   {tally, ttl}
-    metrics           <agent>                               which agents there are
+    metrics           <agent>                               the agents that were measured
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ KEEP_S = 86_400
 AGENTS = "metrics"
 MOST_OPERATIONS = 50
 MOST_BUCKETS = 1_000
-"""Kept while the store does not answer; the oldest go first."""
+"""The most rows that are kept while the store does not answer. The oldest are dropped first."""
 
 logger = get_logger("helix")
 
 
 class StoreMetrics:
-    """A `Metrics` that counts model calls and admission waits per agent, and writes them every `BUCKET_S` seconds between
-    `start` and `stop`, or at `flush`."""
+    """A receiver of metrics that counts model calls and admission waits per agent. It writes them every `BUCKET_S`
+    seconds between `start` and `stop`, or at `flush`."""
 
     def __init__(self, store: StateStore, clock: Clock, process_id: str) -> None:
         self._store, self._clock, self._process = store, clock, process_id
@@ -61,14 +61,15 @@ class StoreMetrics:
         self._changed.add(place)
 
     async def flush(self) -> None:
-        """Write what changed since the last flush. What the store refuses or does not take is tried again at the next."""
+        """Write the changes since the last flush. Rows that the store refuses or cannot accept are retried at the next
+        flush."""
         async with self._writing:
             due = sorted(self._changed)
             for start in range(0, len(due), MOST_OPERATIONS):
                 places = due[start : start + MOST_OPERATIONS]
                 agents = sorted({agent for _, agent in places} - self._listed)
                 rows: list[Operation] = [Put(Key("control", AGENTS, agent), {"agent": agent}) for agent in agents]
-                self._changed -= set(places)  # what is counted while this is written is written next
+                self._changed -= set(places)  # counts that arrive during this write are written next
                 rows += [self._row(bucket, agent) for bucket, agent in places]
                 try:
                     await self._store.transact("metrics", rows)
@@ -85,7 +86,7 @@ class StoreMetrics:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="helix:metrics")
 
     async def stop(self) -> None:
-        """Write what is left, and no more in the background."""
+        """Write the remaining counts, and stop writing in the background."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -102,7 +103,7 @@ class StoreMetrics:
         return Put(key, {"tally": to_json(self._tallies[bucket, agent]), "ttl": bucket + BUCKET_S + KEEP_S})
 
     def _forget(self) -> None:
-        """Buckets that are over and written, and the oldest of too many."""
+        """Drop buckets that are over and written, and the oldest ones if there are too many."""
         current = _bucket(self._clock.now())
         for place in sorted(self._tallies):
             if (place not in self._changed and place[0] < current) or len(self._tallies) > MOST_BUCKETS:
@@ -112,9 +113,9 @@ class StoreMetrics:
 
 
 async def read_metrics(store: StateStore, agent: str | None, window_s: float, now: float, **load: int) -> LLMMetrics:
-    """The model calls of an agent (None: of all) in the last `window_s` seconds (at least 60), of all processes together.
-    Buckets that the window's start cuts count as a whole. load: `queue_depth`, `concurrent` and `max_concurrent`, as
-    admission knows them."""
+    """Return the model calls of an agent (None: of all) in the last `window_s` seconds (at least 60), of all processes
+    together. Buckets that the window's start cuts count in full. load: `queue_depth`, `concurrent` and `max_concurrent`
+    from admission."""
     window = max(window_s, 60.0)
     agents = [agent] if agent is not None else await agents_measured(store)
     start, end = _sort(_bucket(now - window)), _sort(_bucket(now) + BUCKET_S)
@@ -124,7 +125,7 @@ async def read_metrics(store: StateStore, agent: str | None, window_s: float, no
 
 
 async def agents_measured(store: StateStore) -> list[str]:
-    """Agents whose calls were ever measured here."""
+    """Return the agents whose calls were ever measured here."""
     return [row.key.sort for row in await store.query("control", AGENTS)]
 
 
@@ -137,7 +138,7 @@ def _sort(bucket: int) -> str:
 
 
 def sample_of(measures: Measures, now: float) -> CallSample:
-    """The model call that the measures describe."""
+    """Return the model call that the measures describe."""
     values = measures.values
     return CallSample(
         at=now,
@@ -152,6 +153,6 @@ def sample_of(measures: Measures, now: float) -> CallSample:
 
 
 def key_of(measures: Measures) -> Hashable | None:
-    """(run, step, attempt), where the measures name them."""
+    """Return (run, step, attempt), or None if the measures do not name them."""
     place = tuple(measures.details.get(name) for name in ("run_id", "step", "attempt"))
     return None if None in place else place

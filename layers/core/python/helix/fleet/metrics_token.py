@@ -1,8 +1,9 @@
-"""The bearer token for /metrics of a stage that has no secret for it: made once, shown once, known by its hash.
+"""The bearer token for /metrics of a stage without a secret for it. It is created once, shown once, and stored only as
+a hash.
 
     control: `metrics token` / `token` -> {hash}
 
-Law: a token that exists is never replaced. To renew it, delete its row and make another.
+Law: an existing token is never replaced. To renew it, delete its row and create another.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from helix.services.committing import refused
 
 TOKEN = Key("control", "metrics token", "token")
 RANDOM = 16
-"""Characters at the end of an id, 5 random bits each."""
+"""The random characters at the end of an id, of 5 bits each."""
 
 
 async def make_token(store: StateStore, ids: Ids) -> str | None:
-    """The new token; None where there is one already."""
+    """Return a new token, or None if there already is one."""
     token = "metrics_" + ids.new("token")[-RANDOM:] + ids.new("token")[-RANDOM:]
     made = await refused(store, "metrics_token", [Put(TOKEN, {"hash": _hash(token)}, ABSENT)]) is None
     return token if made else None
 
 
 async def is_token(store: StateStore, headers: Mapping[str, str]) -> bool:
-    """Whether the request carries the token. Names of `headers` are in lower case."""
+    """Return whether the request carries the token. The names in `headers` are in lower case."""
     given = bearer(headers)
     if not given:
         return False

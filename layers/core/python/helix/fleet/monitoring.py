@@ -1,6 +1,7 @@
-"""govern on this machine: the same decisions, from the numbers that worker processes write, into what a runtime wants.
+"""`govern` on one machine: the same decisions, from the metrics that worker processes write. They set the desired state
+that a runtime carries out.
 
-Law: it only reads rows and writes rows, so any process on the store may do it, and several at once do no more than one.
+Law: it only reads and writes rows, so any process on the store may do it, and several at once do no more than one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ logger = get_logger("helix")
 
 
 class StoredMetrics:
-    """A `MetricsSource`: what the processes of this store's agents have measured."""
+    """A `MetricsSource` of the measurements by processes of this store's agents."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -40,7 +41,8 @@ class StoredMetrics:
 
 
 class WantedProcesses:
-    """A `Capacity`: worker processes, as many as runs may be at work. None only where none is: runs end in processes."""
+    """A `Capacity` of worker processes, as many as runs may be at work. The number falls to 0 only without running
+    work, because runs end in processes."""
 
     def __init__(self, store: StateStore, slots: RowSlots) -> None:
         self._store, self._slots = store, slots
@@ -52,8 +54,9 @@ class WantedProcesses:
 
 
 class FleetMonitor:
-    """Looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. What goes wrong is
-    logged and tried again at the next look. health: receives how the model calls of each agent do, as its check `llm`."""
+    """A monitor that looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`.
+    Errors are logged, and the next look tries again. health: receives the health of each agent's model calls, as its
+    check `llm`."""
 
     def __init__(self, engine: Engine, *, every_s: float = EVERY_S, health: HealthChecker | None = None) -> None:
         self._engine, self._every_s, self._health = engine, every_s, health
@@ -74,7 +77,7 @@ class FleetMonitor:
             await asyncio.gather(task, return_exceptions=True)
 
     async def look(self) -> dict[str, int]:
-        """Once: gauges, then decisions. Returns how often what came of a look at an agent."""
+        """Look once: record gauges, then decide. Returns the count of each result."""
         engine = self._engine
         counts, money = await gauges(engine), self.governor.money
         agents = {agent for agent in counts if agent is not None} | await money.agents()
@@ -95,7 +98,7 @@ class FleetMonitor:
 
 
 async def _registered(engine: Engine, agent: str) -> Registered | None:
-    """What was registered, or else what the definition asks for."""
+    """Return the registered resources, or those of the definition."""
     entry = await read_entry(engine.store, agent)
     if entry is not None:
         return Registered(entry.limits, stopped=entry.stopped)

@@ -1,7 +1,7 @@
-"""The fleet as operators see it: limits, queues, processes, health, and why limits moved.
+"""The fleet from an operator's view: limits, queues, processes, health, and the reasons why limits moved.
 
-Law: nothing here writes, and each part of an answer is bounded: a page of agents, and of each the first runs in line and
-the newest decisions.
+Law: nothing here writes, and each part of an answer is bounded. It has one page of agents, and for each agent the first
+waiting runs and the newest decisions.
 """
 
 from __future__ import annotations
@@ -30,17 +30,23 @@ from helix.services.slot_rows import SlotCounter, Waiting, tickets, waiting
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """names: agents that are known without having run. resources: of the definition of such an agent; `{}` for none."""
+    """A reader of the fleet's rows."""
 
     store: StateStore
+    """The store with the fleet's rows."""
     clock: Clock
+    """The clock, whose times are Unix seconds."""
     ids: Ids
+    """The source of ids, which `DecisionLog` requires."""
     slots: RowSlots
+    """The slot counters of the store."""
     names: Sequence[str]
+    """The agents that are known even if they have never run."""
     resources: Callable[[str], JsonObject]
+    """A function that returns the resources in the definition of an agent of `names`, or `{}` if it declares none."""
 
     async def read(self, asked: GetFleet) -> FleetFound:
-        """Raises `AgentNotFoundError` where `asked.agent` is none of the fleet."""
+        """Read one page of the fleet. Raises `AgentNotFoundError` if `asked.agent` is not in the fleet."""
         counters, (beats, ready) = await asyncio.gather(self.slots.counters(), health_rows.app_rows(self.store))
         after = asked.after or ""
         if asked.agent is None:
@@ -111,7 +117,7 @@ class Overview:
 
 
 def _running(counter: SlotCounter) -> int | None:
-    """Runs without a limit are not counted."""
+    """Return the number of runs at work, or None without a limit, because they are not counted then."""
     return None if counter.bound is None else counter.running
 
 

@@ -1,4 +1,4 @@
-"""What is known of one process of the fleet."""
+"""The recorded state of one process of the fleet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ProcessStatus(StrEnum):
-    """`failed`: given up, it does not come up or dies again and again. `crashed`: dead, and about to be started again."""
+    """The state of a process.
+
+    `failed`: given up, because it does not start or dies repeatedly. `crashed`: dead, and about to be restarted.
+    """
 
     STARTING = "starting"
     RUNNING = "running"
@@ -19,39 +22,55 @@ class ProcessStatus(StrEnum):
 
 
 OVER = frozenset({ProcessStatus.STOPPED, ProcessStatus.FAILED})
-"""What does not become anything else by itself."""
+"""The final states. A process leaves them only on request."""
 
 
 class ProcessInfo(BaseModel):
-    """Units: `cpu_percent` of one core (200 is two cores), memory in MiB of the process and those under it, `cpu_limit` in
-    cores, times in Unix seconds. `pid` is None while there is no process; `born` is when that pid began, so that another
-    process with its number is not taken for it. `restart_count` counts the starts after the first; `seen_at` is when its
-    supervisor looked last, `host` where that is."""
+    """A process and its present life. The process manager of its supervisor writes it as a row."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     process_id: str
+    """The id of the process over all its lives. Ids sort by time."""
     name: str
+    """The name of the agent that the process serves."""
     pid: int | None = None
+    """The operating system's process id. None while there is no process."""
     status: ProcessStatus = ProcessStatus.STARTING
+    """The state of the process."""
     cpu_percent: float = 0.0
+    """The processor use in percent of one core: 200 is two cores."""
     memory_mb: float = 0.0
+    """The memory of the process and its descendants in MiB."""
     cpu_limit: float | None = None
+    """The processor limit in cores. None: no limit."""
     memory_limit_mb: int | None = None
+    """The memory limit in MiB. None: no limit."""
     started_at: float | None = None
+    """The start of the present life in Unix seconds."""
     stopped_at: float | None = None
+    """The end of the process in Unix seconds. None while it lives."""
     restart_count: int = 0
+    """The number of starts after the first."""
     last_error: str | None = None
+    """The reason why a life ended unexpectedly. None: none did."""
     born: float | None = None
+    """The start time of `pid` in Unix seconds. It distinguishes the process from a later one with the same pid."""
     host: str = ""
+    """The host name of the machine that the process runs on."""
     supervisor: str = ""
+    """The id of the runtime that supervises the process."""
     seen_at: float = 0.0
+    """The time of the supervisor's last look in Unix seconds."""
     log: str = ""
+    """The path of the log file on `host`."""
     generation: int = 0
+    """The agent's count of restarts when this life began. A lower value than the entry's `restarts` means outdated
+    code."""
 
     @property
     def worker_id(self) -> str:
-        """This life of the process: what holds executions, and dies."""
+        """The id of this life of the process. Executions are claimed under it."""
         return f"{self.process_id}.{self.restart_count}"
 
     @property
@@ -60,8 +79,9 @@ class ProcessInfo(BaseModel):
 
 
 def born(pid: int) -> float | None:
-    """When that process began, which distinguishes it from a later one with its number."""
-    import psutil  # where functions run there are no processes to look at
+    """Return when the process started, in Unix seconds. It distinguishes the process from a later one with the same
+    pid. None if there is no such process."""
+    import psutil  # psutil is not installed where functions run
 
     try:
         return float(psutil.Process(pid).create_time())
@@ -70,7 +90,7 @@ def born(pid: int) -> float | None:
 
 
 def lives(pid: int | None, since: float | None) -> bool:
-    """Whether it is that very process, and no zombie."""
+    """Return whether this very process exists and is not a zombie."""
     if pid is None:
         return False
     import psutil

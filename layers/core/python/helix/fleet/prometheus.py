@@ -1,7 +1,7 @@
-"""`/metrics`: figures as Prometheus text, rendered by the official client.
+"""The `/metrics` page: figures as Prometheus text, rendered by the official client.
 
-Law: what is called `_total` comes from totals that only grow; what a process counts for itself starts again with it, as
-Prometheus expects. The registry is made for each answer, so nothing of the process's own default registry is in it.
+Law: metrics with the suffix `_total` come from totals that only grow. Counters that a process keeps itself restart with
+it, as Prometheus expects. Each answer has a new registry, so it contains nothing of the process's default registry.
 """
 
 from __future__ import annotations
@@ -20,44 +20,64 @@ PREFIX = "helix"
 
 @dataclass(frozen=True, slots=True)
 class ModelTotals:
-    """All-time totals of an agent's calls to a model. Cost in millionths of a US dollar."""
+    """The all-time totals of an agent's calls to one model, from runs that have ended."""
 
     agent: str
+    """The agent's name."""
     model: str
+    """The model's name as usage is recorded."""
     requests: int
+    """The number of model calls."""
     input_tokens: int
+    """The input tokens of all calls."""
     output_tokens: int
+    """The output tokens of all calls."""
     cost_micros: int
+    """The cost in millionths of a US dollar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Runs of an agent that wait, those admitted, and how many may be."""
+    """The admission of one agent: its waiting and running runs, and its limit."""
 
     agent: str
+    """The agent's name."""
     depth: int
+    """The number of runs that wait to be admitted."""
     active: int
+    """The number of admitted runs."""
     limit: int | None
+    """The most runs that may be admitted at once. None: no limit."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """None, or nothing in a list: not known, and left out."""
+    """The figures of one `/metrics` page. Figures that are None or empty are unknown, and the page omits them."""
 
     uptime_s: float
+    """Seconds since the process started to serve."""
     ready: bool
+    """Whether new work is accepted."""
     requests: int | None = None
+    """The number of accepted requests, or on a deployed stage of ended runs."""
     errors: int | None = None
+    """The number of those requests or runs that failed."""
     cpu_percent: float | None = None
+    """The processor use of the process since the last page. Two busy cores are 200."""
     memory_percent: float | None = None
+    """The share of the machine's memory that the process uses, 0 to 100."""
     memory_bytes: int | None = None
+    """The resident memory of the process in bytes."""
     totals: Sequence[ModelTotals] = ()
+    """The totals of each agent and model."""
     queues: Sequence[Queue] = ()
+    """The admission of each agent that is, or was, limited."""
     health: dict[str, int] = field(default_factory=dict)
+    """The number of targets of health checks by status."""
 
 
 def render(figures: Figures) -> tuple[str, str]:
-    """(text, content type)."""
+    """Return (text, content type)."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -113,20 +133,23 @@ def _of(queues: Sequence[Queue], name: str) -> list[tuple[list[str], float]]:
     return [([queue.agent], getattr(queue, name)) for queue in queues]
 
 
-# --- figures from the store, of all processes together: a restart takes nothing back ---
+# --- figures of all processes together, read from the store: a restart does not reset them ---
 
 
 @dataclass(frozen=True, slots=True)
 class StoredUsage:
-    """`runs`: those that have ended, of all agents; `failed`: of these, in an error of their own."""
+    """The stored totals of all agents."""
 
     models: list[ModelTotals]
+    """The totals of each agent and model, sorted by both."""
     runs: int
+    """The number of runs that have ended."""
     failed: int
+    """The number of those runs that ended with an error of their own."""
 
 
 async def stored_usage(store: StateStore) -> StoredUsage:
-    """All-time totals, by agent and model. What a run used is counted when it has ended."""
+    """Read the all-time totals by agent and model. A run's usage is counted when the run has ended."""
     counts = await read_totals(store)
     found: dict[tuple[str, str], Counter[str]] = {}
     for one in counts:
@@ -143,7 +166,7 @@ async def model_totals(store: StateStore) -> list[ModelTotals]:
 
 
 async def queues(store: StateStore) -> list[Queue]:
-    """Of each agent that is, or was, limited."""
+    """Return the admission of each agent that is, or was, limited."""
     counters = await RowSlots(store).counters()
     return [
         Queue(agent, counter.queued, counter.running, counter.bound)

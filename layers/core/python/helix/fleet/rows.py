@@ -1,11 +1,11 @@
-"""The fleet's rows: which agents there are, what is wanted of them, and the processes that serve them.
+"""The fleet's rows: the agents, their desired state, and the processes that serve them.
 
     fleet              <agent id>        AgentEntry
     fleet#<agent id>   p#<process id>    ProcessInfo
                        l#<worker id>     ProcessInfo, of a life that ended with a crash: kept for a day
 
-Law: what is wanted is written by anybody, each field by a write of its own; who supervises an agent holds a lease in its
-entry, and alone writes its processes.
+Law: any process may write the desired state, each field by a write of its own. The supervisor of an agent holds a lease
+in its entry, and only the supervisor writes the agent's processes.
 """
 
 from __future__ import annotations
@@ -24,39 +24,57 @@ from helix.services.committing import refused
 FLEET = "fleet"
 KEEP_S = 86_400.0
 MAX_PROCESSES = 20
-"""The most ended processes that are listed for an agent; older ones are deleted."""
+"""The most ended processes that are listed for an agent. Older ones are deleted."""
 
 
 class AgentEntry(BaseModel):
-    """`definition` is a digest of what was registered; `source`, `model`, `max_tokens` say what worker processes serve;
-    `cost_budget` is in US dollars per hour. `wanted` instances; none while `stopped` (with `force`: its runs were aborted).
-    `restarts` and `starts` count what was asked for, so that each is done once. `supervisor` looks after it until
-    `supervisor_expires` (Unix seconds), or until its process has ended."""
+    """The stored entry of one agent: its registration, its desired state, and the lease of its supervisor."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     agent_id: str
+    """The agent's name, which is also the row's sort key."""
     definition: str = ""
+    """A digest of the registration. Empty: the agent was never registered, and the entry only holds a limit."""
     source: str = ""
+    """The import path of the agent that worker processes serve."""
     resources: JsonObject = Field(default_factory=dict)
+    """The stored form of the agent's `ResourceConfig`."""
     model: str | None = None
+    """The model that workers use in place of the agent's own. None: the agent's own."""
     max_tokens: int | None = None
+    """The most output tokens of a model call. None: the agent's own setting."""
     cost_budget: float | None = None
+    """The registered budget in US dollars per hour. None: no budget was given."""
     wanted: int = 0
+    """The desired number of instances. It has no effect while `stopped` is true."""
     stopped: bool = False
+    """Whether an operator stopped the agent, so that no process of it should run."""
     force: bool = False
+    """Whether the stop aborts runs and kills processes, rather than interrupting runs and letting processes end."""
     restarts: int = 0
+    """The number of requested restarts, including changes of the definition. A process of a lower generation is
+    restarted once."""
     starts: int = 0
+    """The number of requested starts. A new one lets the supervisor replace processes that it had given up."""
     created_at: float = 0
+    """The time of the first registration in Unix seconds. 0: unknown."""
     supervisor: str | None = None
+    """The id of the runtime that supervises the agent. None: no runtime does."""
     supervisor_expires: float = 0
+    """The end of the supervisor's lease in Unix seconds. The lease ends earlier if its process has ended."""
     supervisor_host: str = ""
+    """The host name of the supervisor's machine."""
     supervisor_pid: int | None = None
+    """The process id of the supervisor on that machine."""
     supervisor_born: float | None = None
+    """The start time of the supervisor's process in Unix seconds. It distinguishes the process from a later one with
+    the same pid."""
 
     @property
     def registered(self) -> JsonObject:
-        """The resources that a registration gave. Those of an entry without one are bounds for `limits` only."""
+        """The resources that were registered. For an unregistered agent it is empty, since its stored resources only
+        bound `limits`."""
         return self.resources if self.definition else {}
 
     @property
@@ -85,7 +103,7 @@ async def read_entry(store: StateStore, agent_name: str) -> AgentEntry | None:
 
 
 async def read_entries(store: StateStore, after: str = "", limit: int | None = None) -> list[AgentEntry]:
-    """By id, from the one that follows `after` on."""
+    """Return entries ordered by id, from the first one after `after`."""
     start = after + "\x00" if after else ""
     rows = await store.query("control", FLEET, start=start, limit=limit)
     return [AgentEntry.model_validate(row.value) for row in rows]
@@ -99,20 +117,21 @@ async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
 async def change_entry(
     store: StateStore, agent_name: str, *, add: Sequence[str] = (), seen: dict[str, Any] | None = None, **changes: Any
 ) -> bool:
-    """Set fields of an entry that is there, and count `add` one up. False if `seen` no longer holds, or it is gone."""
+    """Set fields of an existing entry, and increment the fields in `add` by one. Returns False if `seen` no longer
+    holds, or the entry was deleted."""
     when = When(equal=seen) if seen else None
     update = Update(entry_key(agent_name), set=changes, add=dict.fromkeys(add, 1), when=when)
     return await refused(store, "change_agent", [update]) is None
 
 
 async def read_processes(store: StateStore, agent_name: str) -> list[ProcessInfo]:
-    """Oldest first: ids sort by time."""
+    """Return the processes, oldest first: ids sort by time."""
     rows = await store.query("control", processes_partition(agent_name), start="p#", end="p$")
     return [ProcessInfo.model_validate(row.value) for row in rows]
 
 
 async def read_crashes(store: StateStore, agent_name: str, limit: int) -> list[ProcessInfo]:
-    """The lives of its processes that ended with a crash, each as it was then; those of the newest processes."""
+    """Return the crashed lives of the agent's newest processes, each as it was when it ended."""
     partition = processes_partition(agent_name)
     rows = await store.query("control", partition, start="l#", end="l$", limit=limit, reverse=True)
     return [ProcessInfo.model_validate(row.value) for row in rows]
@@ -122,7 +141,7 @@ async def put_process(store: StateStore, agent_name: str, info: ProcessInfo, now
     value, expires = info.model_dump(mode="json"), {"ttl": int(now + KEEP_S)}
     stored = {**value, **expires} if info.status in OVER else value
     operations: list[Operation] = [Put(process_key(agent_name, info.process_id), stored)]
-    if info.status in (ProcessStatus.CRASHED, ProcessStatus.FAILED):  # its next life takes the row above
+    if info.status in (ProcessStatus.CRASHED, ProcessStatus.FAILED):  # the next life overwrites the row above
         life = Key("control", processes_partition(agent_name), f"l#{info.worker_id}")
         operations.append(Put(life, {**value, **expires}))
     await store.transact("put_process", operations)
@@ -131,7 +150,7 @@ async def put_process(store: StateStore, agent_name: str, info: ProcessInfo, now
 async def forget_processes(
     store: StateStore, agent_name: str, processes: Sequence[ProcessInfo]
 ) -> Sequence[ProcessInfo]:
-    """Delete the rows of those that are over, but for the newest. Returns those that were forgotten."""
+    """Delete the rows of ended processes, except the newest. Returns the processes whose rows were deleted."""
     gone = [info for info in processes if info.status in OVER][:-MAX_PROCESSES][:100]
     operations: list[Operation] = [Delete(process_key(agent_name, info.process_id)) for info in gone]
     if operations:

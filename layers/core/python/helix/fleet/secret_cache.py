@@ -1,7 +1,7 @@
-"""The text of a secret, cached for a while: a changed secret is seen, and frequent use costs little.
+"""The text of a secret, cached for a while. A changed secret is noticed, and frequent use costs little.
 
-Law: a text is good for `CACHED_S`, so the old one is refused at latest then. A text that does not match may be the new one:
-the secret is read again for it, at most every `AGAIN_S`, so strangers who guess cost no more than that.
+Law: a text is valid for `CACHED_S`, so the old one is refused after that at the latest. A text that does not match may
+be the new one. The secret is then read again, at most every `AGAIN_S`, so guesses cause no further cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AGAIN_S = 60.0
 
 
 class CachedSecret:
-    """`read` gives the text as it is now, or raises `StoreError`."""
+    """A cached secret. `read` returns the present text, or raises `StoreError`."""
 
     def __init__(self, read: Callable[[], str], clock: Clock) -> None:
         self._read, self._clock = read, clock
@@ -26,7 +26,7 @@ class CachedSecret:
         self._failure: StoreError | None = None
 
     def matches(self, fits: Callable[[str], bool]) -> bool:
-        """Whether the secret's text fits. Raises `StoreError` where none is known that is still good."""
+        """Return whether the secret's text fits. Raises `StoreError` if no valid text is known."""
         now = self._clock.now()
         if now - self._read_at >= CACHED_S:
             if self._failure is not None and now - self._tried_at < AGAIN_S:

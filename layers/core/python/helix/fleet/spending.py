@@ -1,8 +1,8 @@
-"""What the budgets say of agents: for policies, and for the gauge.
+"""The state of agents' budgets, for scaling policies and for the gauge.
 
-Law: policies go by what is spent, or assumed to be, as far as runs have reported it: that never falls within a window, so
-no agent is stopped by reservations that come back. The gauge also counts what is set aside for calls at work. A budget that
-refused a call within sight of its line is used up, even where a smaller call would fit.
+Law: policies use the amount that is spent or assumed to be spent, as far as runs have reported it. It never falls
+within a window, so released reservations do not stop an agent. The gauge also counts reservations of running calls. A
+budget that refused a call at or above its critical share counts as used up, even if a smaller call would fit.
 """
 
 from __future__ import annotations
@@ -27,51 +27,60 @@ PERIODS: Mapping[TokenPeriod, str] = {
     TokenPeriod.DAILY: "day",
     TokenPeriod.MONTHLY: "month",
 }
-"""Those that policies know by name; the others count by their share."""
+"""The periods that policies know by name. Others count by their used share."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentMoney:
-    """costs: its own budgets in US dollars, as `max_cost_per_hour`, `..._day`, `..._month`. spent: of them, and the shares
-    used of all others that bind it. worst: the largest share that is used or set aside; None without budgets. used_up: the
-    budgets with nothing left to spend."""
+    """The budgets that bind one agent, in their present windows."""
 
     costs: Mapping[str, float] = field(default_factory=dict)
+    """The agent's own budgets in US dollars, by `max_cost_per_hour`, `..._day` and `..._month`."""
     spent: Spending = field(default_factory=Spending)
+    """The dollars spent of `costs`, and the used shares of all other budgets that bind the agent."""
     worst: float | None = None
+    """The largest share of a budget that is spent or reserved; 1 is all of it. None: no budget binds the agent."""
     used_up: Sequence[tuple[BudgetDefinition, BudgetState]] = ()
+    """The budgets with nothing left to spend."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """share: that is spent. held: that is spent or set aside."""
+    """A budget with its used shares. 1 is the whole limit."""
 
     definition: BudgetDefinition
+    """The budget."""
     limit: int
+    """The window's limit in the budget's unit."""
     share: float = 0.0
+    """The share that is spent."""
     held: float = 0.0
+    """The share that is spent or reserved."""
     state: BudgetState | None = None
+    """The stored state of the window. None: nothing was drawn from it yet."""
 
     @property
     def period(self) -> str | None:
-        """As policies name it, of an agent's own dollars."""
+        """The period as policies name it. None unless the budget is an agent's own and in dollars."""
         own = self.definition.scope != GLOBAL and self.definition.unit == "micros"
         return PERIODS.get(self.definition.period) if own else None
 
 
 class BudgetMoney:
-    """The budgets of agents, and everybody's, as they are now. on_alert: receive the alerts that are raised here."""
+    """The present state of agents' budgets and of the global ones. on_alert: the listeners that receive alerts raised
+    here."""
 
     def __init__(self, budgets: RowBudgets, clock: Clock, on_alert: list[AlertListener] | None = None) -> None:
         self.budgets, self.clock, self.on_alert = budgets, clock, on_alert if on_alert is not None else []
 
     async def agents(self) -> set[str]:
-        """Those that have budgets of their own."""
+        """Return the agents that have budgets of their own."""
         own = await self.budgets.definitions(kind="agent")
         return {definition.scope.removeprefix(AGENT) for definition in own}
 
     async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
-        """By agent; under None the worst of all that were read. Two reads, however many agents."""
+        """Return the budgets by agent, and under None the largest share of all budgets read. It takes two reads for any
+        number of agents."""
         scopes = [GLOBAL, *(AGENT + agent for agent in sorted(agents))]
         definitions = await self.budgets.definitions(scopes)
         now = self.clock.now()
@@ -83,7 +92,7 @@ class BudgetMoney:
         return {**by_agent, None: AgentMoney(worst=max((one.held for one in used), default=None))}
 
     async def raise_stop(self, money: AgentMoney, agent: str) -> None:
-        """Raise `exceeded` for each budget that stops the agent, unless its window has raised it."""
+        """Raise the alert `exceeded` for each budget that stops the agent, unless its window has raised it already."""
         for definition, state in money.used_up:
             await raise_alerts(self, definition, state, because=f"agent {agent!r} accepts no more runs")
 
@@ -112,8 +121,8 @@ def _money(used: Collection[_Used]) -> AgentMoney:
 def record_gauges(
     metrics: Metrics, counts: Mapping[str | None, Mapping[str, float]], money: Mapping[str | None, AgentMoney]
 ) -> None:
-    """Who waits, who works, what is allowed, how much of the money is used: by agent, and under None of all. `counts` have
-    a `ConcurrencyLimit` only where there is one."""
+    """Record the waiting runs, running runs, limits and used share of budgets: by agent, and under None for all.
+    `counts` has a `ConcurrencyLimit` only for limited agents."""
     limits = [values["ConcurrencyLimit"] for agent, values in counts.items() if agent and "ConcurrencyLimit" in values]
     for agent in [*sorted(name for name in counts.keys() | money.keys() if name is not None), None]:
         values = dict(counts.get(agent, {}))

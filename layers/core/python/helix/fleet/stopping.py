@@ -1,8 +1,8 @@
-"""Stopping the runs of an agent, from a process that has neither the agents' code nor their executor.
+"""Stops the runs of an agent, from a process that has neither the agents' code nor their executor.
 
-Law: only stop records are written; a run's process sees its record within a second, or at the next delivery, and ends
-it. Runs that wait in the queue stay there, unless `force` aborts them: the agent takes them when it starts again.
-A session that cannot be read keeps no other run from being stopped.
+Law: only stop records are written. A run's process sees its record within a second, or at the next delivery, and ends
+the run. Waiting runs stay in the queue unless `force` aborts them. The agent takes them when it starts again. A session
+that cannot be read does not keep other runs from being stopped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from helix.services.paging import pages
 
 
 async def stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
-    """Interrupt every run of the agent that is at work; with `force`, abort those that wait too. Returns how many were
-    stopped."""
+    """Interrupt every run of the agent that is at work. With `force`, abort waiting runs, too. Returns the number of
+    stopped runs."""
     waiting = set()
     if engine.slots is not None and not force:
         waiting = {ticket.candidate.run_id for ticket in await engine.slots.queue(agent)}

@@ -1,9 +1,9 @@
-"""What `govern` reports each minute: a figure past its threshold and a health check that says no are warnings; a sweep that
-is late is a failure.
+"""The reports of `govern` each minute. A figure past its threshold and a failing health check are warnings; a late
+sweep is a failure.
 
-Law: figures are those that `govern` has asked for anyway, of the last five minutes; only the cost of the last hour is one
-question more. Nobody is asked about a stage at rest. A threshold of one instance is compared with each agent's own figure
-and instances, never with the sum over all agents.
+Law: the figures are those that `govern` has read anyway, of the last five minutes. Only the cost of the last hour takes
+another request. No figures are read for a stage at rest. A threshold of one instance is compared with each agent's own
+figure and instances, never with the sum over all agents.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from helix.core.thresholds import Thresholds
 from helix.services.activity import Beats
 
 LATE_S = 300.0
-"""The schedule's beat is a minute: so long after a sweep was due something is wrong."""
+"""The time after which an overdue sweep is late. The schedule runs each minute."""
 HOUR_S = 3_600.0
 
 
 def passed(
     t: Thresholds, calls: Mapping[str, LLMMetrics], gauges: Mapping[str | None, Mapping[str, float]], dollars: float
 ) -> dict[str, str]:
-    """The thresholds that are passed, by the names of their alarms, and how far. `calls`: of each agent that made any;
-    `gauges`: by agent, and under None of all, as `admission.gauges` returns them; `dollars`: in the last hour."""
+    """Return the passed thresholds by the names of their alarms, each with the extent. `calls`: metrics of each agent
+    that made any. `gauges`: by agent, and under None for all, as `admission.gauges` returns them. `dollars`: in the
+    last hour."""
     figures, waiting = list(calls.values()), gauges.get(None, {}).get("QueueDepth", 0)
     allowed = {agent: t.alarm_tokens_per_second * _instances(gauges.get(agent, {})) for agent in calls}
     over = [agent for agent, each in sorted(calls.items()) if each.tokens_per_second > allowed[agent]]
@@ -45,12 +46,13 @@ def passed(
 
 
 def _instances(gauges: Mapping[str, float]) -> float:
-    """How many runs of an agent may be at work; without a limit, how many are. At least 1."""
+    """Return the number of runs of an agent that may be at work, or without a limit, of those at work. It is at least
+    1."""
     return max(1.0, gauges.get("ConcurrencyLimit", gauges.get("RunsActive", 0)))
 
 
 def unwell(unhealthy: int) -> dict[str, str]:
-    """Of health checks that people have registered."""
+    """Return the warning about failing custom health checks."""
     return {"health": f"{unhealthy} checks say no"} if unhealthy else {}
 
 

@@ -1,8 +1,7 @@
 """The offline cloud: the synthesised app, deployed into an emulator on this machine.
 
-Law: what runs is the template that would be deployed, with its roles, and the code in its packages. Nothing outside of
-this machine is called, and nothing of it outlives the process that made it but the files in `folder`, from which the
-next start goes on.
+Law: it runs the template that would be deployed, with its roles, and the code in its packages. It calls nothing outside
+of this machine. Only the files in `folder` outlive the process, and the next start continues from them.
 """
 
 from __future__ import annotations
@@ -36,16 +35,18 @@ REGION = "us-east-1"
 ALIAS = "live"
 POLL_S = 0.05
 WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_stream", "call_tool", "finish_run")
-"""In the order in which a client's first message needs them."""
+"""The functions that a client's first message needs, in this order."""
 
 
 class OfflineCloud:
-    """root: the project's. folder: where state is kept, default `.helix` in it. assemblies: where syntheses are kept,
-    default in `folder`. port: 0 for a free one. auth: IAM is enforced. context: CDK's, as `-c` takes it. paths: more
-    folders with modules for agents and functions. variables: of all functions, beside those of the template and of the
-    machine. environment: of this process; secrets have their values from it. model_keys: what calls of models need, for
-    `call_model` alone. wait_scale: what waits and retry intervals of state machines are multiplied by. hosts: names of this
-    machine by which containers reach it.
+    """An offline cloud.
+
+    root: the project's folder. folder: the folder of its state, by default `.helix` in the root. assemblies: the folder
+    of syntheses, by default in `folder`. port: 0 for a free one. auth: whether IAM is enforced. context: CDK's, as `-c`
+    takes it. paths: more folders with modules for agents and functions. variables: for all functions, beside those of
+    the template and of the machine. environment: that of this process; secrets take their values from it. model_keys:
+    the variables that model calls need, for `call_model` only. wait_scale: the factor of waits and retry intervals of
+    state machines. hosts: names of this machine that containers use.
     """
 
     def __init__(
@@ -82,12 +83,12 @@ class OfflineCloud:
         self._clients: dict[str, Any] = {}
         self._metrics = MetricForwarder(lambda: self.client("cloudwatch"))
 
-    # --- life ------------------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Synthesise (or take what is kept), start, deploy. Raises `OfflineError` in its kinds."""
+        """Synthesise (or use a stored synthesis), start, and deploy. Raises `OfflineError` and its subclasses."""
         self.emulator.listen(self._metrics.hear)
-        self.emulator.start()  # first, because a port that is taken shows at once
+        self.emulator.start()  # first, because a port in use is detected at once
         try:
             self.update()
         except BaseException:
@@ -95,7 +96,7 @@ class OfflineCloud:
             raise
 
     def update(self) -> None:
-        """Deploy the project as it is now, its secrets first; sessions and what runs go on."""
+        """Deploy the project as it is now, its secrets first. Sessions and runs continue."""
         declared = read_project(self.root).tools
         store_secrets(self.client, declared.places(self.stage), self._values)
         if self.model_keys:
@@ -120,7 +121,7 @@ class OfflineCloud:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what is there ---------------------------------------------------------------------------------------------------
+    # --- resources ----------------------------------------------------------------------------------------------------
 
     @property
     def stage(self) -> str:
@@ -128,35 +129,37 @@ class OfflineCloud:
 
     @property
     def url(self) -> str:
-        """Where clients connect: `ws://127.0.0.1:PORT/...`."""
+        """The address for clients: `ws://127.0.0.1:PORT/...`."""
         return self.outputs["Url"]
 
     @property
     def health_url(self) -> str:
-        """Where the stage says how it is: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are beside it."""
+        """The address of the stage's health page: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are
+        beside it."""
         return self.outputs["HealthUrl"]
 
     @property
     def http_url(self) -> str | None:
-        """Where a trigger `http = true` takes requests. None without one."""
+        """The address where a trigger `http = true` takes requests. None without such a trigger."""
         return self.outputs.get("HttpUrl")
 
     def client(self, service: str) -> Any:
-        """boto3's, as the account's administrator. Clients are made once, and may be used by many threads."""
+        """Return boto3's client, as the account's administrator. Clients are created once, and may be used by many
+        threads."""
         if service not in self._clients:
             config = Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32)
             self._clients[service] = self.account.client(service, config=config)
         return self._clients[service]
 
     def table(self, name: str) -> str:
-        """The full name of `sessions`, `streams` or `control`."""
+        """Return the full name of `sessions`, `streams` or `control`."""
         return f"helix-{self.stage}-{name}"
 
     def function(self, verb: str) -> str:
         return f"helix-{self.stage}-{verb}"
 
     def functions(self) -> list[str]:
-        """Names of the stage's functions; other stages may be in the account too."""
+        """Return the names of the stage's functions. The account may contain other stages."""
         pages = self.client("lambda").get_paginator("list_functions").paginate()
         names = [f["FunctionName"] for page in pages for f in page["Functions"]]
         return [name for name in names if name.startswith(self.function(""))]
@@ -165,18 +168,18 @@ class OfflineCloud:
         return self.outputs["MachinePattern"].format(profile=profile)
 
     def machines(self) -> list[str]:
-        """ARNs of the stage's state machines."""
+        """Return the ARNs of the stage's state machines."""
         pages = self.client("stepfunctions").get_paginator("list_state_machines").paginate()
         listed = [m for page in pages for m in page["stateMachines"]]
         return [m["stateMachineArn"] for m in listed if m["name"].startswith(self.function(""))]
 
     def knows_operator(self, key: str) -> bool:
-        """Whether it opens connections, with an operator's right."""
+        """Return whether the key opens connections with an operator's rights."""
         found = self._on_keys(lambda keys: keys.verify(key))
         return found is not None and found.operator
 
     def create_key(self, user: str, tenant: str | None = None, *, name: str = "", operator: bool = False) -> str:
-        """A new API key of that user; it is shown only now."""
+        """Create an API key for the user, and return it. It cannot be read again."""
         principal = Principal(user, tenant)
         return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name, operator=operator)))
 
@@ -185,22 +188,22 @@ class OfflineCloud:
         with ThreadPoolExecutor(1) as aside:  # the caller may be inside an event loop
             return aside.submit(asyncio.run, act(keys)).result()
 
-    # --- what may happen to it -------------------------------------------------------------------------------------------
+    # --- simulated events ---------------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> None:
         """Call the listener with each line that a function logs, as it is written, from a thread of its own."""
         self.emulator.listen(listener)
 
     def tick(self) -> int:
-        """All schedules are due now. Returns how many there are."""
+        """Run all schedules now, and return their number."""
         return int(self.emulator.ask("tick"))
 
     def kill_worker(self, verb: str) -> int:
-        """SIGKILL to the workers of a function that are at work. Returns how many there were."""
+        """Send SIGKILL to the busy workers of a function, and return their number."""
         return int(self.emulator.ask("kill", function=self.function(verb)))
 
     def retire_workers(self) -> None:
-        """The next calls are cold starts, also of code in `paths`."""
+        """Make the next calls cold starts, which also run the present code in `paths`."""
         self.emulator.ask("retire")
 
     def warm(self) -> None:
@@ -209,11 +212,11 @@ class OfflineCloud:
         self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
 
     def save(self) -> bool:
-        """Write the state to disk now, and not within two seconds. False if it could not be written."""
+        """Write the state to disk now, rather than within two seconds. Returns False if it could not be written."""
         return bool(self.emulator.ask("save"))
 
     def wait_until_quiet(self, seconds: float) -> bool:
-        """Wait up to `seconds` until no execution runs. False if one still does."""
+        """Wait up to `seconds` until no execution is running. Returns False if one still is."""
         client, ends = self.client("stepfunctions"), self._clock.now() + seconds
         machines = self.machines()
         while any(client.list_executions(stateMachineArn=m, statusFilter="RUNNING")["executions"] for m in machines):
@@ -223,7 +226,7 @@ class OfflineCloud:
         return True
 
     def look(self) -> dict[str, Any]:
-        """What `helix.local.code_check` says of the project's code as it is now."""
+        """Return the result of `helix.local.code_check` for the project's present code."""
         modules = self.context.get("agents") or self.project.modules()
         done = subprocess.run(
             [sys.executable, "-m", "helix.local.code_check", modules],

@@ -1,9 +1,13 @@
-"""A look at the project's code in a fresh interpreter: does all of it load, and what does it ask for?
+"""A check of the project's code in a fresh interpreter: whether all of it loads, and what it requires.
 
-Law: it changes nothing. Run as a script in the project's root; it prints one JSON object: {"agents": names, "missing":
-the variable to set before the agents' own models can be called, or null; "unknown": what is wrong with the name of one of
-them, or null; "models": their names; "profiles": the agents
-with resources of their own} or {"error": what is wrong, by file and line}.
+Law: it changes nothing. Run it as a script in the project's root. It prints one JSON object, either {"error"} with the
+problem, by file and line, or one with these fields:
+
+    agents     the names of the agents
+    missing    the variable to set before the agents' own models can be called, or null
+    unknown    the problem with the name of one of the models, or null
+    models     the names of the agents' models
+    profiles   the agents with resources of their own
 
     python -m helix.local.code_check MODULE,MODULE
 """
@@ -40,7 +44,7 @@ def look(root: Path, modules: list[str]) -> dict[str, Any]:
 
 
 def check_imports(project: HelixProject, modules: str) -> None:
-    """Raise `ProjectError` for a module of the project that the agents have imported, and that is not deployed."""
+    """Raise `ProjectError` for a module of the project that the agents have imported but that is not deployed."""
     deployed = {path.resolve() for path in project.files(modules).values()}
     elsewhere = [
         PACKAGE,
@@ -59,7 +63,7 @@ def check_imports(project: HelixProject, modules: str) -> None:
 
 
 def _load(file: Path) -> None:
-    """As a module of its own name: all of them are called `handler`."""
+    """Load the file as a module of its own name, because all of them are called `handler`."""
     spec = importlib.util.spec_from_file_location(f"handler_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,7 +1,7 @@
-"""What the parent process may ask of the emulator, beyond the APIs of AWS.
+"""The commands of the parent process to the emulator, beyond the APIs of AWS.
 
-Law: a command stands for something that happens by itself in AWS (a minute passes, a machine dies) and that a test or a
-person does not want to wait for.
+Law: a command triggers an event that happens by itself in AWS, such as a passing minute or a dying machine. So a test
+or a person need not wait for it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Commands = Mapping[str, Callable[..., Any]]
 
 
 def commands_of(pool: Pool, save: Callable[[], bool]) -> Commands:
-    """By name; the parameters of each are the command's fields.
+    """Return the commands by name. The parameters of each are the command's fields.
 
-    save: save the state now; False if it could not be written. kill: kill the workers of a function that are at work;
-    how many. retire: end all idle workers, so that the next calls are cold starts.
+    save: save the state now; False if it could not be written. kill: kill the workers of a function that are at work,
+    and return their number. retire: end all idle workers, so that the next calls are cold starts.
     """
     return {"save": save, "tick": _tick, "kill": pool.kill, "retire": pool.retire, "warm": partial(_warm, pool)}
 
 
 def _tick() -> int:
-    """Every schedule is due now. Returns how many there are; their targets have been called."""
+    """Run every schedule now. Returns the number of schedules, after their targets were called."""
     rules = [key for key, rule in eventbridge._rules._data.items() if rule.get("ScheduleExpression")]
     for key in rules:
         eventbridge._rule_last_fired[key] = 0.0

@@ -1,8 +1,8 @@
-"""Logs for people: one line of a function is one line of the terminal, in one shape.
+"""Logs for people: one line of a function is one line of the terminal, in one form.
 
-Law: what a function says is shown, and what fails stands out. Metrics are left out: CloudWatch has them. With `--logs json`
-each line is one JSON object, metrics included. The same line gives the same text, whatever came before;
-control characters are shown, never written.
+Law: log messages are shown, and failures stand out. Metrics are omitted, because CloudWatch has them. With `--logs
+json` each line is one JSON object, metrics included. The same line always gives the same text, independent of earlier
+ones. Control characters are shown escaped, never written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.core.printable import json_line, printable
 from helix.local.metrics import embedded
 
 DONE = "done"
-"""What a function says last of an invocation (`runtime.lambdas`)."""
+"""The last message of a function's invocation (`runtime.lambdas`)."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _COLOURS = {"DEBUG": "2", "INFO": "0", "WARNING": "33", "ERROR": "31;1", "CRITICAL": "31;1"}
 _QUIET, _NAME = "2", "36"
@@ -25,11 +25,12 @@ _OWN = frozenset(
     {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id"}
 )
 _ONE_LINE = frozenset({"exception", "stack_trace"})
-"""Of a line's fields, these come below it."""
+"""The fields of a line that are printed below it."""
 
 
 class Console:
-    """`prefix` is what all functions' names begin with, and is left out. `colour`: with control codes."""
+    """A printer of log lines. `prefix` is the common beginning of all functions' names, and is omitted. `colour`:
+    whether control codes are used."""
 
     def __init__(self, out: TextIO, *, prefix: str, colour: bool, as_json: bool = False) -> None:
         self._out, self._prefix = out, prefix
@@ -37,14 +38,14 @@ class Console:
         self._as_json = as_json
 
     def hear(self, line: dict[str, Any]) -> None:
-        """A listener of the emulator's."""
+        """Print a line. It is a listener of the emulator."""
         text = self.json(line) if self._as_json else self.text(line)
         if text is not None:
             self._out.write(text + "\n")
             self._out.flush()
 
     def text(self, line: Mapping[str, Any]) -> str | None:
-        """None for what is not shown."""
+        """Return the text of a line, or None if it is not shown."""
         if embedded(line["line"]) is not None:
             return None
         fields = _done(_fields(line["line"]), line.get("about", {}))
@@ -71,7 +72,8 @@ class Console:
 
 
 def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """How long a step took, where the line says that its invocation is done; nothing where that was of no session."""
+    """Return the duration of a step if the line ends its invocation, or nothing if that had no session. The fields of
+    other lines are returned unchanged."""
     if fields.get("message") != DONE or "took_ms" not in fields:
         return fields
     if not about:
@@ -83,7 +85,7 @@ def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """A structured line's fields; other text is its message, and an error if Lambda says so."""
+    """Return the fields of a structured line. Other text is its message, and an error if Lambda marks it as one."""
     if (read := load_object(text)) is not None and "message" in read:
         level = str(read.get("level", "INFO")).upper()
         return {**read, "level": level if level in LEVELS else "INFO"}

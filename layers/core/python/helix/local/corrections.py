@@ -1,8 +1,8 @@
-"""Where MiniStack differs from AWS and Helix relies on AWS: each difference is corrected here, by a function of its name.
+"""Corrections of MiniStack: each difference from AWS that Helix relies on is corrected here, by a function of its name.
 
-Law: one function, one difference, with what AWS does in its docstring. The version of MiniStack is pinned, and
-`tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed. docs/guide/offline.md
-lists the differences that remain.
+Law: one function corrects one difference, and its docstring says how AWS behaves. The version of MiniStack is pinned,
+and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed.
+docs/guide/offline.md lists the differences that remain.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
 
 def apply(pool: Pool, without: Collection[str] = ()) -> None:
-    """To be called once, before the first request. `without`: corrections to leave out, by name, to see what MiniStack
-    does by itself.
-    """
+    """Make the corrections. Call it once, before the first request. `without`: the names of corrections to leave out,
+    to see MiniStack's own behavior."""
     for correct in all_of(pool):
         if correct.__name__ not in without:
             correct()
 
 
 def all_of(pool: Pool) -> list[Callable[[], None]]:
-    """Every correction, in the order in which they are made."""
+    """Return every correction, in the order in which they are made."""
 
     def functions_run_in_the_pool() -> None:
         functions_run_in(pool)
@@ -57,8 +56,8 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
 
 
 def functions_run_in(pool: Pool) -> None:
-    """An error is named after its class and leaves the environment alive; logs are written while the function runs, also
-    those of WebSocket routes; each concurrent call has an environment of its own."""
+    """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written
+    while the function runs, also those of WebSocket routes. Each concurrent call has an environment of its own."""
 
     def execute(func: Mapping[str, Any], event: Any, request_id: str) -> dict[str, Any]:
         config = func.get("config") or func
@@ -86,7 +85,7 @@ def functions_run_in(pool: Pool) -> None:
 
 
 class _SocketWorker:
-    """What `ministack.services.apigateway` takes for a worker: the same path as all other calls."""
+    """A worker for `ministack.services.apigateway`, which runs calls the same way as all others."""
 
     def __init__(self, func: Mapping[str, Any]) -> None:
         self._func = func
@@ -99,7 +98,7 @@ class _SocketWorker:
 
 
 def code_of(func: Mapping[str, Any]) -> Code:
-    """The code of a function's record, which may be that of a published version."""
+    """Return the code of a function's record, which may be that of a published version."""
     config = func.get("config") or func
     layers = (lambda_svc._resolve_layer_zip(layer) for layer in config.get("Layers", []))
     own = config.get("Environment", {}).get("Variables", {})
@@ -119,13 +118,13 @@ def code_of(func: Mapping[str, Any]) -> Code:
 
 @CORRECTIONS.replaces(lambda_runtime, "execution_credentials")
 def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dict[str, str]:
-    """A function has a session of its role, with a random secret. MiniStack computes the secret from the names of function
-    and role, which everybody knows; and where IAM is not enforced, it takes the account's number as the key."""
+    """Give a function a session of its role, with a random secret. MiniStack derives the secret from the names of
+    function and role, which are public. Without IAM enforcement it uses the account's number as the key."""
 
     if not app.AUTH:
         root = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         return {**{name: os.environ[name] for name in root}, "AWS_SESSION_TOKEN": ""}
-    with _giving_out:  # also of the names: two invocations at once register the same key
+    with _giving_out:  # also for the names: two concurrent invocations register the same key
         known: dict[str, str] = make(config)
         session = sts._sessions.pop(known["AWS_ACCESS_KEY_ID"])
         key = f"{config['FunctionArn']}:{config.get('Role', '')}"
@@ -145,9 +144,8 @@ _given_out: dict[str, tuple[str, str, str]] = {}
 def errors_of_token_tasks_fail_them(
     otherwise: Any, resource: str, data: Mapping[str, Any], token: str, state: Mapping[str, Any]
 ) -> Any:
-    """When the function of a `waitForTaskToken` task fails, so does the task, and its Retry and Catch apply. MiniStack
-    waits on for the token.
-    """
+    """Fail a `waitForTaskToken` task when its function fails, so that its Retry and Catch apply. MiniStack keeps
+    waiting for the token."""
 
     if "states:::lambda:invoke" not in resource:
         return otherwise(resource, data, token, state)
@@ -169,7 +167,7 @@ def errors_of_token_tasks_fail_them(
 
 @CORRECTIONS.add
 def payloads_have_a_limit() -> None:
-    """256 KB for the input of an execution and the answer of a task."""
+    """Limit the input of an execution and the output of a task to 256 KB."""
     call, start = stepfunctions._call_lambda, stepfunctions._start_execution
 
     def limited_call(function: str, event: Any) -> Any:
@@ -191,7 +189,7 @@ def payloads_have_a_limit() -> None:
 
 @CORRECTIONS.replaces(stepfunctions, "_add_event")
 def histories_have_a_limit(add: Any, execution: dict[str, Any], event_type: str, details: Any = None) -> Any:
-    """An execution fails at 25,000 events."""
+    """Fail an execution at 25,000 events."""
 
     if len(execution["events"]) >= HISTORY_EVENTS and not event_type.startswith("Execution"):
         message = f"The execution reached the maximum number of history events ({HISTORY_EVENTS})."
@@ -203,7 +201,7 @@ def histories_have_a_limit(add: Any, execution: dict[str, Any], event_type: str,
 def histories_have_what_maps_do(
     run_to_end: Any, states: Mapping[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]
 ) -> Any:
-    """States inside of a Map are in the history, as all others."""
+    """Record states inside of a Map in the history, like all others."""
 
     name: str | None = start
     while name is not None and name in states:
@@ -231,9 +229,9 @@ _HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choi
 
 @CORRECTIONS.replaces(lambda_svc, "_execute_function")
 def failed_stream_items_come_again(execute: Any, func: Mapping[str, Any], event: Any) -> Any:
-    """`batchItemFailures` brings records again. Here it is the whole batch that comes again, not what follows the first
-    failed record: what a consumer with at-least-once delivery must bear anyway. MiniStack counts the batch as done.
-    """
+    """Deliver records in `batchItemFailures` again. Here the whole batch is repeated, rather than the part from the
+    first failed record on; consumers with at-least-once delivery must handle this anyway. MiniStack counts the batch as
+    done."""
 
     done = execute(func, event)
     records = event.get("Records") if isinstance(event, dict) else None
@@ -250,7 +248,7 @@ def failed_stream_items_come_again(execute: Any, func: Mapping[str, Any], event:
 
 @CORRECTIONS.add
 def conditions_are_parsed_once() -> None:
-    """A query's condition is parsed once. MiniStack parses it again for every row of the partition, which makes long
+    """Parse a query's condition once. MiniStack parses it again for every row of the partition, which makes long
     sessions slow."""
     parse = lru_cache(4096)(dynamodb._tokenize)
     dynamodb._tokenize = lambda text: list(parse(text))
@@ -266,9 +264,8 @@ _subprotocol: contextvars.ContextVar[str | None] = contextvars.ContextVar("subpr
 async def sockets_echo_the_subprotocol(
     handle: Any, scope: Any, receive: Any, send: Any, *rest: Any, **more: Any
 ) -> None:
-    """The header Sec-WebSocket-Protocol of $connect's answer is the accepted subprotocol, without which browsers hang
-    up.
-    """
+    """Return the accepted subprotocol in the header Sec-WebSocket-Protocol of $connect's response. Without it browsers
+    hang up."""
 
     async def send_accepted(message: dict[str, Any]) -> None:
         if message["type"] == "websocket.accept" and (name := _subprotocol.get()):
@@ -283,9 +280,8 @@ async def sockets_echo_the_subprotocol(
 async def authorizers_without_identity_source_are_always_asked(
     authorize: Any, api_id: str, route: Mapping[str, Any], *rest: Any
 ) -> Any:
-    """The authorizer of a WebSocket API that names no identity source is called for each $connect. MiniStack takes the
-    source that HTTP APIs have by default, the header Authorization, and answers 401 without it: to every browser.
-    """
+    """Call the authorizer of a WebSocket API without an identity source for each $connect. MiniStack assumes the
+    default source of HTTP APIs, the header Authorization, and answers 401 without it, which affects every browser."""
 
     authorizer = apigateway._authorizers.get(api_id, {}).get(route.get("authorizerId"))
     if authorizer and authorizer["identitySource"] == ["$request.header.Authorization"]:
@@ -295,7 +291,8 @@ async def authorizers_without_identity_source_are_always_asked(
 
 @CORRECTIONS.replaces(apigateway, "_evaluate_route_selection")
 def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, payload: str) -> str:
-    """Also those that cannot be read. MiniStack ends the connection for JSON that is nested too deep for Python."""
+    """Send messages without a route to the default one, including those that cannot be parsed. MiniStack closes the
+    connection for JSON that is nested too deeply for Python."""
 
     try:
         route: str = evaluate(expression, payload)
@@ -306,8 +303,8 @@ def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, p
 
 @CORRECTIONS.replaces(apigateway, "_invoke_ws_lambda")
 async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) -> Any:
-    """A route without a route response sends nothing back, whatever its function returns; a function that fails makes the
-    gateway say so, in its own words."""
+    """Send nothing back for a route without a route response, whatever its function returns. If a function fails, the
+    gateway sends an error in its own words."""
 
     _, _, _, route, _, connection_id, event_type, message_id = args[:8]
     answer = await invoke(*args, **more)
@@ -328,7 +325,7 @@ async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) ->
 async def socket_messages_have_a_limit(
     handle: Any, method: str, api_id: str, stage: str, connection_id: str, body: bytes, headers: Any
 ) -> Any:
-    """PostToConnection takes 128 KB. (The server refuses longer ones of clients: `emulator.py`.)"""
+    """Limit PostToConnection to 128 KB. (The server refuses longer messages of clients: `emulator.py`.)"""
 
     if method == "POST" and len(body or b"") > SOCKET_MESSAGE:
         headers = {"Content-Type": "application/json", "x-amzn-ErrorType": "PayloadTooLargeException"}
@@ -350,7 +347,8 @@ def nested_stacks_keep_attributes(
     logical_id: str | None = None,
     known: Any = None,
 ) -> tuple[str, dict[str, Any]]:
-    """What an update leaves unchanged in a nested stack still has the attributes that others read of it."""
+    """Keep the attributes of a resource in a nested stack that an update leaves unchanged, because other resources read
+    them."""
 
     if known is None:
         resources = (cloudformation._stacks.get(stack) or {}).get("_resources", {})
@@ -366,6 +364,7 @@ _OF_THE_CONNECTION = {"aws:securetransport": "true", "s3:tlsversion": "1.2"}
 
 @CORRECTIONS.replaces(iam_evaluator, "_resolve_condition_key")
 def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
-    """Requests come over TLS, so a policy that denies all others denies none. MiniStack speaks plain HTTP, on loopback."""
+    """Treat requests as encrypted, so a policy that denies unencrypted ones denies none. On AWS requests come over TLS,
+    but MiniStack uses plain HTTP on loopback."""
 
     return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)

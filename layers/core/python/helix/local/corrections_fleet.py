@@ -1,9 +1,9 @@
-"""Alarms and concurrency, by which a fleet is governed: how alarms are evaluated and what they send, and the corrections of
-both. Part of `helix.local.corrections`.
+"""Corrections for alarms and concurrency, which govern a fleet: how alarms are evaluated, and the messages they send.
+Part of `helix.local.corrections`.
 
-Law: an alarm looks at one metric, which is a name and exactly its dimensions, period by period; a number of the last
-periods must breach. Here the last period ends now, not with the minute of the clock, so that no test waits for it.
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
+Law: an alarm evaluates one metric, given by a name and exactly its dimensions, period by period. A number of the last
+periods must breach. Here the last period ends now, rather than with the minute of the clock, so that no test waits for
+it. https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from helix.runtime.system import SystemClock
 
 State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
 Point = Mapping[str, Any]
-"""Has a "Timestamp", in Unix seconds."""
+"""A data point, with a "Timestamp" in Unix seconds."""
 
 LATE_S = 60.0
-"""Points come nearly in the order of their time."""
+"""The largest delay of a point. Points arrive nearly in the order of their time."""
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "GreaterThanOrEqualToThreshold": operator.ge,
     "GreaterThanThreshold": operator.gt,
@@ -37,7 +37,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def judge(alarm: Mapping[str, Any], points: Sequence[Point], now: float) -> tuple[State, str] | None:
-    """The state that the alarm is in now, and why; None if it stays as it is."""
+    """Return the alarm's new state and the reason, or None if its state does not change."""
     breaches = _COMPARE.get(alarm.get("ComparisonOperator", ""))
     if breaches is None:
         return None
@@ -62,7 +62,7 @@ def judge(alarm: Mapping[str, Any], points: Sequence[Point], now: float) -> tupl
 
 
 def _periods(points: Sequence[Point], period: float, count: int, now: float) -> list[list[Point]]:
-    """The points of each of the last `count` periods, the newest first."""
+    """Return the points of each of the last `count` periods, newest first."""
     found: list[list[Point]] = [[] for _ in range(count)]
     oldest = now - period * count
     for point in reversed(points):
@@ -75,7 +75,7 @@ def _periods(points: Sequence[Point], period: float, count: int, now: float) -> 
 
 
 def message(alarm: Mapping[str, Any], old: str, new: str, reason: str, now: float, account: str, region: str) -> Any:
-    """The message to the topic, before it becomes JSON."""
+    """Return the message to the topic, before it becomes JSON."""
     extended = alarm.get("ExtendedStatistic")
     statistic = (
         {"ExtendedStatistic": extended} if extended else {"Statistic": alarm.get("Statistic", "Average").upper()}
@@ -112,14 +112,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Corrections(list[Callable[[], None]]):
-    """Corrections in the order in which they are made: a function without parameters makes one."""
+    """Corrections in the order in which they are made. Each is a function without parameters."""
 
     def add(self, make: F) -> F:
         self.append(make)
         return make
 
     def replaces(self, module: Any, name: str) -> Callable[[F], F]:
-        """The decorated function takes the place of that one of MiniStack, and gets it as its first parameter."""
+        """Return a decorator that replaces MiniStack's function by the decorated one, which receives the original as
+        its first parameter."""
 
         def decorate(function: F) -> F:
             def make() -> None:
@@ -137,8 +138,9 @@ CORRECTIONS = Corrections()
 
 @CORRECTIONS.replaces(cloudwatch, "_evaluate_alarm")
 def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
-    """An alarm on one agent's metric does not depend on another's; `DatapointsToAlarm` of its last periods must breach;
-    missing data counts as the alarm says. MiniStack puts all dimensions and periods together."""
+    """Evaluate an alarm on its own metric. An alarm on one agent's metric does not depend on another's;
+    `DatapointsToAlarm` of its last periods must breach; missing data counts as the alarm says. MiniStack mixes all
+    dimensions and periods."""
 
     dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
     key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))
@@ -155,7 +157,8 @@ def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
 
 @CORRECTIONS.add
 def alarms_are_evaluated_as_time_passes() -> None:
-    """Also while nobody sends data: so an alarm ends by itself. MiniStack looks at alarms when a metric comes."""
+    """Evaluate alarms as time passes, also without new data, so an alarm ends by itself. MiniStack evaluates alarms
+    only when a metric arrives."""
 
     def look() -> None:
         never = threading.Event()
@@ -167,8 +170,8 @@ def alarms_are_evaluated_as_time_passes() -> None:
 
 @CORRECTIONS.replaces(cloudwatch, "_dispatch_alarm_actions")
 def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str, reason: str) -> None:
-    """The message is in CloudWatch's own spelling (`name` and `value` of dimensions), and a topic whose policy does not
-    admit CloudWatch hears nothing. MiniStack spells as in its API, and asks no topic."""
+    """Send alarm messages in CloudWatch's own spelling (`name` and `value` of dimensions), and only to a topic whose
+    policy admits CloudWatch. MiniStack uses the spelling of its API, and ignores the policy."""
 
     if not alarm.get("ActionsEnabled", True):
         return
@@ -183,7 +186,8 @@ def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str
 
 @CORRECTIONS.add
 def provisioned_concurrency_is_a_right() -> None:
-    """Of its own, on the alias. MiniStack takes it for a change of the function's code."""
+    """Require a permission of its own on the alias for provisioned concurrency. MiniStack requires the one for a
+    change of the function's code."""
     action, resource = iam_actions._lambda_action, iam_actions.extract_resource_arn
 
     def lambda_action(method: str, path: str) -> str | None:
@@ -204,7 +208,7 @@ def provisioned_concurrency_is_a_right() -> None:
 
 
 def _evaluate_all() -> None:
-    """The alarms of all accounts."""
+    """Evaluate the alarms of all accounts."""
     for account, region in {key[:2] for key in list(cloudwatch._alarms._data)}:
         with request_scope(account, region):
             cloudwatch._evaluate_all_alarms()

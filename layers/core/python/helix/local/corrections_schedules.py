@@ -1,6 +1,6 @@
 """Schedules of EventBridge Scheduler, which have a time zone. Part of `helix.local.corrections`.
 
-Law: the time zone is stored behind the expression, where MiniStack's own ticker hands it on with the expression.
+Law: the time zone is stored after the expression, because MiniStack's own ticker passes it on with the expression.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class ZonedFields(tuple[Any, ...]):
     """The fields of a cron expression, in a time zone."""
 
     zone: ZoneInfo
+    """The schedule's time zone."""
 
 
 @CORRECTIONS.add
 def schedules_have_a_time_zone() -> None:
-    """A cron expression is of the schedule's time zone, and the input has the time at its place. MiniStack takes it for
-    UTC, forgets the zone of a schedule of CloudFormation, and leaves the input as it is."""
+    """Interpret a cron expression in the schedule's time zone, and put the scheduled time into the input. MiniStack
+    takes the expression for UTC, forgets the time zone of a schedule of CloudFormation, and leaves the input unchanged."""
     for verb in ("_create_schedule", "_update_schedule"):
         setattr(scheduler, verb, partial(_created, getattr(scheduler, verb)))
     handlers = provisioners._RESOURCE_HANDLERS[TYPE]
@@ -53,7 +54,7 @@ def _created(otherwise: Any, name: str, body: Mapping[str, Any]) -> Any:
 
 
 def _provisioned(otherwise: Any, given: int, *words: Any) -> Any:
-    """`given`: at which place the properties are."""
+    """Provision a schedule. `given` is the index of the properties in `words`."""
     physical, attributes = otherwise(*words)
     _zoned(words[given].get("GroupName", "default"), physical, words[given].get(_ZONE, UTC))
     return physical, attributes

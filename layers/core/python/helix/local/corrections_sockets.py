@@ -1,4 +1,4 @@
-"""Corrections of MiniStack's WebSocket server (`corrections` says what they are)."""
+"""Corrections of MiniStack's WebSocket server. Part of `helix.local.corrections`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORRECTIONS = Corrections()
 
 
 class _FrameBuffer(WebsocketBuffer):
-    """Counts bytes where hypercorn counts characters, those of a single frame too."""
+    """A buffer that counts bytes, also those of a single frame. hypercorn counts characters."""
 
     frame = 0
 
@@ -33,12 +33,13 @@ class _FrameBuffer(WebsocketBuffer):
 
 @CORRECTIONS.add
 def sockets_close_on_long_frames() -> None:
-    """A frame of more than 32 KB ends its connection with code 1009, and so does a message of more than 128 KB."""
+    """End a connection with code 1009 after a frame of more than 32 KB, or a message of more than 128 KB."""
     ws_stream.WebsocketBuffer = _FrameBuffer  # type: ignore[misc]
     handle = ws_stream.WSStream._handle_events
 
     async def until_the_clients_close(stream: Any) -> None:
-        """hypercorn stops at the frame that was too many. Behind it are the message's rest and the client's close."""
+        """Read until the client closes. hypercorn stops at the frame that exceeds the limit, and the rest of the
+        message and the client's close follow it."""
         if stream.connection.state is not ConnectionState.LOCAL_CLOSING:
             await handle(stream)
         if stream.connection.state is ConnectionState.LOCAL_CLOSING:

@@ -1,7 +1,7 @@
 """The credentials of one start of the offline cloud, and the file that gives them to its user.
 
-Law: they are random, valid until the emulator ends, and passed on by environment or by a file of its owner alone, never as
-an argument of a process, which every user of the machine can read.
+Law: they are random, and valid until the emulator ends. They are passed on by environment or by a file that only its
+owner can read. They are never an argument of a process, which every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from pathlib import Path
 from helix.runtime.system import SystemIds
 
 RANDOM = 16
-"""Characters of an id of `SystemIds` that are random, of 5 bits each."""
+"""The random characters in an id of `SystemIds`, of 5 bits each."""
 ENV_FILE = "env"
-"""Shell variables with which AWS's own tools, and examples, find the cloud: `source .helix/env`."""
+"""The file of shell variables with which AWS's own tools, and examples, find the cloud: `source .helix/env`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of the account's root user."""
+    """The credentials of the account's root user."""
 
     access_key: str
+    """The id of the access key."""
     secret_key: str
+    """The secret that signs requests."""
 
     @property
     def variables(self) -> dict[str, str]:
-        """As AWS's tools and SDKs read them."""
+        """The environment variables that AWS's tools and SDKs read."""
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
 
     @property
     def options(self) -> dict[str, str]:
-        """As boto3's sessions and clients take them."""
+        """The keyword arguments for boto3's sessions and clients."""
         return {name.lower(): value for name, value in self.variables.items()}
 
 
@@ -43,7 +45,7 @@ def new_credentials() -> Credentials:
 
 
 def new_secret() -> str:
-    """160 random bits."""
+    """Return a secret of 160 random bits."""
     ids = SystemIds()
     return "".join(ids.new("secret")[-RANDOM:] for _ in range(2))
 
@@ -53,7 +55,7 @@ def write_variables(path: Path, variables: Mapping[str, str]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Readable by its owner alone, from the first byte; what was there is replaced."""
+    """Write a file that only its owner can read, from the first byte on. It replaces an existing file."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.unlink(missing_ok=True)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

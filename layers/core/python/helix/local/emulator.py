@@ -1,8 +1,8 @@
 """The emulator's process: MiniStack on loopback, with corrections, controlled by the process that started it.
 
 Law: it ends when its standard input does, and saves its state first. Standard input takes commands, one JSON object a
-line, each with an `id`; standard output gives events, one JSON object a line: {"type": "log", ...} for lines of
-functions and {"type": "done", "id", "result"} for commands. MiniStack itself logs to standard error.
+line, each with an `id`. Standard output returns events, one JSON object a line. Those for lines of functions are
+{"type": "log", ...}, and those for commands {"type": "done", "id", "result"}. MiniStack itself logs to standard error.
 
     python -m helix.local.emulator PORT FOLDER WORKERS [CORRECTIONS TO LEAVE OUT]
 """
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 ACCOUNT = "000000000000"
 HOSTS = "HELIX_HOSTS"
-"""More names of this machine, after those of loopback, at which the emulator may be asked: those that containers use."""
+"""The variable with more names of this machine, after those of loopback, that requests to the emulator may use.
+Containers use them."""
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
 _SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED", "HELIX_LOG_CONTENT"}
-"""Settings of the emulator that its functions have too."""
+"""The settings of the emulator that its functions get, too."""
 
 
 def settings(
@@ -46,9 +47,8 @@ def settings(
     auth: bool = True,
     wait_scale: float = 1,
 ) -> dict[str, str]:
-    """The environment of the emulator's process. The user's own AWS settings stay out: nothing here may reach an
-    account. The credentials are those of the account's root.
-    """
+    """Return the environment of the emulator's process. The user's own AWS settings are left out, because nothing here
+    may reach an account. The credentials are those of the account's root."""
     retained = {name: value for name, value in environment.items() if not _is_left_out(name)}
     local = ",".join(filter(None, [retained.get("NO_PROXY") or retained.get("no_proxy"), "127.0.0.1", "localhost"]))
     return {
@@ -78,11 +78,11 @@ def settings(
 
 
 class Voice:
-    """Standard output, one event at a time."""
+    """The events on standard output, written one at a time."""
 
     def __init__(self) -> None:
         self._lock, self._out = threading.Lock(), os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)  # whatever prints does not speak the protocol
+        os.dup2(2, 1)  # other output must not mix with the protocol
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         text = json.dumps(event) + "\n"
@@ -90,14 +90,14 @@ class Voice:
             try:
                 self._out.write(text)
                 self._out.flush()
-            except BrokenPipeError:  # the parent is gone; standard input says so too
+            except BrokenPipeError:  # the parent is gone; standard input ends, too
                 return
 
     def log(self, line: Mapping[str, Any]) -> None:
         self({"type": "log", **line})
 
     def warn(self, text: str) -> None:
-        """A line of the log that is no function's."""
+        """Write a line of the log that does not belong to a function."""
         line = {"function": "emulator", "version": "", "request_id": "", "about": {}, "line": f"[ERROR] {text}"}
         self.log({**line, "time": SystemClock().now()})
 
@@ -127,7 +127,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     config.websocket_max_message_size = corrections_sockets.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
-    gc.freeze()  # the emulator's hundreds of services stay: looking through them for garbage would hold up every request
+    gc.freeze()  # the emulator's hundreds of services stay; scanning them for garbage would delay every request
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
     try:
         guarded = guard_of(state.watching(app), port, os.environ.get(HOSTS, ""))
@@ -139,7 +139,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
 
 async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
-    """At the end: close all sockets, and let functions finish, a moment, while there is somebody to answer them."""
+    """Close all sockets at the end, and give functions a moment to finish while they can still answer."""
     from ministack.services import apigateway
 
     await ended.wait()
@@ -154,7 +154,7 @@ async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
 
 
 async def _announce(port: int, voice: Voice) -> None:
-    """Say that it answers, once it does."""
+    """Report that the emulator answers, once it does."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -167,9 +167,8 @@ async def _announce(port: int, voice: Voice) -> None:
 
 
 def for_functions(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment that functions find beside their own: this machine's, with the providers' keys, without the
-    emulator's.
-    """
+    """Return the environment that functions get beside their own: this machine's, with the providers' keys, without the
+    emulator's."""
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
     return {name: value for name, value in environment.items() if not (name in own or _is_left_out(name))}
 

@@ -1,6 +1,7 @@
-"""Where AWS answers, by the variable that boto3, AWS's own tools and CDK's command line read.
+"""The address of AWS, from the variable that boto3, AWS's own tools and CDK's command line read.
 
-Law: a template for AWS is not deployed into an emulator. It would fail late, at roles that only a bootstrapped account has.
+Law: a template for AWS is not deployed into an emulator. It would fail late, at roles that only a bootstrapped account
+has.
 """
 
 from __future__ import annotations

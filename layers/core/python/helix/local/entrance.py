@@ -1,7 +1,7 @@
-"""The guard before MiniStack: which secrets it gave out, and how its services refuse.
+"""The guard in front of MiniStack: the secrets that it issued, and the form of its services' refusals.
 
-Law: an access key is known if it is this start's root, an IAM user's, or a session's that has not expired. MiniStack's own
-well-known keys ("test", and every number of an account) are none.
+Law: an access key is known if it belongs to this start's root, to an IAM user, or to a session that has not expired.
+MiniStack's own well-known keys ("test", and every account number) are not known.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _WELL_KNOWN = "test"
 
 
 def guard_of(served: Any, port: int, hosts: str) -> Guard:
-    """`hosts`: more of them, with commas."""
+    """Return the guard. `hosts`: more names of this machine, separated by commas."""
     return Guard(served, hosts_of(port, filter(None, hosts.split(","))), secret_of, failure, SystemClock().now)
 
 
 def secret_of(access_key: str, token: str) -> str:
-    """Raises `SignatureError`."""
+    """Return the secret of an access key. Raises `SignatureError`."""
     if access_key in ("", _WELL_KNOWN) or access_key.isdigit():
         raise SignatureError("UnrecognizedClientException", _UNKNOWN)
     found = resolve_credential(access_key, _account_from_sts_session(access_key) or ACCOUNT, token)
@@ -40,7 +40,7 @@ _UNKNOWN = "The security token included in the request is invalid."
 
 
 def failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-    """In the protocol of the service that the signature names."""
-    service = error.service or "dynamodb"  # whose answers are plain JSON
+    """Return the refusal in the protocol of the service that the signature names."""
+    service = error.service or "dynamodb"  # its answers are plain JSON
     status, sent, body = app._credential_failure(service, "", "", AuthError(error.code, str(error)), headers)
     return status, sent, body

@@ -1,8 +1,8 @@
-"""The door of what the offline cloud serves on loopback: who may enter, before anything of it is asked.
+"""The guard of everything that the offline cloud serves on loopback. It checks each request before the services see it.
 
-Law: a request for another host, or from a web page of another origin, is refused, whatever it asks. Clients of the deployed
-API need what they need on AWS: a token. Everything else needs a signature made with this start's credentials, and what
-MiniStack has for its own administration is closed. A refused request changes nothing.
+Law: a request for another host, or from a web page of another origin, is always refused. Clients of the deployed API
+need a token, as on AWS. Everything else needs a signature made with this start's credentials. MiniStack's own
+administration is closed. A refused request changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from helix.local.signatures import Request, SecretOf, SignatureError, claim_of, 
 FOREIGN = "ForeignRequest"
 _API = re.compile(r"/_aws/execute-api/\w+(/.*)?")
 _ANSWERS = re.compile(r"/_ministack/cfn-(response|signal)/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""Where custom resources put their answer: each a random address that is used once, as the presigned URL on AWS."""
+"""The paths where custom resources put their answers. Each is a random address that is used once, like the presigned
+URL on AWS."""
 _CLOSED = re.compile(r"/(_ministack|_localstack)(/|$)|/health$")
 
 Scope = dict[str, Any]
@@ -26,12 +27,12 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Failure = Callable[[SignatureError, dict[str, str]], tuple[int, dict[str, str], bytes]]
-"""The answer to a request that is not signed well, in the service's own protocol."""
+"""A function that returns the answer to a request without a valid signature, in the service's own protocol."""
 
 
 class Guard:
-    """An ASGI app before `app`. `secret_of`: the secrets that were given out. `failure`: see there. `hosts`: what `Host`
-    may be."""
+    """An ASGI app in front of `app`. `secret_of`: returns issued secrets. `failure`: returns the answer to a refused
+    request. `hosts`: the allowed values of `Host`."""
 
     def __init__(
         self, app: App, hosts: Collection[str], secret_of: SecretOf, failure: Failure, now: Callable[[], float]
@@ -65,8 +66,8 @@ class Guard:
         return await self._app(scope, receive, send if api else _without_cors(send))
 
     async def _signed(self, scope: Scope, request: Request, receive: Receive) -> Receive:
-        """Who reads on gets the body that was verified. Raises `SignatureError`, and `ConnectionError` if the client has
-        gone."""
+        """Verify the signature, and return a `receive` that gives the verified body to the app. Raises
+        `SignatureError`, and `ConnectionError` if the client has disconnected."""
         claim = claim_of(request, self._now())
         try:
             secret = self._secret_of(claim.access_key, claim.token)
@@ -86,7 +87,8 @@ class Guard:
 
 
 def _navigates(scope: Scope, headers: Collection[tuple[str, str]]) -> bool:
-    """A link that a person followed, or an issuer's answer to a sign-in: no page reads what it brings."""
+    """Return whether the request is a navigation: a followed link, or an issuer's answer to a sign-in. No page can read
+    its result."""
     return (
         scope.get("method") == "GET"
         and ("sec-fetch-mode", "navigate") in headers
@@ -106,7 +108,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _without_cors(send: Send) -> Send:
-    """No page of another origin may read what the services answer."""
+    """Remove the headers that would let pages of other origins read the answer."""
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -133,7 +135,7 @@ async def _refuse(scope: Scope, send: Send, answer: tuple[int, dict[str, str], b
 
 
 def _text(value: bytes) -> str:
-    """As SDKs encode what they sign."""
+    """Decode a text as SDKs encode it for signing."""
     try:
         return value.decode()
     except UnicodeDecodeError:

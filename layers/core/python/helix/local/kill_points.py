@@ -1,8 +1,8 @@
 """Places in a run at which a worker kills itself with SIGKILL, for `helix demo --kill`.
 
-Law: a worker whose environment has `KILLS` loads this file by its path, before the function's code. It changes where the
-process ends and how long its claims hold, and nothing else; the engine is that of the function's own layers. The folder
-`KILLS` has a file for each planned death, which the worker renames before it dies: each death comes once.
+Law: a worker whose environment has `KILLS` loads this file by its path, before the function's code. It only changes
+where the process ends and how long its claims hold. The engine is that of the function's own layers. The folder `KILLS`
+has a file for each planned death, which the worker renames before it dies, so each death occurs once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Deaths:
         self._folder = folder
 
     def before(self, name: str, operations: Sequence[Any]) -> None:
-        """The transaction is about to be written."""
+        """Die if planned, before the transaction is written."""
         values = [dict(one.value) for one in operations if hasattr(one, "value")]
         if name in ANSWERS:
             answer = next((value for value in values if value.get("kind") == "assistant"), {})
@@ -45,7 +45,7 @@ class Deaths:
             self._die("result", operations, **of_call)
 
     def after(self, operations: Sequence[Any]) -> None:
-        """The transaction is written."""
+        """Die if planned, after the transaction was written."""
         for one in operations:
             if one.key.sort == "session" and getattr(one, "value", {}).get("status", "running") != "running":
                 self._die("end", operations, status=one.value["status"])
@@ -81,7 +81,7 @@ class _Store:
 
 
 def arm(folder: Path) -> None:
-    """Let every engine that this process makes from now on have these places."""
+    """Add these places to every engine that this process creates from now on."""
     from helix.engine.engine import Engine
 
     made, deaths = Engine.__post_init__, Deaths(folder)

@@ -1,6 +1,7 @@
-"""Embedded metrics: what functions log in CloudWatch's format becomes metrics, as CloudWatch does it, so that alarms fire.
+"""Embedded metrics: log lines of functions in CloudWatch's format become metrics, as in CloudWatch, so that alarms
+fire.
 
-Law: a line that is not in the format is not a metric; a metric that fails does not fail the function that logged it.
+Law: a line that is not in the format is not a metric. A metric that fails does not fail the function that logged it.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
 
@@ -16,13 +17,13 @@ from helix.core.json import load_object
 
 EVERY_S = 1.0
 AT_MOST = 500
-"""Metrics of one PutMetricData."""
+"""The most metrics of one PutMetricData."""
 
 logger = logging.getLogger("helix.local")
 
 
 class MetricForwarder:
-    """`client` gives a CloudWatch client when the first metric leaves."""
+    """A forwarder to CloudWatch. `client` returns a CloudWatch client when the first metric is sent."""
 
     def __init__(self, client: Callable[[], Any]) -> None:
         self._client = client
@@ -31,7 +32,7 @@ class MetricForwarder:
         self._thread: threading.Thread | None = None
 
     def hear(self, line: dict[str, Any]) -> None:
-        """A listener of the emulator's."""
+        """Forward a line's metrics. It is a listener of the emulator."""
         document = embedded(line["line"])
         if document is None or self._closed.is_set():
             return
@@ -58,19 +59,19 @@ class MetricForwarder:
         try:
             for start in range(0, len(data), AT_MOST):
                 self._client().put_metric_data(Namespace=namespace, MetricData=data[start : start + AT_MOST])
-        except Exception as error:  # functions go on
+        except Exception as error:  # functions continue
             logger.warning("%d metrics of %s were not forwarded: %s", len(data), namespace, error)
 
 
 def embedded(text: str) -> dict[str, Any] | None:
-    """The document, if the line is one."""
+    """Return the document of a line in the format, or None."""
     document = load_object(text) if '"_aws"' in text else None
     directives = None if document is None else document.get("_aws", {}).get("CloudWatchMetrics")
     return document if isinstance(directives, list) else None
 
 
 def data_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(namespace, MetricDatum) for each metric and each set of dimensions."""
+    """Yield (namespace, MetricDatum) for each metric and each set of dimensions."""
     moment = document["_aws"].get("Timestamp", 0) / 1000
     for directive in document["_aws"]["CloudWatchMetrics"]:
         for names in directive.get("Dimensions") or [[]]:

@@ -1,4 +1,4 @@
-"""Node, which CDK needs: said once, and checked before it is used."""
+"""Node, which CDK needs. It is checked before it is used, and its problems are reported once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ NODE_NOTICES = {
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": str(OLDEST),
     "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": str(OLDEST),
 }
-"""The oldest Node serves; CDK says in eleven lines, each time, that it is old. `node_advice` says it in one."""
+"""The environment that silences notices about an old Node. The oldest supported Node works, but CDK prints eleven lines
+about it each time. `node_advice` prints one."""
 LOOK_S = 20
 
 
 def node_problem(path: str | None = None) -> str | None:
-    """Why CDK cannot work with the Node on `path` (default: this process's PATH); None where it can."""
+    """Return why CDK cannot work with the Node on `path` (default: this process's PATH), or None if it can."""
     node = shutil.which("node", path=path)
     if node is None:
         return f"Node is missing: CDK needs {NEEDED}"
@@ -33,11 +34,12 @@ def node_problem(path: str | None = None) -> str | None:
 
 
 def node_advice() -> str | None:
-    """One line for a Node that works but gets no more fixes; None for any other, and where it cannot be asked."""
+    """Return one line of advice about a Node that works but gets no more fixes. None for any other Node, and if it
+    cannot be asked."""
     node = shutil.which("node")
     try:
         version = None if node is None else _version(node)
-    except (OSError, subprocess.SubprocessError):  # CDK says what is wrong with it
+    except (OSError, subprocess.SubprocessError):  # CDK reports the problem
         return None
     if version is None or _major(version) >= RECOMMENDED:
         return None
@@ -45,7 +47,7 @@ def node_advice() -> str | None:
 
 
 def _version(node: str) -> str | None:
-    """Such as 20.11.1. Raises `OSError`, `SubprocessError`."""
+    """Return the version, such as 20.11.1. Raises `OSError`, `SubprocessError`."""
     done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=LOOK_S, check=False)
     found = re.match(r"v(\d+\.\S*)", done.stdout)
     return None if done.returncode or found is None else found[1]

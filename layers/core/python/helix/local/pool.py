@@ -1,13 +1,13 @@
-"""The execution environments of all functions: a pool of worker processes with a limit, and a line before it.
+"""The execution environments of all functions: a pool of worker processes with a limit, and a queue of invocations.
 
-Law: an environment serves one invocation at a time. An invocation takes an idle environment of its code, or a new one is
-started; where the limit is reached, an idle one of another function makes room, or the invocation waits in line and is
-never failed for it. Environments start one or a few at a time, for starting costs processor time, and most calls are
-over before another environment would be up. Where every environment waits for something (for another function, it may
-be), one more is started every `STALLED_S` seconds, beyond the limit, so that nothing waits forever.
+Law: an environment serves one invocation at a time. An invocation takes an idle environment of its code, or a new one
+is started. At the limit, an idle one of another function makes room, or the invocation waits in the queue. It never
+fails because of the limit. Only one or a few environments start at a time, because starting takes processor time, and
+most calls end before another environment would be ready. If every environment waits (possibly for another function),
+one more is started every `STALLED_S` seconds, beyond the limit, so that no call waits forever.
 
-A new version of a function never waits for the old one: idle environments of older code are ended when newer code is
-called, busy ones when they are done. Unpacked code is kept by its hash, so that environments share it.
+A new version of a function never waits for the old one. When newer code is called, idle environments of older code are
+ended, and busy ones when they are done. Unpacked code is stored by its hash, so that environments share it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from helix.runtime.system import SystemClock
 
 PER_CORE, LEAST = 16, 8
 WORKER_BYTES = 150 * 2**20
-"""What an environment takes, with Helix and the SDKs loaded."""
+"""The memory that an environment takes, with Helix and the SDKs loaded."""
 MEMORY_SHARE = 0.5
 PATIENT_S = 0.25
-"""How long an invocation waits for a busy environment before another is started for it; with as many environments of its
-code as there are cores, only if none of them becomes free in that time."""
+"""The time that an invocation waits for a busy environment before another is started for it. With as many environments
+of its code as there are cores, another is started only if none of them becomes free in that time."""
 STALLED_S = 2.0
 SURPLUS_S = 60.0
-"""An environment that is idle for this long, while another of its code is idle too, is ended."""
+"""The idle time after which an environment is ended, if another of its code is idle, too."""
 _SOCKETS = re.compile(
     r"https?://[\w.:-]+/_aws/execute-api/(\w+)/([\w$-]+)|https://(\w+)\.execute-api\.[\w.-]+/([\w$-]+)"
 )
 
 
 def limit_of(memory: int, cores: int) -> int:
-    """How many environments a machine bears. Most of them wait for a model or for the emulator, most of the time."""
+    """Return the number of environments that a machine supports. Most of them wait for a model or for the emulator,
+    most of the time."""
     return max(LEAST, min(PER_CORE * cores, int(memory * MEMORY_SHARE) // WORKER_BYTES))
 
 
 def memory_of_this_machine() -> int:
-    """In bytes; that of the container, where there is one."""
+    """Return the memory in bytes: the container's limit, if there is one."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else ""
@@ -57,7 +58,7 @@ def memory_of_this_machine() -> int:
 
 
 class _Waiting:
-    """An invocation in line. `worker` is what it gets: `fresh` if it is yet to be started."""
+    """An invocation in the queue. `worker` is the environment it gets. `fresh`: whether that is yet to be started."""
 
     def __init__(self, code: Code, since: float) -> None:
         self.code, self.key, self.since = code, code.key, since
@@ -66,8 +67,9 @@ class _Waiting:
 
 
 class Pool:
-    """`folder` keeps unpacked code; `endpoint` is the emulator's URL; `base` the environment that every function begins
-    with, below its own. `limit`: of environments, 0 for what this machine bears."""
+    """A pool of environments. `folder` stores unpacked code. `endpoint` is the emulator's URL. `base` is the
+    environment that every function begins with; its own variables override it. `limit` is the most environments; 0
+    means as many as this machine supports."""
 
     def __init__(self, folder: Path, endpoint: str, base: Mapping[str, str], sink: Sink, limit: int = 0) -> None:
         self._folder, self._endpoint, self._base, self._sink = folder, endpoint, dict(base), sink
@@ -117,7 +119,7 @@ class Pool:
         self._sink({**where, "time": self._clock.now(), "line": line})
 
     def kill(self, function: str) -> int:
-        """SIGKILL to every busy environment of the function. Returns how many."""
+        """Send SIGKILL to every busy environment of the function. Returns their number."""
         with self._lock:
             busy = [w for w in self._workers if w.busy and w.alive and w.code.function == function]
         for worker in busy:
@@ -125,7 +127,7 @@ class Pool:
         return len(busy)
 
     def retire(self) -> None:
-        """End what is idle, and what is busy when it is done."""
+        """End idle environments now, and busy ones when they are done."""
         with self._lock:
             self._newest.clear()
             idle = self._remove(lambda worker: not worker.busy)
@@ -139,10 +141,10 @@ class Pool:
         self._templates.close()
         self._serve()
 
-    # --- the line --------------------------------------------------------------------------------------------------------
+    # --- the queue ----------------------------------------------------------------------------------------------------
 
     def _take(self, code: Code) -> tuple[Worker, bool]:
-        """An environment, and whether it is yet to be started. Raises `RuntimeError` when the pool is closed."""
+        """Return an environment, and whether it is yet to be started. Raises `RuntimeError` when the pool is closed."""
         waiting = _Waiting(code, time.monotonic())
         with self._lock:
             self._newest[code.function] = waiting.key
@@ -157,7 +159,7 @@ class Pool:
         return waiting.worker, waiting.fresh
 
     def _serve(self) -> None:
-        """Give those in line an environment, as far as there are, and end what is too much."""
+        """Give waiting invocations an environment, as far as there are any, and end surplus ones."""
         with self._lock:
             now = time.monotonic()
             ended = self._remove(lambda worker: not (worker.busy or worker.alive))
@@ -171,7 +173,7 @@ class Pool:
         _end(ended)
 
     def _idle(self, key: str) -> Worker | None:
-        """The one that was used last, so that others grow old."""
+        """Return the idle environment that was used last, so that others age."""
         idle = [worker for worker in self._workers if not worker.busy and worker.key == key]
         if not idle:
             return None
@@ -200,7 +202,7 @@ class Pool:
         return len(self._workers) < self._limit or any(not worker.busy for worker in self._workers)
 
     def _surplus(self, now: float) -> list[Worker]:
-        """The oldest of the idle ones, beyond the limit; and those that have not been needed for a while."""
+        """Return the oldest idle environments beyond the limit, and those that were not needed for a while."""
         idle = sorted((w for w in self._workers if not w.busy), key=lambda worker: worker.idle_since)
         ended = idle[: max(0, len(self._workers) - self._limit)]
         newest = {worker.key: worker for worker in idle}
@@ -256,7 +258,8 @@ class Pool:
             self._serve()
 
     def _local(self, value: str) -> str:
-        """A WebSocket stage's address, AWS's or that of an earlier start on another port, is here."""
+        """Replace the address of a WebSocket stage, whether AWS's or that of an earlier start on another port, by the
+        emulator's."""
         return _SOCKETS.sub(
             lambda found: f"{self._endpoint}/_aws/execute-api/{found[1] or found[3]}/{found[2] or found[4]}", value
         )

@@ -1,8 +1,8 @@
-"""The emulator as a child process: started, asked, listened to and ended by the one who made it.
+"""The emulator as a child process, which its creator starts, calls, listens to and ends.
 
-Law: it ends with its parent (its standard input closes) and with `close`, which lets it save its state; nobody else's
-process is ever touched. A folder is one emulator's at a time. Lines of functions reach every listener in the order they
-were written.
+Law: it ends with its parent (its standard input closes) and with `close`, which lets it save its state. No other
+process is ever touched. Only one emulator at a time uses a folder. Lines of functions reach every listener in the order
+in which they were written.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ COMMAND_S = 120.0
 LOOK_S = 0.05
 
 Listener = Callable[[dict[str, Any]], None]
-"""Takes {"function", "version", "request_id", "time", "line"}."""
+"""A receiver of a line of a function's log: {"function", "version", "request_id", "about", "time", "line"}."""
 
 
 class OfflineError(OperatorError):
-    """The offline cloud cannot start, or cannot go on; the message says what to do."""
+    """The offline cloud cannot start, or cannot continue. The message says what to do."""
 
     code = "offline"
 
@@ -56,10 +56,12 @@ class FolderInUseError(OfflineError):
 
 
 class Emulator:
-    """port: 0 for a free one. folder: where state, objects, unpacked code and its own log are. auth: IAM is enforced.
-    wait_scale: what waits and retry intervals of state machines are multiplied by. workers: how many run at once, 0 for
-    as many as this machine bears. hosts: names of this machine by which containers reach it. without: corrections to
-    leave out. `credentials` are those of the account's root, made for this object alone.
+    """An emulator.
+
+    port is 0 for a free one. folder has the state, objects, unpacked code and its own log. auth tells whether IAM is
+    enforced. wait_scale is the factor of waits and retry intervals of state machines. workers is the most that run at
+    once, or 0 for as many as this machine supports. hosts are names of this machine that containers use. without names
+    corrections to leave out. `credentials` are those of the account's root, created for this object alone.
     """
 
     def __init__(
@@ -103,12 +105,12 @@ class Emulator:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
+        """Start it, and return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
         with private_files():
             make_folder(self.folder)
             if self.folder.stat().st_uid != os.getuid():
                 raise OfflineError(f"{str(self.folder)!r} belongs to another user; choose another folder with --state")
-            if self.folder.stat().st_mode & 0o077:  # an earlier version made it
+            if self.folder.stat().st_mode & 0o077:  # an earlier version created it
                 make_private(self.folder)
             self._owned = _own(self.folder)
             try:
@@ -130,8 +132,8 @@ class Emulator:
             stderr=self._log,
             text=True,
             encoding="utf-8",
-            pass_fds=[owned.fileno()],  # until it has saved its state, the folder is its own, even if we are gone
-            start_new_session=True,  # Ctrl-C is for this process, which ends the emulator in its own order
+            pass_fds=[owned.fileno()],  # the child keeps the folder until its state is saved, even if we have ended
+            start_new_session=True,  # Ctrl-C is for this process, which ends the emulator in order
         )
         ready: Queue[dict[str, Any]] = Queue()
         self._waiting[0] = ready
@@ -145,7 +147,7 @@ class Emulator:
             raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
 
     def ask(self, command: str, **fields: Any) -> Any:
-        """The result of a command (`helix.local.commands`). Raises `OfflineError`."""
+        """Return the result of a command (`helix.local.commands`). Raises `OfflineError`."""
         number, answers = next(self._numbers), Queue[dict[str, Any]]()
         self._waiting[number] = answers
         try:
@@ -165,7 +167,7 @@ class Emulator:
         return answer["result"]
 
     def close(self) -> None:
-        """End it in order; its state is on disk afterwards."""
+        """End it in order. Its state is on disk afterwards."""
         if self._process is None:
             return
         self._close_input(self._process)
@@ -174,7 +176,7 @@ class Emulator:
         self.kill()
 
     def kill(self) -> None:
-        """End what is left of it and of its workers, at once."""
+        """Kill it and its workers, as far as they still run."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -213,9 +215,9 @@ def free_port() -> int:
 
 
 def _own(folder: Path) -> IO[str]:
-    """The folder's lock, held as long as the file or a copy of it is open. Raises `FolderInUseError`.
+    """Take the folder's lock, which is held while the file or a copy of it is open. Raises `FolderInUseError`.
 
-    A holder whose process is gone is an emulator that saves its state and ends: that is waited for.
+    If the holder's parent is gone, the holder is an emulator that saves its state and ends, so this waits for it.
     """
     lock, ends = (folder / "lock").open("a+", encoding="utf-8"), time.monotonic() + END_S
     while True:

@@ -1,9 +1,9 @@
-"""The project on disk: where it is, its synthesis, stored by the hash of what it depends on, and the stacks, templates and
-files of that synthesis.
+"""The project on disk: its location, its stored syntheses, and the stacks, templates and files of a synthesis.
 
-Law: a stored synthesis is used only if every file and setting it was made from is unchanged; so a start without changes
-does not need Node. Synthesis happens in a process of its own, aside, and becomes visible when it is whole. A file's key is
-its content's hash, as CDK made it. An archive is a function of the files in it: no times, the same order everywhere.
+Law: a synthesis is stored by the hash of its inputs, and used only if every file and setting it was made from is
+unchanged. So a start without changes does not need Node. Synthesis happens in a process and a folder of its own, and
+becomes visible when it is complete. A file's key is the hash of its content, as CDK made it. An archive depends only on
+its files: it has no times, and always the same order.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that a template names. `bucket` and `key` still have CDK's ${AWS::...} places; `zipped`: a folder to
-    archive.
-    """
+    """A file that a template names."""
 
     path: Path
+    """The file or folder in the assembly."""
     bucket: str
+    """The target bucket, still with CDK's ${AWS::...} placeholders."""
     key: str
+    """The target object's key, still with CDK's ${AWS::...} placeholders."""
     zipped: bool
+    """Whether a folder is uploaded as an archive."""
 
     def read(self) -> bytes:
         return archive(self.path) if self.zipped and self.path.is_dir() else self.path.read_bytes()
@@ -51,25 +53,34 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class StackArtifact:
-    """id: to CDK. name: to CloudFormation. stage: whose tables are in it. bootstrap: the SSM parameter with the version of
-    CDK's bootstrap stack, which it asks for."""
+    """A stack of the assembly."""
 
     id: str
+    """The stack's name in CDK."""
     name: str
+    """The stack's name in CloudFormation."""
     stage: str | None
+    """The stage whose tables are in the stack. None: it has no stage's tables."""
     template: Path
+    """The template file."""
     parameters: dict[str, str]
+    """The parameter values that CDK passes."""
     tags: dict[str, str]
+    """The stack's tags."""
     bootstrap: str | None = None
+    """The SSM parameter with the version of CDK's bootstrap stack, which the stack requires. None: it requires none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
     stacks: tuple[StackArtifact, ...]
+    """The stacks, each after those it depends on."""
     assets: tuple[Asset, ...]
+    """The files to upload."""
 
     def of_stage(self, stage: str) -> Assembly:
-        """Without the stacks of other stages. Raises `SynthError` where the stage is in no stack of its name."""
+        """Return the assembly without the stacks of other stages. Raises `SynthError` if `helix-<stage>` is not a stack
+        of the stage."""
         stacks = tuple(stack for stack in self.stacks if stack.stage in (None, stage))
         if (name := f"helix-{stage}") not in [stack.name for stack in stacks if stack.stage == stage]:
             known = ", ".join(f"{s.name!r} has stage {s.stage!r}" for s in self.stacks if s.stage) or "no stack has one"
@@ -124,12 +135,12 @@ def _assets(manifest: Path) -> Iterator[Asset]:
 
 
 def archive(folder: Path) -> bytes:
-    """A zip of the folder's files."""
+    """Return a zip of the folder's files."""
     return packed({path.relative_to(folder).as_posix(): path for path in sorted(files_of(folder))})
 
 
 def packed(files: Mapping[str, Path]) -> bytes:
-    """A zip of the files, by their names in it."""
+    """Return a zip of the files, by their names in it."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
         for name, path in files.items():
@@ -142,7 +153,7 @@ def packed(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Every file below, links followed, without what Python leaves behind."""
+    """Yield every file below the folder, following links, without Python's caches."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (Path(place) / name for name in names if not name.endswith(".pyc"))
@@ -155,26 +166,29 @@ VENV = "pyvenv.cfg"
 RETAINED = 3
 SYNTH_S = 300
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
-"""CDK checks a template against CloudFormation's schemas for seven seconds. `helix deploy` and CI let it; here the
-emulator's CloudFormation says what is wrong."""
+"""The environment that skips slow checks. CDK checks a template against CloudFormation's schemas for seven seconds.
+`helix deploy` and CI do that; here the emulator's CloudFormation reports errors."""
 
 
 class SynthError(OfflineError):
-    """The app could not be synthesised; the message has what it said."""
+    """The app could not be synthesised. The message has the app's output."""
 
     code = "synth_failed"
 
 
 class Project:
-    """root: of the project. folder: where syntheses are kept. paths: more folders with modules, before all others; what
-    the context's `agents` names of them is part of what the synthesis depends on."""
+    """A project and its stored syntheses.
+
+    root: the folder of the project. folder: the folder of stored syntheses. paths: more folders with modules, which are
+    searched first. A synthesis depends on the modules in them that the context's `agents` names.
+    """
 
     def __init__(self, root: Path, folder: Path, paths: Sequence[Path], environment: Mapping[str, str]) -> None:
         self.root, self._folder, self._paths = root, folder, tuple(paths)
         self._environment = dict(environment)
 
     def synthesise(self, context: Mapping[str, str]) -> Path:
-        """The assembly's folder. Raises `SynthError`."""
+        """Return the folder of the assembly, and create it if necessary. Raises `SynthError`."""
         folder = self._folder / self.digest(context)
         if (folder / "manifest.json").is_file():
             os.utime(folder)
@@ -191,7 +205,7 @@ class Project:
                     self._run(shlex.split(app_command(project.app)), CDK_CONTEXT_JSON=given, CDK_OUTDIR=str(made))
                 else:
                     self._run([*APP, *pairs, "-o", str(made)])
-            make_private(made)  # CDK copies files with their modes
+            make_private(made)  # CDK copies file modes, too
             _put(made, folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -199,7 +213,7 @@ class Project:
         return folder
 
     def is_retained(self, context: Mapping[str, str]) -> bool:
-        """Whether `synthesise` will find what it would make."""
+        """Return whether a synthesis for this context is already stored."""
         return (self._folder / self.digest(context) / "manifest.json").is_file()
 
     def digest(self, context: Mapping[str, str]) -> str:
@@ -210,11 +224,11 @@ class Project:
         return known.hexdigest()[:20]
 
     def modules(self) -> str:
-        """The agents' modules, with commas between."""
+        """Return the names of the agents' modules, separated by commas."""
         return ",".join(read_project(self.root).modules)
 
     def environment(self) -> dict[str, str]:
-        """Of a process that imports the project's modules."""
+        """Return the environment for a process that imports the project's modules."""
         more = os.pathsep.join([*map(str, self._paths), *filter(None, [self._environment.get("PYTHONPATH")])])
         return {**self._environment, **({"PYTHONPATH": more} if more else {})}
 
@@ -254,13 +268,13 @@ class Project:
 
 
 def app_command(app: str) -> str:
-    """With this interpreter, where the command asks for any."""
+    """Return the command, with a leading `python` replaced by this interpreter."""
     program, _, rest = app.partition(" ")
     return f"{shlex.quote(sys.executable)} {rest}" if program in ("python", "python3") else app
 
 
 def _app_files(root: Path) -> Iterator[Path]:
-    """Of a project with an app of its own, which may read any of them: without what is hidden, installed or made."""
+    """Yield the files that a project's own app may read: all except hidden, installed and generated ones."""
     for place, folders, names in os.walk(root):
         made = [
             name for name in folders if name.startswith(".") or name in MADE or (Path(place) / name / VENV).is_file()
@@ -270,7 +284,7 @@ def _app_files(root: Path) -> Iterator[Path]:
 
 
 def _put(made: Path, folder: Path) -> None:
-    """Make it visible, unless another process has made the same meanwhile."""
+    """Make the folder visible, unless another process has made the same one meanwhile."""
     try:
         made.rename(folder)
     except OSError:

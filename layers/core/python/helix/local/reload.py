@@ -1,9 +1,9 @@
-"""Hot reload: what changed on disk runs in the next call, and sessions, sockets and runs go on.
+"""Hot reload: the next call runs the changed code, while sessions, sockets and runs continue.
 
-Law: code is looked at in a process of its own before it goes anywhere, so a broken edit changes nothing and is reported
-by file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias; runs in
-progress finish their call on the old code. A change of the settings, of Helix itself, or of what agents ask of the
-infrastructure, is a deployment.
+Law: code is checked in a process of its own before it is deployed, so a broken edit changes nothing and is reported by
+file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias. Runs in
+progress finish their call on the old code. A change of the settings, of Helix itself, or of the infrastructure that
+agents need is a deployment.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from helix.local.project import SETTINGS, packed
 from helix.runtime.project import FILES, PACKAGE, HelixProject, read_project
 
 AGENTS = "agents"
-"""The layer that has the agents, as its description names it."""
+"""The name of the layer with the agents, as its description has it."""
 LOOK_MS = 200
 OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", FILES / "functions")})
-"""Helix's own sources: who works on Helix has them in the project's folder."""
+"""Helix's own sources, which are in the project's folder only while working on Helix itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """`what` was done in words; `error` says why nothing was."""
+    """The outcome of a reload."""
 
     what: str = ""
+    """A description of what was reloaded or deployed. Empty if it failed."""
     error: str | None = None
+    """The reason why nothing changed. None: it succeeded."""
 
 
 class Reloader:
-    """`paths`: further folders that workers import from, where a restart of the workers is all it takes."""
+    """The reloads of one offline cloud. The cloud's `paths` are further folders that workers import from; changes there
+    only need a restart of the workers."""
 
     def __init__(self, cloud: OfflineCloud, profiles: Any) -> None:
         self._cloud, self._profiles = cloud, profiles
@@ -49,7 +52,7 @@ class Reloader:
         return [*own, *settings, *self._project().app_files, *parts, *linked, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
-        """None if nothing of it matters."""
+        """Reload the changes. Returns None if no changed file matters."""
         files = [path for path in changed if _matters(path)]
         if not files:
             return None
@@ -95,7 +98,7 @@ class Reloader:
         self._cloud.retire_workers()
 
     def _attach(self, function: str, fresh: bytes, published: dict[str, str]) -> bool:
-        """Put the new version of the agents' layer in the place of the old one."""
+        """Replace the old version of the agents' layer by the new one."""
         client = self._cloud.client("lambda")
         arns = [layer["Arn"] for layer in client.get_function_configuration(FunctionName=function).get("Layers", [])]
         replaced = [self._newest(arn, fresh, published) for arn in arns]
@@ -104,7 +107,8 @@ class Reloader:
         return replaced != arns
 
     def _newest(self, arn: str, fresh: bytes, published: dict[str, str]) -> str:
-        """The ARN of the new content, if the layer is the agents': its description is `Helix STAGE: agents`."""
+        """Return the ARN of the new content if the layer holds the agents, as its description `Helix STAGE: agents`
+        says."""
         if arn not in published:
             client = self._cloud.client("lambda")
             known = client.get_layer_version_by_arn(Arn=arn)

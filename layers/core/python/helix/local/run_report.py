@@ -1,7 +1,8 @@
-"""What a run used on AWS, read after it from the services' own APIs: executions, invocations, rows, and their price.
+"""The AWS resources that a run used, read afterwards from the services' own APIs: executions, invocations, rows, and
+their price.
 
-Law: nothing comes from Helix's own records. Dollars are list prices without free tiers; what the APIs do not show is
-left out, and the report says so.
+Law: nothing comes from Helix's own records. Dollars are list prices without free tiers. The report names the costs that
+the APIs do not show, and leaves them out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ROW_NAMES = {
     "t": "token",
     "u": "lost attempt",
 }
-"""By the beginning of a sort key of the sessions table (`core.row_keys`), in the order in which they are printed."""
+"""The names of rows by the beginning of a sort key of the sessions table (`core.row_keys`), in the order in which they
+are printed."""
 RUNS = 1_000
 _REPORT = re.compile(r"REPORT RequestId: \S+\tDuration: (\d+) ms.*Memory Size: (\d+) MB")
 
@@ -38,13 +40,17 @@ _REPORT = re.compile(r"REPORT RequestId: \S+\tDuration: (\d+) ms.*Memory Size: (
 @dataclass(frozen=True, slots=True)
 class Execution:
     session_id: str
+    """The session that the execution worked on."""
     machine: str
+    """The name of the state machine."""
     status: str
+    """The status that Step Functions reports."""
     seconds: float
+    """The duration. 0 while the execution is running."""
     states: tuple[str, ...]
-    """In the order in which they were entered."""
+    """The names of the states in the order in which they were entered."""
     retries: int = 0
-    """Of tasks; Step Functions bills each as a transition."""
+    """The number of repeated tasks. Step Functions bills each as a transition."""
 
     @property
     def transitions(self) -> int:
@@ -53,22 +59,28 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of one partition. `kinds` counts rows by what their sort key begins with."""
+    """The rows of one partition."""
 
     table: str
+    """The table without the stage's prefix, such as `sessions`."""
     partition: str
+    """The partition key, which is a session id."""
     kinds: Counter[str]
+    """The number of rows by the beginning of their sort keys. Packed rows count, too."""
     size: int
+    """The bytes of all items as DynamoDB counts them."""
     units: int
-    """Write units, if each row was written once."""
+    """The write units that the rows cost if each was written once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
     executions: tuple[Execution, ...]
+    """The executions, oldest first."""
     invocations: Mapping[str, tuple[int, float, float]]
-    """(invocations, seconds, GB-seconds) by verb."""
+    """The invocations by verb, as (invocations, seconds, GB-seconds)."""
     rows: tuple[Rows, ...]
+    """The partitions that have rows."""
 
     @property
     def transitions(self) -> int:
@@ -85,7 +97,8 @@ class RunReport:
 
 
 def read_report(cloud: OfflineCloud, session_id: str, since: float) -> RunReport:
-    """Of a session and its sub-agents. `since`: Unix seconds; what started earlier belongs to another run."""
+    """Read the report of a session and its sub-agents. `since`: Unix seconds. Anything that started earlier belongs to
+    another run."""
     executions = tuple(sorted(_executions(cloud, since), key=lambda pair: pair[0]))
     found = tuple(execution for _, execution in executions)
     sessions = list(dict.fromkeys([session_id, *(execution.session_id for execution in found)]))
@@ -114,7 +127,7 @@ def _executions(cloud: OfflineCloud, since: float) -> Iterator[tuple[float, Exec
 
 
 def _states(client: Any, arn: str) -> tuple[tuple[str, ...], int]:
-    """States in the order in which they were entered, and how often tasks were tried again."""
+    """Return the states in the order in which they were entered, and the number of repeated tasks."""
     pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
     events = [event for page in pages for event in page["events"]]
     entered = tuple(
@@ -128,7 +141,7 @@ def _states(client: Any, arn: str) -> tuple[tuple[str, ...], int]:
 
 
 def _invocations(cloud: OfflineCloud, since: float) -> dict[str, tuple[int, float, float]]:
-    """From the REPORT lines that Lambda writes into each function's log."""
+    """Read the invocations from the REPORT lines that Lambda writes into each function's log."""
     logs, found = cloud.client("logs"), dict[str, tuple[int, float, float]]()
     for function in cloud.functions():
         group = f"/aws/lambda/{function}"
@@ -162,7 +175,7 @@ def _rows(cloud: OfflineCloud, table: str, partition: str) -> Rows:
 
 
 def size_of(item: Mapping[str, Any]) -> int:
-    """Bytes, as DynamoDB counts an item: names and values."""
+    """Return the bytes of an item as DynamoDB counts them: names and values."""
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 
@@ -189,7 +202,7 @@ def _value_size(value: Mapping[str, Any]) -> int:
 
 
 def lines_of(report: RunReport) -> Iterator[str]:
-    """The report as lines of text, with an empty line between its parts."""
+    """Yield the report as lines of text, with an empty line between its parts."""
     yield f"Step Functions ran {_count(len(report.executions), 'execution')}, {_count(report.transitions, 'transition')}:"
     for execution in report.executions:
         yield from _execution(execution)
@@ -226,7 +239,7 @@ def _kinds(rows: Rows) -> Iterator[str]:
 
 
 def _runs(states: Iterable[str]) -> Iterator[str]:
-    """Equal neighbours as one."""
+    """Yield the states, with equal neighbors combined."""
     for state, same in groupby(states):
         count = len(list(same))
         yield state if count == 1 else f"{state} ×{count}"

@@ -1,8 +1,8 @@
-"""Signature Version 4, verified: botocore signs the request that came, and the two signatures must be equal.
+"""Verification of Signature Version 4: botocore signs the request as it came, and the two signatures must be equal.
 
-Law: a request counts as signed if its signature was made with a secret that this emulator gave out, within the last five
-minutes (or within its own `X-Amz-Expires`), over the method, the path, the query, the host, each `x-amz-` header and the
-body. Only S3 takes a body that is not signed, as on AWS.
+Law: a request counts as signed if its signature was made with a secret that this emulator issued. The signature must be
+at most five minutes old (or within its own `X-Amz-Expires`). It must cover the method, the path, the query, the host,
+each `x-amz-` header and the body. Only S3 accepts an unsigned body, as on AWS.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 
@@ -31,14 +31,14 @@ UNSIGNED = ("UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 IN_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 _HEADER = re.compile(r"AWS4-HMAC-SHA256 +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([0-9a-f]{64})")
 _IN_QUERY = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signedheaders", "x-amz-signature")
-_OLD = ("awsaccesskeyid",)  # of Signature Version 2, which nothing signs with any more
+_OLD = ("awsaccesskeyid",)  # from Signature Version 2, which is no longer in use
 
 SecretOf = Callable[[str, str], str]
-"""The secret of an access key id and session token. Raises `SignatureError`."""
+"""A function from an access key id and a session token to the secret. Raises `SignatureError`."""
 
 
 class SignatureError(Exception):
-    """The request is not signed, or its signature is wrong. `code` is AWS's name for it."""
+    """The request is not signed, or its signature is wrong. `code` is AWS's name for the error."""
 
     def __init__(self, code: str, message: str, service: str = "") -> None:
         super().__init__(message)
@@ -47,23 +47,27 @@ class SignatureError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """As it came: `path` and `query` as on the wire, header names in lower case, in their order."""
+    """A request as it came over the wire."""
 
     method: str
+    """The HTTP method."""
     path: str
+    """The path, still encoded as on the wire."""
     query: str
+    """The query string, still encoded as on the wire. Empty if the request has no query."""
     headers: Sequence[tuple[str, str]]
+    """The headers in their order, with names in lower case."""
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """Of the query."""
+        """The name and value pairs of the query."""
         return parse_qsl(self.query, keep_blank_values=True)
 
     def all(self, name: str) -> list[str]:
         return [value for known, value in self.headers if known == name]
 
     def one(self, name: str) -> str:
-        """The header's value, empty if there is none. Raises `SignatureError` if there are several."""
+        """Return the header's value, or an empty text if it is missing. Raises `SignatureError` if there are several."""
         found = self.all(name)
         if len(found) > 1:
             raise SignatureError("InvalidSignatureException", f"There are {len(found)} headers {name!r}.")
@@ -72,28 +76,37 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request says of its signature."""
+    """The signature of a request and the statements it makes, not yet verified."""
 
     access_key: str
+    """The id of the access key that signed."""
     region: str
+    """The region in the credential's scope."""
     service: str
+    """The service in the credential's scope, such as `s3`."""
     timestamp: str
+    """The time of signing in ISO 8601, such as `20261121T140000Z`."""
     signed: tuple[str, ...]
+    """The names of the signed headers, in lower case."""
     signature: str
+    """The signature in hexadecimal."""
     token: str
+    """The session token. Empty if the credentials have no token."""
     presigned: bool
+    """Whether the signature is in the query rather than in a header."""
     valid_s: int = WINDOW_S
+    """The seconds that the signature is valid for. Only a presigned request can set it."""
 
 
 def is_signed(request: Request) -> bool:
-    """Whether it claims to be, in whatever way."""
+    """Return whether the request claims to be signed, in any way."""
     names = {name.lower() for name, _ in request.pairs}
     schemes = request.all("authorization")
     return any(text.startswith(("AWS4-", "AWS ")) for text in schemes) or bool(names & {*_IN_QUERY, *_OLD})
 
 
 def claim_of(request: Request, now: float) -> Claim:
-    """All that can be judged before the secret is known. Raises `SignatureError`."""
+    """Parse the signature, and check everything that needs no secret. Raises `SignatureError`."""
     if not request.path.startswith("/") or "#" in request.path:
         raise SignatureError("InvalidSignatureException", "The path must begin with a slash and have no fragment.")
     names = Counter(name.lower() for name, _ in request.pairs)
@@ -112,7 +125,7 @@ def claim_of(request: Request, now: float) -> Claim:
 
 
 def verify(request: Request, claim: Claim, secret: str, body: bytes) -> None:
-    """Raises `SignatureError`."""
+    """Compare the signature with the one that the secret gives. Raises `SignatureError`."""
     declared = request.one("x-amz-content-sha256")
     if declared in UNSIGNED or declared.startswith(IN_CHUNKS):
         whole = claim.service == "s3"
@@ -138,7 +151,7 @@ _MISMATCH = (
 
 
 class _Signer(SigV4Auth):  # type: ignore[misc]
-    """botocore's, limited to the headers that the sender has signed."""
+    """The signer of botocore, limited to the headers that the sender has signed."""
 
     def __init__(self, claim: Claim, secret: str) -> None:
         super().__init__(Credentials(claim.access_key, secret), claim.service, claim.region)
@@ -172,7 +185,7 @@ def _key_of(claim: Claim, secret: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _signing_key(secret: str, *scope: str) -> bytes:
-    """It is the same for a day."""
+    """Return the signing key, which is the same for a day."""
     key = f"AWS4{secret}".encode()
     for part in (*scope, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -180,7 +193,7 @@ def _signing_key(secret: str, *scope: str) -> bytes:
 
 
 def _chunks_match(body: bytes, claim: Claim, secret: str) -> bool:
-    """Each chunk of an upload of S3 is signed, with the signature before it."""
+    """Return whether each chunk of an upload to S3 is signed together with the signature before it."""
     from ministack.core import sigv4
 
     scope = (claim.access_key, claim.timestamp[:8], claim.region, claim.service)

@@ -1,7 +1,8 @@
-"""Deploying an assembly through the APIs of AWS alone: buckets, objects, CloudFormation stacks.
+"""Deployment of an assembly through AWS's APIs alone: buckets, objects, CloudFormation stacks.
 
-Law: what is there is not uploaded again, and a stack whose template is unchanged is left alone. A stack that could not
-be created is removed before the next attempt; one that could not be updated has rolled back, and says why.
+Law: existing objects are not uploaded again, and a stack whose template is unchanged is left alone. A stack that could
+not be created is deleted before the next attempt. One that could not be updated has rolled back, and reports the
+reason.
 """
 
 from __future__ import annotations
@@ -18,33 +19,37 @@ from helix.local.process import OfflineError
 from helix.local.project import Assembly, Asset, StackArtifact
 
 ENDPOINT = "Endpoint"
-"""The parameter of a stack that says where the emulator answers, so that its outputs do."""
+"""The parameter that tells a stack the emulator's address, so that its outputs contain it."""
 POLL_S = 0.05
 TRIES = 2400
 BOOTSTRAPPED = "1000"
-"""Newer than any version that a stack asks for: buckets are made as they are needed, and there are no roles."""
+"""A version newer than any that a stack requires. Buckets are created as they are needed, and there are no roles."""
 
 
 class StackFailedError(OfflineError):
-    """CloudFormation refused a stack, or could not make a resource of it."""
+    """CloudFormation refused a stack, or could not create one of its resources."""
 
     code = "stack_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Clients of one account and region; `clients` is a boto3 Session's or anything with its `client`."""
+    """The clients of one account and region."""
 
     session: Any
+    """A boto3 session, or another object with its method `client`."""
     endpoint: str | None
+    """The URL of the emulator. None: AWS itself."""
     id: str
+    """The account's id, twelve digits."""
     region: str
+    """The region's name."""
 
     def client(self, service: str, **more: Any) -> Any:
         return self.session.client(service, endpoint_url=self.endpoint, region_name=self.region, **more)
 
     def fill(self, text: str) -> str:
-        """CDK's places for account, region and partition, filled in."""
+        """Fill in CDK's placeholders for account, region and partition."""
         places = {"AccountId": self.id, "Region": self.region, "Partition": "aws"}
         for name, value in places.items():
             text = text.replace("${AWS::" + name + "}", value)
@@ -52,7 +57,7 @@ class Account:
 
 
 def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
-    """Bring the account to the assembly. Returns each stack's outputs. Raises `StackFailedError`."""
+    """Deploy the assembly to the account. Returns each stack's outputs. Raises `StackFailedError`."""
     keys = publish(account, assembly.assets)
     cloud = account.client("cloudformation")
     outputs = {}
@@ -67,7 +72,7 @@ def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
 
 
 def publish(account: Account, assets: tuple[Asset, ...]) -> dict[str, tuple[str, str]]:
-    """Upload what is missing. Returns (bucket, key) by the file's name."""
+    """Upload the missing files. Returns (bucket, key) by the file's name."""
     storage, keys = account.client("s3"), {}
     for bucket in {account.fill(asset.bucket) for asset in assets}:
         _make_bucket(storage, bucket)
@@ -144,7 +149,7 @@ def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _why(cloud: Any, name: str) -> str:
-    """The first thing that failed."""
+    """Return the first failure."""
     events = cloud.describe_stack_events(StackName=name)["StackEvents"]
     failed = [e for e in events if e["ResourceStatus"].endswith("_FAILED") and e.get("ResourceStatusReason")]
     if not failed:

@@ -1,8 +1,8 @@
-"""The emulator's state on disk: one file, written every two seconds while something changes, and at the end.
+"""The emulator's state on disk: one file, written every two seconds while there are changes, and at the end.
 
-Law: the file is replaced as a whole, so a crash in the middle of a save leaves the one before. A save is a moment's copy
-of all services: a forked process has it, and writes while the emulator goes on. Code of functions is beside it, in
-files named after their content, which are removed only once no saved state refers to them.
+Law: the file is replaced as a whole, so a crash during a save leaves the previous one. A save is a copy of all services
+at one moment. A forked process has that copy and writes it while the emulator continues. Code of functions is beside
+it, in files named after their content. They are deleted only once no saved state refers to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ministack.services import lambda_svc
 
 EVERY_S = 2.0
 SHARE = 0.1
-"""Of a processor, at most, that saving takes."""
+"""The share of a processor that saving may take."""
 SAVE_S = 60.0
 NAME, FORMAT = "state.json", "__ministack_format__"
 
@@ -32,10 +32,9 @@ Services = Mapping[str, Callable[[], Any]]
 
 
 class StateFile:
-    """Takes the place of MiniStack's own persistence, one file for each service, which it still reads where there is
-    nothing else. `failed` is called with a sentence when a save has failed. Raises `ValueError` for a file that cannot
-    be read, so that it is not overwritten.
-    """
+    """The state file, in place of MiniStack's own persistence with one file for each service. Those files are still
+    read if there is no other state. `failed` is called with a sentence when a save has failed. Raises `ValueError` for
+    a file that cannot be read, so that it is not overwritten."""
 
     def __init__(self, folder: Path, failed: Callable[[str], None]) -> None:
         self._path, self._failed = folder / NAME, failed
@@ -46,7 +45,7 @@ class StateFile:
         app.load_state, app.save_all = self._load, self._save_at_the_end
 
     def watching(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """The ASGI app, whose requests count as changes."""
+        """Return the ASGI app, whose requests count as changes."""
 
         async def served(scope: Any, receive: Any, send: Any) -> None:
             self._changed = True
@@ -55,7 +54,7 @@ class StateFile:
         return served
 
     async def keep(self) -> None:
-        """Save as it goes. What a request sets off may end after it, so the last request is followed by two saves."""
+        """Save regularly. Work that a request starts may end after it, so two saves follow the last request."""
         loop, took, once_more = asyncio.get_running_loop(), 0.0, False
         while not self._closed:
             await asyncio.sleep(max(EVERY_S, took / SHARE))
@@ -67,7 +66,7 @@ class StateFile:
                 took = loop.time() - begun
 
     async def save(self) -> bool:
-        """Return once the state of this moment is on disk. False: it could not be written, or the end has come."""
+        """Save, and return once the present state is on disk. False: it could not be written, or the process is ending."""
         async with self._lock:
             if self._closed:
                 return False
@@ -83,18 +82,18 @@ class StateFile:
 
     def _save_at_the_end(self, services: Services) -> None:
         self._closed = True
-        if self._child is not None:  # it would replace what is newer
+        if self._child is not None:  # it would replace a newer file
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._fork(), 0)
 
     def _fork(self) -> int:
-        """The process id of a copy of this process that writes the state, and ends with 0 if that went well."""
+        """Return the process id of a copy of this process that writes the state, and ends with 0 on success."""
         child, code = os.fork(), 1
         if child != 0:
             return child
         try:
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets: they are closed when the parent closes them
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets: otherwise they stay open when the parent closes them
             copy.deepcopy = _itself  # type: ignore[assignment]  # this whole process is a copy
             self._write(app._build_persistence_save_dict())
             code = 0
@@ -129,7 +128,7 @@ class StateFile:
         return {name: state["payload"] for name, state in saved.items()}
 
     def _load(self, service: str) -> Any:
-        """What was saved of a service; None if nothing was."""
+        """Return the saved state of a service. None: nothing was saved."""
         return persistence.load_state(service) if self._loaded is None else self._loaded.pop(service, None)
 
 

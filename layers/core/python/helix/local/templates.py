@@ -1,7 +1,8 @@
-"""Starts execution environments: forks each from a process that has imported what all functions of its layers share.
+"""Starts execution environments: forks each from a process that has imported the modules that the functions of its
+layers share.
 
-Law: an environment is a process of its own and runs the code of its own layers, as if it had started alone. Only imports
-are shared, as they are with SnapStart. They take most of the time of a start, and all functions of a stage start at its
+Law: an environment is a process of its own and runs the code of its own layers, as if it had started alone. Only
+imports are shared, as with SnapStart. They take most of the time of a start, and all functions of a stage start at its
 first message.
 """
 
@@ -25,19 +26,24 @@ from helix.local.worker_process import LENGTH, PATH
 
 SCRIPT = Path(__file__).with_name("worker_process.py")
 MOST = 4
-"""Templates of one emulator. A stage has one for each set of layers, and each edit of an agent makes another set."""
+"""The most templates of one emulator. A stage has one for each set of layers, and each edit of an agent creates another
+set."""
 START_S = 60.0
-"""A template or an environment that is not ready by then has failed to start."""
+"""The time after which a template or an environment that is not ready has failed to start."""
 FORKS = sys.platform == "linux"
-"""Elsewhere a library of the system may not survive a fork, and an environment starts alone."""
+"""Whether environments are forked. On other systems a system library may not survive a fork, so an environment starts
+alone."""
 
 
 class Process(Protocol):
-    """As `subprocess.Popen` has them."""
+    """The methods and streams that `subprocess.Popen` has, too."""
 
     stdin: IO[str] | None
+    """The stream of requests to the process."""
     stdout: IO[str] | None
+    """The stream of its answers."""
     stderr: IO[str] | None
+    """The stream of its log."""
 
     def poll(self) -> int | None: ...
 
@@ -47,15 +53,15 @@ class Process(Protocol):
 
 
 class Templates:
-    """`base`: the environment that every function begins with."""
+    """The templates of one emulator. `base`: the environment variables that every function begins with."""
 
     def __init__(self, base: Mapping[str, str]) -> None:
         self._base, self._lock = dict(base), threading.Lock()
         self._templates: OrderedDict[str, _Template] = OrderedDict()
 
     def start(self, folders: Sequence[Path], environment: Mapping[str, str]) -> Process:
-        """Start a function's environment. `folders`: of the function's package and then its layers. Raises `OSError`,
-        `TimeoutError` among them, where it cannot be started."""
+        """Start a function's environment. `folders`: the function's package and then its layers. Raises `OSError`,
+        including `TimeoutError`, if it cannot be started."""
         own, layers = str(folders[0]), _path(folders[1:])
         variables = {**environment, PATH: os.pathsep.join([own, *layers])}
         if not FORKS:
@@ -65,7 +71,7 @@ class Templates:
             return self._of(path).fork(own, variables)
         except TimeoutError:
             raise
-        except OSError:  # it was killed, or made room for another, since it was chosen
+        except OSError:  # the template was killed or evicted since it was chosen
             return self._of(path).fork(own, variables)
 
     def _of(self, path: str) -> _Template:
@@ -107,11 +113,12 @@ class _Template:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes requests."""
+        """Whether the template accepts requests."""
         return self._requests.fileno() >= 0 and self._process.poll() is None
 
     def fork(self, folder: str, environment: Mapping[str, str]) -> Process:
-        """Raises `OSError` where the template is closed or has ended, `TimeoutError` where it does not answer."""
+        """Fork an environment. Raises `OSError` if the template is closed or has ended, `TimeoutError` if it does not
+        answer."""
         request = json.dumps({"folder": folder, "environment": dict(environment)}).encode()
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_log, theirs_log) = os.pipe(), os.pipe(), os.pipe()
         given = [theirs_in, theirs_out, theirs_log]
@@ -124,7 +131,7 @@ class _Template:
                 raise OSError("the process that forks environments has ended")
         except OSError:
             given += [ours_in, ours_out, ours_log]
-            self.close()  # it may still answer this request, and the next one would take that for its own
+            self.close()  # a late answer to this request would be taken for the next one's
             raise
         finally:
             for pipe in given:
@@ -133,7 +140,7 @@ class _Template:
         return _Forked(ident, self._status(ident), *map(_text, (ours_in, ours_out, ours_log), "wrr"))
 
     def close(self) -> None:
-        """Its environments go on, and it reports their ends."""
+        """Stop forking. The template's environments continue, and it still reports their ends."""
         self._requests.close()
 
     def _read_ends(self) -> None:
@@ -144,13 +151,13 @@ class _Template:
                 self._status(ident).set_result(status)
         with self._lock:
             left = [(ident, future) for ident, future in self._statuses.items() if not future.done()]
-        for ident, future in left:  # the template was killed, and their ends would go unnoticed
+        for ident, future in left:  # the template was killed and cannot report their ends
             _kill(ident)
             future.set_result(-signal.SIGKILL)
 
     def _status(self, ident: int) -> Future[int]:
-        """The holder of the process asks for it, and so does its end. The second one removes it, because the id may then be
-        another process's."""
+        """Return the future of a process's exit status. The holder of the process and the reader of its end each call
+        this once. The second call removes the future, because another process may then have the id."""
         with self._lock:
             if (known := self._statuses.pop(ident, None)) is not None:
                 return known
@@ -199,5 +206,5 @@ def _text(pipe: int, mode: str) -> IO[str]:
 
 
 def _path(layers: Sequence[Path]) -> list[str]:
-    """As Lambda's: what layers have in python/."""
+    """Return the import path of layers, as on Lambda: their folders python/."""
     return [str(layer / "python") for layer in layers if (layer / "python").is_dir()]

@@ -1,11 +1,11 @@
 """Traces of the offline cloud: a small OTLP/HTTP receiver on loopback, to which the functions' exporter sends.
 
-    POST /v1/traces      what an OpenTelemetry exporter sends (protobuf, also compressed)
+    POST /v1/traces      the request of an OpenTelemetry exporter (protobuf, also compressed)
     GET  /               the last traces, one line each
-    GET  /<trace id>     one of them, as a tree: what happened below what, how long it took, and what it cost
+    GET  /<trace id>     one of them as a tree: its spans, their durations and costs
 
-All of it is below a random path, which is part of the URL and without which there is nothing: other users of the machine
-do not know it, and neither does a web page.
+All paths are below a random one, which is part of the URL. Other users of the machine do not know it, and neither does
+a web page.
 
     run librarian            1.24 s   $0.0015   completed
     └─ invoke_agent          1.21 s
@@ -13,9 +13,9 @@ do not know it, and neither does a web page.
        ├─ execute_tool find  0.10 s             attempt 2
        └─ chat gpt-4o        0.31 s   $0.0005   603 + 12 tokens
 
-Law: it listens on 127.0.0.1 alone, keeps the last traces in memory, and forgets them with its process. A trace is
-reported when its root has ended: functions send their spans before they answer, so by then the others are here. A span
-whose parent has not come stands at the top: no span is left out.
+Law: the receiver listens on 127.0.0.1 only, and keeps the last traces in memory until its process ends. A trace is
+reported when its root has ended: functions send their spans before they answer, so the others have arrived by then. A
+span whose parent is missing is shown at the top, so no span is left out.
 """
 
 from __future__ import annotations
@@ -35,17 +35,26 @@ from helix.local.credentials import new_secret
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A span as it came in. Times in Unix seconds."""
+    """A received span."""
 
     trace_id: str
+    """The trace's id in hexadecimal."""
     span_id: str
+    """The span's id in hexadecimal."""
     parent_id: str
+    """The id of the parent span in hexadecimal. Empty: the span is the root of its trace."""
     name: str
+    """The span's name, such as `run <agent>` or `chat <model>`."""
     start: float
+    """The start in Unix seconds."""
     end: float
+    """The end in Unix seconds."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The attributes by name."""
     events: tuple[str, ...] = ()
+    """The names of the span's events."""
     failed: bool = False
+    """Whether the span's status is an error."""
 
     @property
     def seconds(self) -> float:
@@ -53,7 +62,7 @@ class Received:
 
     @property
     def dollars(self) -> float | None:
-        """What this alone cost: models, and tools that report what they used; None for what sums up others."""
+        """The span's own cost: of a model call, or of a tool that reports its usage. None for spans that sum up others."""
         if self.attributes.get(genai.OPERATION) in (genai.CHAT, genai.EXECUTE_TOOL):
             found = self.attributes.get(genai.COST)
             return None if found is None else float(found)
@@ -65,12 +74,12 @@ def dollars(spans: Sequence[Received]) -> float:
 
 
 def root_of(spans: Sequence[Received]) -> Received | None:
-    """The run that the trace is of, once its span has come."""
+    """Return the span of the run that the trace belongs to, or None until it has arrived."""
     return next((span for span in spans if not span.parent_id and span.name.startswith("run ")), None)
 
 
 def render(spans: Sequence[Received]) -> list[str]:
-    """One line for each span, in the order of their beginnings."""
+    """Return one line for each span, as a tree in the order of their starts."""
     lines = list(_lines(spans))
     width = max((len(head) for head, _ in lines), default=0)
     return [f"{head:<{width}}  {_figures(span, spans)}".rstrip() for head, span in lines]
@@ -120,7 +129,8 @@ Listener = Callable[[list[Received]], None]
 
 
 class TraceReceiver:
-    """listener: called with each trace whose root has come, with all its spans so far, from a thread of its own."""
+    """The receiver. listener: called from a thread of its own with each trace whose root has arrived, with all its
+    spans so far."""
 
     def __init__(self, listener: Listener | None = None, *, port: int = 0) -> None:
         self._listener = listener
@@ -131,7 +141,7 @@ class TraceReceiver:
 
     @property
     def url(self) -> str:
-        """For OTEL_EXPORTER_OTLP_ENDPOINT, and for people."""
+        """The URL for OTEL_EXPORTER_OTLP_ENDPOINT, and for people."""
         return f"http://127.0.0.1:{self.port}{self._secret}"
 
     @property
@@ -139,7 +149,7 @@ class TraceReceiver:
         return self._server.port
 
     def inside(self, path: str) -> str | None:
-        """What of the path is behind the secret; None for a path that does not begin with it."""
+        """Return the part of the path after the secret, or None if the path does not begin with the secret."""
         head, rest = path[: len(self._secret)], path[len(self._secret) :]
         return rest if hmac.compare_digest(head.encode(), self._secret.encode()) else None
 
@@ -151,7 +161,7 @@ class TraceReceiver:
         self._server.stop()
 
     def traces(self) -> list[list[Received]]:
-        """The last, newest first."""
+        """Return the last traces, newest first."""
         with self._lock:
             return [list(spans.values()) for spans in reversed(self._traces.values())]
 
@@ -160,7 +170,7 @@ class TraceReceiver:
             return list(self._traces.get(trace_id, {}).values())
 
     def take(self, body: bytes) -> None:
-        """An export. Raises what the protobuf library raises for one that is none."""
+        """Store an export. Raises the protobuf library's error if `body` is not one."""
         roots = []
         with self._lock:
             for span in decode(body):
@@ -241,14 +251,14 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
                 self.answer(404 if page is None else 200, (page or "no such trace\n").encode())
 
         def _admitted(self) -> str | None:
-            """The path, if the request may come in; else it is answered."""
+            """Return the path if the request is allowed. Otherwise the request is answered here."""
             why, path = self.foreign(receiver.port), receiver.inside(self.path)
             if why is None and path is not None:
                 return path
             if why is not None:
                 self.refuse(why)
             else:
-                self.close_connection = True  # its body is not read
+                self.close_connection = True  # the body is not read
                 self.answer(404, b"")
             return None
 
@@ -256,10 +266,10 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
 
 
 def _unpacked(body: bytes, encoding: str) -> bytes:
-    """No more than one byte above `MAX_BODY`, whatever is packed."""
+    """Return the decompressed body, at most one byte longer than `MAX_BODY`."""
     if encoding not in ("gzip", "deflate"):
         return body
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either form
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # for both formats
     found = unpacker.decompress(body, MAX_BODY + 1)
     if not unpacker.eof and len(found) <= MAX_BODY:
         raise ValueError("the body ends within what is packed")

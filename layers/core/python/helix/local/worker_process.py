@@ -1,12 +1,12 @@
-"""The execution environment of one Lambda function: what AWS's Python runtime is there. Run as a script, with `-P`.
+"""The execution environment of one Lambda function, in place of AWS's Python runtime. Run as a script, with `-P`.
 
-Law: standard library only, and nothing of `helix` but what the function's own layers bring, so that the deployed code is
-what runs. Requests come as lines of JSON on standard input, answers leave as lines on the original standard output; what
-the function prints is its log, on standard error. The line `MARK request-id` there says that the log of that request is
-complete. The process ends when its input does, whatever the function is doing.
+Law: it uses only the standard library, and of `helix` only the function's own layers, so that the deployed code runs.
+Requests come as lines of JSON on standard input, answers leave as lines on the original standard output. Output of the
+function is its log, on standard error. The line `MARK request-id` there says that the log of that request is complete.
+The process ends when its input does, even while the function is running.
 
-With the number of a socket as its argument, the process is a template instead: it imports what the functions of its layers
-share, and forks an environment for each request on the socket (`helix.local.templates`).
+With the number of a socket as its argument, the process is a template instead. It imports the modules that the
+functions of its layers share, and forks an environment for each request on the socket (`helix.local.templates`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TextIO
 
 MARK = "\x1e"
 PATH = "HELIX_WORKER_PATH"
-"""Folders of the function's code and its layers, first come first."""
+"""The variable with the folders of the function's code and its layers. The first folder comes first on the path."""
 PRELOADED = (
     "boto3",
     "helix.runtime.lambdas",
@@ -38,17 +38,18 @@ PRELOADED = (
     "helix.gateway.lambdas_project",
     "helix.fleet.lambdas",
 )
-"""What a template imports: the modules of the handlers that a run needs."""
+"""The modules that a template imports: the handlers that a run needs."""
 LENGTH = 4
-"""Bytes before a request to a template: its length."""
+"""The size of the length field before a request to a template, in bytes."""
 RECORDER = "OFFLINE_RECORDER"
-"""For tests: the path of a module whose `arm()` is called before the function's code is loaded."""
+"""A variable for tests: the path of a module whose `arm()` is called before the function's code is loaded."""
 
 Handler = Callable[[Any, Any], Any]
 
 
 class Context:
-    """Lambda's context object, as far as handlers and Powertools read it. `timeout_s` as configured for the function."""
+    """Lambda's context object, with the attributes that handlers and Powertools read. `timeout_s` is the function's
+    configured timeout."""
 
     identity = None
     client_context = None
@@ -92,11 +93,11 @@ def main() -> None:
 def _listen(requests: TextIO, lines: queue.Queue[str]) -> None:
     for line in requests:
         lines.put(line)
-    os._exit(0)  # the emulator is gone: so is whatever would read an answer
+    os._exit(0)  # the emulator is gone, and no process reads an answer
 
 
 def _plan_deaths() -> None:
-    """For `helix demo --kill`: see `kill_points.py`, which is not in the function's layers."""
+    """Load `kill_points.py` for `helix demo --kill`. That file is not in the function's layers."""
     if folder := os.environ.get("OFFLINE_KILLS"):
         _arm(Path(__file__).with_name("kill_points.py"), Path(folder))
 
@@ -135,7 +136,7 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 def _init_failure(error: BaseException) -> dict[str, Any]:
-    """In the words of AWS's runtime: tests and people look for them."""
+    """Return the failure in the words of AWS's runtime, which tests and people look for."""
     module = os.environ["_HANDLER"].rpartition(".")[0]
     match error:
         case SyntaxError():
@@ -159,13 +160,13 @@ def _failure(error: BaseException, error_type: str, message: str) -> dict[str, A
 
 
 def fork_environments(requests: socket.socket) -> None:
-    """A request is JSON, {"folder", "environment"}, and comes with three pipes: input, output, log. The answer is the new
-    process's id. Standard output gets a line "id status" for each process that has ended. Returns in each new process, and
-    ends when its input does."""
+    """Fork an environment for each request. A request is JSON, {"folder", "environment"}, and comes with three pipes:
+    input, output, log. The answer is the new process's id. Standard output gets a line "id status" for each process
+    that has ended. The function returns in each new process, and ends when its input does."""
     before, plain = set(os.environ), list(sys.path)
     sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
     for module in PRELOADED:
-        with contextlib.suppress(Exception):  # the environment imports it again, and reports what is wrong
+        with contextlib.suppress(Exception):  # the environment imports it again, and reports the problem
             importlib.import_module(module)
     made = {name: value for name, value in os.environ.items() if name not in before}
     signal.signal(signal.SIGCHLD, _report_ends)
@@ -191,7 +192,7 @@ def fork_environments(requests: socket.socket) -> None:
 
 
 def _receive(requests: socket.socket, length: int) -> bytes:
-    """A signal may cut one `recv` short, even with MSG_WAITALL."""
+    """Receive exactly `length` bytes. A signal may cut one `recv` short, even with MSG_WAITALL."""
     data = b""
     while len(data) < length:
         if not (more := requests.recv(length - len(data))):
@@ -201,7 +202,7 @@ def _receive(requests: socket.socket, length: int) -> bytes:
 
 
 def _report_ends(*_: Any, options: int = os.WNOHANG) -> None:
-    with contextlib.suppress(ChildProcessError):  # there are no others
+    with contextlib.suppress(ChildProcessError):  # there are no child processes
         while (ended := os.waitpid(-1, options))[0]:
             os.write(1, f"{ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
 

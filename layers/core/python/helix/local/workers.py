@@ -1,7 +1,7 @@
-"""Lambda workers: processes, each one execution environment of one published version of a function.
+"""Lambda workers: processes, each an execution environment of one published version of a function.
 
-Law: an environment serves one invocation at a time, lives on after an exception of the handler (as on AWS), and ends
-with a time-out, a kill or a failed start.
+Law: an environment serves one invocation at a time. It survives an exception of the handler, as on AWS, and ends with a
+timeout, a kill or a failed start.
 """
 
 from __future__ import annotations
@@ -20,25 +20,31 @@ from helix.local.worker_process import MARK
 from helix.runtime.system import SystemClock
 
 LOG_S = 1.0
-"""How long an answer waits for the rest of its log."""
+"""The longest time that an answer waits for the rest of its log."""
 KILLED = "Runtime.ExitError"
 IDS = ("session_id", "run_id", "step", "call")
 
 Sink = Callable[[dict[str, Any]], None]
-"""Takes {"function", "version", "request_id", "about", "time", "line"}: a line of a function's log, as it is written;
-`about` has the ids that the function was called with."""
+"""A receiver of {"function", "version", "request_id", "about", "time", "line"}: a line of a function's log, as it is
+written. `about` has the ids that the function was called with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What an environment runs. `zips` are the function's package and then its layers, first come first on the path."""
+    """The code and settings of an environment."""
 
     function: str
+    """The function's name."""
     version: str
+    """The published version."""
     handler: str
+    """The handler, as `<module>.<function>`."""
     zips: tuple[bytes, ...]
+    """The function's package and then its layers. The first comes first on the path."""
     environment: Mapping[str, str]
+    """The function's environment variables."""
     memory_mb: int = 128
+    """The configured memory in MB."""
 
     @property
     def key(self) -> str:
@@ -48,15 +54,18 @@ class Code:
 
 @dataclass(slots=True)
 class Reply:
-    """`result` or `error`, which is Lambda's {"errorType", "errorMessage", "stackTrace"}; `log` is what was written."""
+    """The end of an invocation."""
 
     result: Any = None
+    """The handler's result. None if `error` is set."""
     error: dict[str, Any] | None = None
+    """Lambda's {"errorType", "errorMessage", "stackTrace"}. None: the handler succeeded."""
     log: list[str] = field(default_factory=list)
+    """The lines that the invocation wrote to its log."""
 
 
 class Worker:
-    """One process. Made by `Pool`; `start` and `invoke` are called by one thread at a time."""
+    """One process. `Pool` creates it. Only one thread at a time calls `start` and `invoke`."""
 
     def __init__(self, code: Code, sink: Sink) -> None:
         self.code, self.key = code, code.key
@@ -72,7 +81,7 @@ class Worker:
         return self._process is not None and self._process.poll() is None
 
     def start(self, process: Process) -> dict[str, Any] | None:
-        """Wait until the handler is loaded. Returns the failure, if it is one."""
+        """Wait until the handler is loaded. Returns the failure, or None."""
         self._process = process
         for read in (self._read_answers, self._read_log):
             threading.Thread(target=read, args=(process,), daemon=True).start()
@@ -86,7 +95,7 @@ class Worker:
         return None
 
     def begin(self, request_id: str, event: Any) -> None:
-        """What is logged from now on belongs to this request."""
+        """Assign the log lines from now on to this request."""
         self._request, self._about, self._log = request_id, ids_of(event), []
         self._log_done.clear()
 
@@ -118,7 +127,7 @@ class Worker:
         return Reply(result=answer["result"], log=self._log)
 
     def end(self) -> None:
-        """Kill it. An invocation that waits for its answer gets `KILLED`."""
+        """Kill the process. A running invocation ends with `KILLED`."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -149,7 +158,7 @@ class Worker:
         self._log_done.set()
 
 
-@lru_cache(maxsize=64)  # asked for at each invocation, and packages are large
+@lru_cache(maxsize=64)  # called at each invocation, and packages are large
 def content_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:20]
 

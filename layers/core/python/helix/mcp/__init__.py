@@ -2,9 +2,9 @@
 
     from helix.mcp import app
 
-    mcp = app(executor)  # an ASGI app, for one route of any other
+    mcp = app(executor)  # an ASGI app, for one route of another app
 
-Needs the extra `mcp`. For tools of other servers that agents use, see `helix.adapters.mcp`.
+It needs the extra `mcp`. For agents that use tools of other MCP servers, see `helix.adapters.mcp`.
 """
 
 from helix.mcp.server import make_server

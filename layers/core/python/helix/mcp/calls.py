@@ -1,7 +1,7 @@
-"""Calls of tools: runs that begin and are waited for, questions, progress, cancellation.
+"""Tool calls of MCP clients: they start runs and wait for them, with questions, progress and cancellation.
 
-Law: nothing that must last is here. A call begins a run, and whatever happens to the call or to this process, the run is
-found by its ids. A call that is cancelled interrupts its run; one whose server ends does not.
+Law: this module holds nothing that must last. A call starts a run. Whatever happens to the call or to this process, the run
+is found by its ids. If the client cancels a call, its run is interrupted. If the server ends, its runs go on.
 """
 
 from __future__ import annotations
@@ -53,18 +53,21 @@ Context = ServerRequestContext[Any, Any]
 MAX_KNOWN: Final = 1_000
 SHOWN_CHARS: Final = 100
 SHORT_S: Final = 0.5
-"""A run that ends within it is no task: its call has the result."""
+"""The seconds within which a run counts as short. The call of a short run returns its result instead of a task."""
 ASK_S: Final = 3_600.0
-"""How long a person may take for a form, before the call counts as one that waits."""
+"""The seconds that a person may take to fill in a form. After that the run stays paused until it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what their client can do. `expires_at`: of the token, in Unix seconds."""
+    """The caller of a request, and the abilities of its client."""
 
     context: Context
+    """The request as the package `mcp` passes it."""
     principal: str | None
+    """The authenticated principal. None if the server does not tell its callers apart."""
     expires_at: int | None = None
+    """The moment when the token expires, in Unix seconds. None without a token."""
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -79,17 +82,17 @@ class Caller:
 
     @property
     def asks_itself(self) -> bool:
-        """Whether the server may send a request in the midst of this one."""
+        """Whether the server may send a form to the client during this request."""
         return self.elicits and not self.modern and self.context.session.can_send_request
 
     @property
     def alone(self) -> bool:
-        """Whether the request has a connection of its own: closing it is how its client cancels."""
+        """Whether the request has its own connection. The client cancels such a request by closing it."""
         return self.modern and isinstance(self.context.request, Request)
 
     @property
     def call(self) -> tuple[str | None, str]:
-        """What a notification calls the request by, where it is not alone."""
+        """The MCP session and request id. A notification that cancels a request names it by these."""
         return mcp_session_of(self.context), str(self.context.request_id)
 
 
@@ -107,7 +110,8 @@ def mcp_session_of(context: Context) -> str | None:
 
 
 class AgentCalls:
-    """What answers `tools/list` and `tools/call`. wait_s: how long a call of a client without tasks waits for its run."""
+    """The handlers of `tools/list` and `tools/call`. `wait_s`: the time in seconds that a call waits for its run, if the
+    client does not use tasks."""
 
     def __init__(self, source: Source, wait_s: float) -> None:
         self.source, self._wait_s, self._ids, self.clock = source, wait_s, SystemIds(), SystemClock()
@@ -123,7 +127,7 @@ class AgentCalls:
         return found
 
     async def card(self, client: HelixClient, caller: Caller, name: str) -> Card:
-        """The agent of that name. Who has asked before is not asked again."""
+        """Return the agent of that name. The list of a caller's agents is cached. Raises `MCPError` for an unknown one."""
         card = self._known.get(caller.principal, {}).get(name) or (await self.cards(client, caller)).get(name)
         if card is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {name[:SHOWN_CHARS]!r}")
@@ -138,7 +142,7 @@ class AgentCalls:
 
     @asynccontextmanager
     async def reaching(self, caller: Caller) -> AsyncIterator[HelixClient]:
-        """A client for the caller. What it is refused with becomes an error that says what a caller may know."""
+        """Open a client that acts as the caller. Errors become `MCPError`, with only what the caller may know."""
         try:
             async with self.source.client(caller.principal) as client:
                 yield client
@@ -171,7 +175,8 @@ class AgentCalls:
             return _correctable(error)
 
     async def start(self, caller: Caller, params: CallToolRequestParams) -> Found | CallToolResult:
-        """Begin a call's run, and see whether it is short; or what the model has to put right."""
+        """Start a call's run, and wait a moment, because it may be short. Return an error that the model can correct as a
+        result."""
         try:
             async with self.reaching(caller) as client:
                 card = await self.card(client, caller, params.name)
@@ -202,9 +207,10 @@ class AgentCalls:
             raise
 
     async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
-        """Start the run of a call. Cancelling the call does not stop the start, so that the run can be interrupted."""
+        """Start the run of a call. If the call is cancelled meanwhile, wait for the start, so that the run can be
+        interrupted."""
         fields = _fields_of(card, arguments)
-        key = _key(caller, card, arguments) or self._ids.new("key")  # the client may send the request again
+        key = _key(caller, card, arguments) or self._ids.new("key")  # a repeated request must find the same run
         starting = asyncio.ensure_future(runs.start(client, card.name, fields, key))
         if not caller.alone:
             self._calls[caller.call] = starting
@@ -223,18 +229,18 @@ class AgentCalls:
             raise
 
     def answered(self, caller: Caller) -> None:
-        """The request is over: a notification no longer cancels its run."""
+        """Forget a finished request, so that a late notification does not cancel its run."""
         self._calls.pop(caller.call, None)
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
-        """Record what was filled in. What answers no open question, or comes second, is left out."""
+        """Record the filled forms. Forms of questions that are not open any more are ignored."""
         for question in found.questions:
             filled = given.get(question.key)
             if isinstance(filled, ElicitResult):
                 await self._give(client, question, filled)
 
     async def _give(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
-        """Whether it was an answer."""
+        """Record a filled form, and return whether it answers the question."""
         said = verdict(question, filled)
         if said is None:
             return False
@@ -242,13 +248,13 @@ class AgentCalls:
             await runs.answer(client, question.session_id, question.call.call_id, said)
         except CallNotPendingError:
             logger.info("call %s was answered before", question.call.call_id)
-        except InvalidInputError as error:  # other arguments than its tool takes
+        except InvalidInputError as error:  # the edited arguments do not fit the tool's schema
             logger.info("the answer to call %s does not fit: %s", question.call.call_id, error)
             return False
         return True
 
     async def _outcome(self, client: HelixClient, caller: Caller, ref: RunRef) -> CallToolResult | InputRequiredResult:
-        """Wait for the task, and ask the person where it waits for one."""
+        """Wait for the task, and ask the person if it waits for one."""
         shown = 0
 
         async def report(chunk: StreamChunk) -> None:
@@ -268,7 +274,8 @@ class AgentCalls:
         return tools.outcome(found, not caller.elicits)
 
     async def ask(self, client: HelixClient, caller: Caller, found: Found, meta: dict[str, Any] | None = None) -> bool:
-        """Ask the open questions, one after the other, on the connection of the call. False if one has no answer."""
+        """Ask the open questions one after the other, on the connection of the call. Return False if one is not
+        answered."""
         context = caller.context
         here = ServerMessageMetadata(related_request_id=context.request_id)
         for question in found.questions:
@@ -303,7 +310,7 @@ class AgentCalls:
     # --- cancellation -------------------------------------------------------------------------------------------------
 
     async def cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
-        """The client gave a call up: its run stops."""
+        """Interrupt the run of a call that the client has cancelled."""
         starting = self._calls.pop((mcp_session_of(context), str(params.request_id)), None)
         if starting is not None:
             await asyncio.wait({starting})
@@ -311,8 +318,8 @@ class AgentCalls:
                 await self._stop(caller_of(context), starting.result())
 
     async def _left(self, caller: Caller, ref: RunRef) -> None:
-        """A call ends before its answer. Where its connection is closed, its client has cancelled it; a server that ends
-        cancels too, and then the client is still there."""
+        """Handle a call that ends before its answer. If its connection is closed, the client has cancelled it, and its run
+        is interrupted. If the client is still connected, the server is ending, and the run goes on."""
         request = caller.context.request
         with anyio.CancelScope(shield=True):
             if caller.alone and isinstance(request, Request) and await request.is_disconnected():
@@ -322,7 +329,7 @@ class AgentCalls:
         try:
             async with self.reaching(caller) as client:
                 await runs.interrupt(client, ref)
-        except MCPError as error:  # nobody waits for an answer
+        except MCPError as error:  # the client is gone, so that only the log can say it
             logger.info("nothing to interrupt: %s", error)
 
 
@@ -331,7 +338,7 @@ async def nothing(chunk: StreamChunk) -> None:
 
 
 def _correctable(error: MCPError) -> CallToolResult:
-    """What the model can put right, as a result that it reads. Raises any other error."""
+    """Return an error that the model can correct as a result. Raises any other error."""
     if isinstance(error.__cause__, CallerError):
         return tools.refusal(error.error.message)
     raise error
@@ -356,8 +363,10 @@ def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
 
 
 def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
-    """The same for a repeat of the request: a client numbers the requests of an MCP session, and none twice. The arguments
-    are in it for those that do."""
+    """Return an idempotency key that is the same for a repeat of the request. None without an MCP session.
+
+    A client must not reuse a request id in an MCP session. Some do, so the key has the arguments too.
+    """
     session = mcp_session_of(caller.context)
     if session is None:
         return None

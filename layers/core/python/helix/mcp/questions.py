@@ -1,7 +1,7 @@
-"""Calls that wait for a person, as forms of MCP's elicitation, and the filled forms as answers.
+"""Calls that wait for a person as forms of MCP's elicitation, and the filled forms as answers.
 
-Law: only what a person filled in is an answer. A form that was closed, or does not fit, leaves the call waiting: arguments
-that cannot be read never become an approval of others.
+Law: only a form that a person filled in is an answer. A form that was closed, or does not fit, leaves the call waiting. An
+approval with edited arguments that cannot be read never approves the original ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TEXT = {"type": "string"}
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
-    """Whether the client shows forms. One that names no mode does."""
+    """Return whether the client can show forms. A client that does not name a mode can."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
@@ -63,7 +63,7 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
 
 
 def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
-    """The answer; None where there is none yet."""
+    """Return the answer in a filled form. None if the form does not answer the question."""
     kind = question.call.kind
     if filled.action == "cancel":
         return None

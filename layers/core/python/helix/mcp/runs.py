@@ -1,8 +1,8 @@
-"""Runs as an MCP server sees them: started, found again by a text, waited for, answered.
+"""Runs as an MCP server uses them: it starts them, finds them again by a task id, waits for them and answers their calls.
 
-Law: a task is a run and those that go on from it (after an answer, a resume, or its worker's death), up to the session's
-next message. All of it is in the session's rows, so any process finds a task by its id. A dead worker's run is taken over
-by whoever asks for it.
+Law: a task is a run and all runs that continue it, after an answer, a resume, or its worker's death. The session's next
+message begins another task. The session's rows have all of it, so any process finds a task by its id. A request for a task
+whose worker died takes over its run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ Report = Callable[[StreamChunk], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """A run. As a text, `<session id>/<run id>`, it is the id of a task."""
+    """A reference to a run. As text, `<session id>/<run id>`, it is the id of a task."""
 
     session_id: str
+    """The session of the run."""
     run_id: str
+    """The run that began the task."""
 
     def __str__(self) -> str:
         return f"{self.session_id}/{self.run_id}"
 
 
 def ref_of(text: str) -> RunRef:
-    """Raises `InvalidInputError`."""
+    """Parse the id of a task. Raises `InvalidInputError`."""
     session_id, slash, run_id = text.partition("/")
     if not (slash and session_id and run_id):
         raise InvalidInputError("a task's id is <session id>/<run id>")
@@ -51,44 +53,56 @@ def ref_of(text: str) -> RunRef:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits for a person, in the task's session or a sub-agent's below it."""
+    """A call that waits for a person, in the task's session or in a sub-agent's session below it."""
 
     session_id: str
+    """The session of the call."""
     run_id: str
+    """The session's run that waits for the answer."""
     call: Pending
+    """The call as the session's state shows it."""
 
     @property
     def key(self) -> str:
-        """It stays while the question is open, whatever becomes of others, and no other question of the task has it: ids of
-        calls are not given twice, and only an unknown outcome is asked about again, in a later run."""
+        """The question's id, which is unique in its task and stays the same while the question is open. Call ids are not
+        reused. Only an unknown outcome is asked about again, in a later run, so its key has the run's id too."""
         again = f".{self.run_id}" if self.call.kind == "unknown" else ""
         return f"{self.session_id}.{self.call.kind}.{self.call.call_id}{again}"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A task. `status` is `running` also while the runs below a paused one go on. Times in Unix seconds. `result`: of a run
-    that has ended."""
+    """A task as it was found. Times are in Unix seconds."""
 
     ref: RunRef
+    """The run that began the task."""
     run_id: str
+    """The newest run of the task: the one that began it, or a later one that continues it."""
     status: str
+    """The status of the newest run. It is also `running` while a paused run only waits for sub-agents at work."""
     agent: str
+    """The name of the session's agent."""
     started_at: float
+    """The start of the run that began the task, or of the session if that run is not among the newest."""
     updated_at: float
+    """The time of the session's last change. For an earlier message, the end of its last run."""
     result: AgentResult[JsonValue] | None = None
+    """The result of the newest run. None while it runs, and for earlier messages in a list of tasks."""
     questions: list[Question] = field(default_factory=list)
+    """The open questions to a person, with those of sub-agents. Empty unless the task is paused."""
 
 
 async def start(client: HelixClient, agent: str, fields: JsonObject, key: str) -> RunRef:
-    """`fields`: `message` or `input`, and `session_id`."""
+    """Start a run of the agent. `fields` has `message` or `input`, and `session_id`. A repeat with the same idempotency
+    `key` returns the same run."""
     asked: JsonObject = {"agent": agent, "subscribe": False, "key": key, **fields}
     begun = await client.ask("run", asked)
     return RunRef(str(begun["session_id"]), str(begun["run_id"]))
 
 
 async def find(client: HelixClient, ref: RunRef) -> Found:
-    """The task. Raises `SessionNotFoundError`, also for another's, and `HelixError` for a run that is not there."""
+    """Find a task. If its worker died, take its run over. Raises `SessionNotFoundError`, also for another user's session,
+    and `HelixError` for a run that does not exist."""
     found = await _read(client, ref, ref.run_id, 1)
     state = SessionState.model_validate(found["session"])
     if state.current_run_id != ref.run_id:
@@ -118,11 +132,12 @@ async def find(client: HelixClient, ref: RunRef) -> Found:
 
 
 async def tasks_in(client: HelixClient, session_id: str) -> list[Found]:
-    """The tasks of a session's newest runs, the newest first: of each message, the run that it began. Without results."""
+    """Return the tasks of a session's newest runs, newest first. Each message is one task. All but the newest come without
+    results."""
     found = await client.ask("get_session", {"session_id": session_id, "runs": RUNS})
     agent = str(fields_of(found["session"])["agent_type"])
     tasks: list[Found] = []
-    later: dict[str, Any] | None = None  # the last run of the message
+    later: dict[str, Any] | None = None  # the last run of the same message
     for row in map(fields_of, _list(found, "runs")):
         later = later or dict(row)
         if row.get("mode", "execute") == "execute":
@@ -144,7 +159,7 @@ def _list(found: JsonObject, name: str) -> list[JsonValue]:
 
 
 def _last(run_id: str, found: JsonObject) -> str:
-    """The newest run that goes on from this one."""
+    """Return the newest run that continues this one."""
     later: list[dict[str, Any]] = []
     for row in map(fields_of, _list(found, "runs")):  # the newest first
         if row["run_id"] == run_id:
@@ -164,7 +179,7 @@ async def _taken_over(client: HelixClient, ref: RunRef, run_id: str) -> bool:
         await client.ask(
             "resume", {"session_id": ref.session_id, "subscribe": False, "key": f"take over {run_id}"[:128]}
         )
-    except (AgentAlreadyRunningError, CannotResumeError):  # somebody else did
+    except (AgentAlreadyRunningError, CannotResumeError):  # another process took it over
         return False
     return True
 
@@ -181,14 +196,15 @@ async def _questions(client: HelixClient, state: SessionState) -> list[Question]
 
 
 async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report) -> Found:
-    """The task once it does not run, or after `seconds`."""
+    """Wait until the task is not running, for at most `seconds`, and return it as it is then. `report` gets the chunks of
+    its run."""
     found = await find(client, ref)
     try:
         async with asyncio.timeout(seconds):
             while found.status == "running":
                 if found.result is None:
                     await _end_of(await client.handle(ref.session_id, found.run_id), report)
-                else:  # sub-agents go on below
+                else:  # sub-agents are at work
                     await asyncio.sleep(BETWEEN_S)
                 found = await find(client, ref)
     except TimeoutError:
@@ -215,12 +231,13 @@ async def _show(handle: RemoteHandle, report: Report) -> None:
 
 
 async def answer(client: HelixClient, session_id: str, call_id: str, verdict: JsonObject) -> None:
-    """`verdict`: approved, data, reason. Raises `CallNotPendingError` if another answer was first."""
+    """Answer a call. `verdict` has approved, data, reason and arguments. Raises `CallNotPendingError` if it is already
+    answered."""
     asked: JsonObject = {"session_id": session_id, "tool_call_id": call_id, "subscribe": False, **verdict}
     await client.ask("answer", asked)
 
 
 async def interrupt(client: HelixClient, ref: RunRef) -> bool:
-    """False if the task does not run."""
+    """Interrupt the task's run. Return False if it is not running."""
     found = await find(client, ref)
     return await client.interrupt(ref.session_id, "cancelled by the MCP client", run_id=found.run_id)

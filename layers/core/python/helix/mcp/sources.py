@@ -1,6 +1,6 @@
-"""Source: whose agents an MCP server serves, and the client through which a caller reaches them.
+"""Source: the agents that an MCP server serves, and the client through which a caller reaches them.
 
-Law: a caller acts as its own principal and reaches its own sessions only, by the gateway's own actions.
+Law: a caller acts as its own principal, through the gateway's own actions, and reaches only its own sessions.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ POLL_S = 0.05
 
 
 class Source(Protocol):
-    """`only`: names of the agents that are served; None for all that the caller may run."""
+    """A source of agents. `only` has the names of the agents that are served; None for all that the caller may run."""
 
     @property
     def only(self) -> Collection[str] | None: ...
 
     def client(self, principal: str | None) -> AbstractAsyncContextManager[HelixClient]:
-        """A client that acts as `principal`; None where nobody is asked who they are."""
+        """Open a client that acts as `principal` (None: callers are not authenticated)."""
         ...
 
 
 class ExecutorSource:
-    """The agents of an executor of this process. registry: those that are served (default: the executor's)."""
+    """The agents of an executor in this process. `registry` has the agents that are served (default: the executor's)."""
 
     only: Collection[str] | None = None
+    """The names of the agents that are served. Always None here, because the registry says it."""
 
     def __init__(self, executor: Executor, *, registry: AgentRegistry | None = None) -> None:
-        nobody = Authoriser(executor.engine.clock, anonymous=True)  # proofs are checked before a caller comes here
+        nobody = Authoriser(executor.engine.clock, anonymous=True)  # the server has authenticated the caller already
         self._backend = Backend(executor, cast("Sockets", None), nobody, registry=registry)
 
     @asynccontextmanager
@@ -72,8 +73,11 @@ class _Service:
 
 
 class LinkSource:
-    """The agents behind a link, for whoever the link acts as. It is opened when it is needed, and a new one after it was
-    lost: a server lives longer than a client's patience. only: names of the agents that are served."""
+    """The agents behind a link, for the user that the link acts as.
+
+    The link is opened when it is first needed. After it was lost, a new one is opened, because a server lives longer than a
+    client tries to reconnect. `only` has the names of the agents that are served.
+    """
 
     def __init__(self, link: Callable[[], Link], only: Collection[str] | None = None) -> None:
         self._link, self.only = link, only
@@ -81,14 +85,15 @@ class LinkSource:
         self._opening = asyncio.Lock()
 
     async def open(self) -> HelixClient:
-        """Raises `NotAuthenticatedError`, and `ConnectionLostError` where nothing answers."""
+        """Return the open client, and open it first if necessary. Raises `NotAuthenticatedError`, and `ConnectionLostError`
+        if the service cannot be reached."""
         async with self._opening:
             if self._client is None:
                 self._client = await HelixClient.over(self._link()).__aenter__()
             return self._client
 
     async def close(self) -> None:
-        """Runs go on."""
+        """Close the link. Runs go on."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -98,7 +103,7 @@ class LinkSource:
         client = await self.open()
         try:
             yield client
-        except (ConnectionLostError, NotAuthenticatedError):  # neither passes on this link
+        except (ConnectionLostError, NotAuthenticatedError):  # only a new link can succeed
             if self._client is client:
                 await self.close()
             raise

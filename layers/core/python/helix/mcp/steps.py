@@ -1,4 +1,4 @@
-"""Chunks of a stream as the words of a progress notification."""
+"""Chunks of a stream as texts of progress notifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from helix.core import chunks as c
 
 
 def step_in_words(chunk: c.StreamChunk) -> str | None:
-    """None for what is no progress of its own, such as a piece of text."""
+    """Return the text of a chunk's progress notification. None for chunks without one, such as a piece of text."""
     words = _words(chunk)
     return None if words is None else f"{chunk.agent_type}: {words}"
 

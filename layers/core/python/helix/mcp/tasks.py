@@ -1,8 +1,8 @@
-"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that answer at once with an id.
+"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that return an id at once.
 
-Law: a task is a run that is not short, and its state is read from the session's rows each time: a restart of the server
-loses none. It is made for clients that declare the extension in the request, and for no others. A client that listens
-receives what `tasks/get` would return, for as long as its token is valid.
+Law: a task is a run that is not short. Its state is read from the session's rows each time, so that a restart of the server
+loses none. Only clients that declare the extension in the request get tasks. A client that listens receives what
+`tasks/get` would return, for as long as its token is valid.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 1_000
 MAX_STREAMS: Final = 1_000
 MAX_TASKS: Final = 100
-"""Of one stream: the client polls the others."""
+"""The most tasks of one stream. The client must poll the others."""
 
 
 class TaskParams(RequestParams):
     task_id: str
+    """The id of the task, as `RunRef` writes it."""
 
 
 class UpdateParams(TaskParams):
     input_responses: dict[str, Any]
+    """The filled forms by the keys of their questions (`Question.key`). Forms that cannot be read are ignored."""
 
 
 TaskNotification = Notification[dict[str, Any], str]
@@ -59,7 +61,7 @@ OPEN: Final = ("working", "input_required")
 
 
 class AgentTasks:
-    """What answers `tasks/...`, and `tools/call` of clients that declare the extension."""
+    """The handlers of `tasks/...`, and of `tools/call` for clients that declare the extension."""
 
     def __init__(self, calls: AgentCalls) -> None:
         self._calls = calls
@@ -83,7 +85,7 @@ class AgentTasks:
             return await self._one(client, caller, params.task_id)
 
     async def update(self, context: Context, params: UpdateParams) -> dict[str, Any]:
-        """What answers no open question is left out."""
+        """Record the filled forms. Forms of questions that are not open are ignored."""
         caller = _checked(context, "tasks/update", params)
         given = {key: _filled(value) for key, value in params.input_responses.items()}
         async with self._calls.reaching(caller) as client:
@@ -100,8 +102,8 @@ class AgentTasks:
     # --- notifications ------------------------------------------------------------------------------------------------
 
     async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Send each task now, and again when it changes, until all have ended. Tasks that are not there, and other kinds
-        of notifications, are not in the acknowledgement."""
+        """Send each task now, and again when it changes, until all have ended. The acknowledgement leaves out tasks that do
+        not exist, and other kinds of notifications."""
         caller, asked = caller_of(context), (params.notifications.model_extra or {}).get("taskIds")
         ids = list(dict.fromkeys(text for text in asked if isinstance(text, str))) if isinstance(asked, list) else []
         if ids:
@@ -136,7 +138,7 @@ class AgentTasks:
             tasks = await self._read(caller, list(known))
 
     async def _read(self, caller: Caller, ids: list[str]) -> dict[str, dict[str, Any]]:
-        """Those of the tasks that are there."""
+        """Return those of the tasks that exist."""
         found: dict[str, dict[str, Any]] = {}
         async with self._calls.reaching(caller) as client:
             for task_id in ids:
@@ -163,12 +165,13 @@ class AgentTasks:
             }
         if status in ("completed", "failed"):
             result = tools.outcome(found, False).model_dump(mode="json", by_alias=True, exclude_none=True)
-            return {**task, "status": "completed", "result": result}  # an agent that fails is a result
+            return {**task, "status": "completed", "result": result}  # a failed run is a result of a completed task
         return task
 
 
 def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
-    """The status of a task, and words for it. Where the client shows no forms, another of the user's has to answer."""
+    """Return the status of a task, and a message about it. If the client cannot show forms, the task counts as working,
+    and the user must answer elsewhere."""
     if found.questions:
         message = " ".join(words(question) for question in found.questions)
         return ("input_required", message) if elicits else ("working", f"Waits for a person. {message}")
@@ -184,7 +187,7 @@ def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
 
 
 def changed(before: dict[str, Any] | None, task: dict[str, Any]) -> bool:
-    """A run that is at work is not news."""
+    """Return whether the client must be notified of the task. A new time of the last update is not enough."""
     return before is None or {**before, "lastUpdatedAt": ""} != {**task, "lastUpdatedAt": ""}
 
 
@@ -208,7 +211,7 @@ def _checked(context: Context, method: str, params: TaskParams) -> Caller:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
     _declared(caller, method)
     named = context.request.headers.get("mcp-name") if isinstance(context.request, Request) else None
-    if named not in (None, params.task_id):  # what stands before the server went by it
+    if named not in (None, params.task_id):  # a proxy before the server may have routed by the header
         raise MCPError(HEADER_MISMATCH, "the header Mcp-Name is not the request's taskId")
     return caller
 

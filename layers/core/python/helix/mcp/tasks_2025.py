@@ -1,7 +1,7 @@
-"""Tasks of MCP's protocol 2025-11-25, where a client asks for each task itself, and waits by `tasks/result`.
+"""Tasks of MCP's protocol 2025-11-25, in which the client requests each task and waits with `tasks/result`.
 
-Law: a task is a run here too, and nothing else is stored. Notifications go to the stream of `tasks/result`, which is how a
-client of this version listens: so no task needs a watcher that outlives its client.
+Law: a task is a run here too, and nothing else is stored. Notifications go to the stream of `tasks/result`, because clients
+of this version listen there. So no task needs a watcher that outlives its client.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskPar
 
 VERSION: Final = "2025-11-25"
 CREATE: Final = "helix/tasks/create"
-"""What the middleware makes of a `tools/call` with a `task`: the package fits the result of `tools/call` to a call's."""
+"""The method to which the middleware routes a `tools/call` with a `task`. The package would convert the result of
+`tools/call` to that of a plain call."""
 RELATED: Final = "io.modelcontextprotocol/related-task"
 CANCEL_S: Final = 5.0
 SESSIONS: Final = 20
 
 
 class OlderTasks:
-    """What answers `tasks/...` and calls with a `task`. `lists`: whether nobody else reaches the caller's sessions."""
+    """The handlers of `tasks/...` and of calls with a `task`. `lists`: whether `tasks/list` is served. It must be False if
+    a caller can reach other users' sessions."""
 
     def __init__(self, calls: AgentCalls, newer: AgentTasks, *, lists: bool) -> None:
         self._calls, self._newer, self._lists = calls, newer, lists
@@ -56,7 +58,7 @@ class OlderTasks:
         )
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware: calls that are to be tasks go to `create`."""
+        """Route calls with a `task` to `create`, as middleware."""
         wanted = ctx.method == "tools/call" and ctx.protocol_version == VERSION
         if wanted and (ctx.params or {}).get("task") is not None:
             ctx = replace(ctx, method=CREATE)
@@ -80,7 +82,8 @@ class OlderTasks:
         return _task(await self._find(_checked(context), params), caller)
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        """The task once its run has stopped, or as it is after `CANCEL_S`: a run stops at its next point."""
+        """Interrupt the task's run. Return the task once the run has stopped, or as it is after `CANCEL_S`, because a run
+        may need more time to stop."""
         caller = caller_of(context)
         if caller.modern:
             return await self._newer.cancel(context, params)
@@ -92,7 +95,8 @@ class OlderTasks:
             return _task(await runs.wait(client, found.ref, CANCEL_S, nothing), caller)
 
     async def result(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        """Wait until the task has ended. A client that was lost asks again, and its former request is given up."""
+        """Wait until the task has ended. A client that lost its connection asks again, and its earlier request is
+        cancelled."""
         caller, place = _checked(context), (mcp_session_of(context), params.task_id)
         if place in self._waiting:
             self._waiting[place].cancel()
@@ -106,7 +110,7 @@ class OlderTasks:
         raise MCPError(INTERNAL_ERROR, "another request of this client waits for the task")
 
     async def _ended(self, caller: Caller, params: TaskParams) -> dict[str, Any]:
-        """The task's result. Until then, say what becomes of it, and ask each question once."""
+        """Wait for the task's result, and return it. Meanwhile notify the client of changes, and ask each question once."""
         context, related = caller.context, {RELATED: {"taskId": params.task_id}}
         known: dict[str, Any] | None = None
         asked: set[str] = set()
@@ -133,7 +137,7 @@ class OlderTasks:
                     await runs.wait(client, found.ref, POLL_MS / 1000, nothing)
 
     async def list(self, context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        """The messages of some of the caller's sessions, each as a task, the newest session first."""
+        """List the messages of some of the caller's sessions, each as a task, the newest session first."""
         caller = _checked(context)
         if not self._lists:
             raise MCPError(METHOD_NOT_FOUND, "tasks are not listed where nobody proves who they are", "tasks/list")

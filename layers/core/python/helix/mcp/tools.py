@@ -1,7 +1,7 @@
-"""Agents as MCP tools: names, schemas, and what a call returns.
+"""Agents as MCP tools: their names, their schemas, and the results of calls.
 
-Law: each agent is one tool of its name; names of agents and of Helix's own tools never meet: an agent's name has no `__`.
-What is returned fits the output schema, whatever became of the run.
+Law: each agent is one tool of the same name. Agents and Helix's own tools never share a name, because an agent's name must
+not contain `__`. A result fits the output schema, however the run ended.
 """
 
 from __future__ import annotations
@@ -40,10 +40,15 @@ class Card(Record):
     model_config = ConfigDict(extra="ignore")
 
     name: str
+    """The agent's name, which is also the name of its tool."""
     description: str
+    """The tool's description for the model. If it is empty, the tool gets a default one."""
     kind: Literal["chat", "function"]
+    """A `chat` agent takes a message, and continues conversations. A `function` agent takes parameters."""
     input: dict[str, Any]
+    """The JSON schema of the fields that `run` takes. A function agent's parameters are its property `input`."""
     output: dict[str, Any]
+    """The JSON schema of a result's `output`."""
 
 
 async def cards_of(client: HelixClient) -> list[Card]:
@@ -64,12 +69,12 @@ def tool_of(card: Card) -> Tool:
         description=card.description or f"Runs the agent {card.name!r}.",
         input_schema=_CHAT if card.kind == "chat" else {"type": "object", **card.input["properties"]["input"]},
         output_schema=_outcome(card),
-        execution=ToolExecution(task_support="optional"),  # of 2025-11-25
+        execution=ToolExecution(task_support="optional"),  # for the protocol 2025-11-25
     )
 
 
 def own_tools(answers: bool) -> list[Tool]:
-    """What goes on with a run. `answers`: whether the client may answer calls that wait."""
+    """Return Helix's own tools, which continue a run. `answers`: whether the client may answer calls that wait."""
     wait = Tool(
         name=WAIT,
         description="Wait for a run that was still running or waiting, and return what became of it.",
@@ -104,7 +109,8 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _outcome(card: Card | None) -> dict[str, Any]:
-    """The schema of `outcome`. Definitions that the agent's schema refers to move to the root, where references look."""
+    """Return the schema of `outcome`. The definitions of the agent's schema move to the root, because references start
+    there."""
     output = {} if card is None else dict(card.output)
     definitions = output.pop("$defs", None)
     call = {"call_id": _ID, "session_id": _ID, "tool_name": {"type": "string"}, "kind": {"type": "string"}}
@@ -125,7 +131,7 @@ def _outcome(card: Card | None) -> dict[str, Any]:
 
 
 def outcome(found: Found, answers: bool) -> CallToolResult:
-    """What a call returns. The run's id is the task's, by which it is found again."""
+    """Return the result of a call. It names the run that began the task, because the task is found by it."""
     value: JsonObject = {
         "status": found.status,
         "session_id": found.ref.session_id,
@@ -158,7 +164,7 @@ def outcome(found: Found, answers: bool) -> CallToolResult:
 
 
 def refusal(message: str) -> CallToolResult:
-    """An error that the model reads, and can do something about."""
+    """Return an error as a result, for the model to read and correct."""
     return CallToolResult(content=[TextContent(text=message)], is_error=True)
 
 

@@ -1,7 +1,7 @@
-"""An MCP server over streamable HTTP, as an ASGI app for one route of any other.
+"""An MCP server over streamable HTTP, as an ASGI app for one route of another app.
 
-Law: who asks proves it with each request, by the same keys and tokens as at the gateway. Only names of hosts and origins
-that were given are answered: a page that a browser shows cannot reach a server on its own machine by a name of its choice.
+Law: each request is authenticated with the keys and tokens of the gateway. The app accepts only the host names and origins
+that it was given. So a page in a browser cannot reach a server on the same machine through a host name of its choice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOPBACK_PAGES: Final = tuple(f"http://{host}:*" for host in LOOPBACK)
 
 
 class Proving(TokenVerifier):
-    """The gateway's authoriser, as the package `mcp` asks for tokens."""
+    """The gateway's authoriser, as a token verifier of the package `mcp`."""
 
     def __init__(self, authoriser: Authoriser) -> None:
         self._authoriser = authoriser
@@ -45,7 +45,7 @@ class Proving(TokenVerifier):
 
 
 class MCPApp:
-    """An ASGI app that answers on every path. It starts with its first request, or with a server's lifespan."""
+    """An ASGI app that answers on every path. It starts with its first request, or with the server's lifespan."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MCPApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def aclose(self) -> None:
-        """End the connections. Runs go on."""
+        """Close the connections. Runs go on."""
         self._ending.set()
         if self._serving is not None:
             await self._serving
@@ -126,12 +126,13 @@ def app(
     origins: Sequence[str] = LOOPBACK_PAGES,
     wait_s: float = WAIT_S,
 ) -> MCPApp:
-    """The agents of an executor as MCP tools, for one route of an ASGI app: `Route("/mcp", app(executor))`.
+    """Serve the agents of an executor as MCP tools, on one route of an ASGI app: `Route("/mcp", app(executor))`.
 
-    registry: the agents that are served (default: the executor's). authoriser: who may ask, and whose sessions are theirs
-    (default: anybody, all sessions being everybody's). hosts: names in the header `Host` that are answered, with any port;
-    default this machine's own. origins: whole origins (`https://app.example.org`) of browser pages that may ask; default
-    pages that this machine serves. wait_s: seconds that a call waits before it answers that the run goes on.
+    registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of callers,
+    each of whom reaches only their own sessions. By default every caller is accepted, and reaches all sessions. hosts: the
+    accepted names in the header `Host`, with any port. The default is this machine's own names. origins: the origins of
+    browser pages that may send requests, such as `https://app.example.org`. The default is pages that this machine serves.
+    wait_s: the seconds that a call waits before it returns that the run goes on.
     """
     verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
     source, private = ExecutorSource(executor, registry=registry), verifier is not None

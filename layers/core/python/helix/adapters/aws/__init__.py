@@ -1,1 +1,1 @@
-"""AWS behind the ports. Needs the extra `aws` (boto3)."""
+"""The ports on AWS. Needs the extra `aws` (boto3)."""

@@ -1,4 +1,4 @@
-"""Calls of boto3, and what their failures mean."""
+"""Calls of boto3, and the meaning of their failures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DENIED = frozenset(
         "KMSAccessDeniedException",
     }
 )
-"""The codes of an operation that a role, or the policy of a key, does not allow."""
+"""The error codes of an operation that a role, or the policy of a key, does not allow."""
 _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
 _RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
 
 
 def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
-    """The answer; None where AWS refused with one of the `harmless` codes. Raises `AccessDeniedError`, and for every other
-    failure `StoreError`, which names `what` was done."""
+    """Return AWS's response, or None if AWS refused with one of the `harmless` codes. Raises `AccessDeniedError`, and
+    for every other failure a `StoreError` that names the operation (`what`)."""
     try:
         return getattr(client, verb)(**request)
     except (BotoCoreError, ClientError) as error:
@@ -38,13 +38,13 @@ def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **req
 
 
 async def call(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
-    """`ask`, in a thread."""
+    """Call `ask` in a thread."""
     return await asyncio.to_thread(ask, client, verb, what, harmless, **request)
 
 
 def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | None:
-    """The error of an operation that AWS denied; None for every other failure. AWS names the action and the resource in
-    most of its messages; else they are those of the call."""
+    """Return the error of an operation that AWS denied, or None for every other failure. AWS names the action and the
+    resource in most of its messages; otherwise they are taken from the call."""
     if not isinstance(error, ClientError) or error.response["Error"]["Code"] not in DENIED:
         return None
     found = _NAMED.search(error.response["Error"].get("Message", ""))

@@ -1,7 +1,7 @@
-"""Functions kept warm: provisioned concurrency of the alias that an agent's state machine calls.
+"""Warm functions: provisioned concurrency of the alias that an agent's state machine calls.
 
-Law: only functions that are an agent's own are touched, and only those of the stage; what AWS refuses (an account has only
-so much to give) is logged and leaves runs to cold starts: the admission limit does not depend on it.
+Law: only functions that belong to one agent and to the stage are changed. An account has limited concurrency, so AWS
+may refuse. The refusal is logged, and runs use cold starts: the admission limit does not depend on warm functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.core.errors import StoreError
 
 ALIAS = "live"
 VERB = "call_model"
-"""What a run waits for."""
+"""The function that a run waits for."""
 _REFUSED = frozenset(
     {
         "InvalidParameterValueException",
@@ -31,13 +31,13 @@ logger = get_logger("helix")
 
 
 class ProvisionedConcurrency:
-    """`client`: botocore's of `lambda`."""
+    """The warm functions of a stage's agents. `client`: botocore's client of `lambda`."""
 
     def __init__(self, client: Any, stage: str) -> None:
         self._client, self._stage = client, stage
 
     async def set_instances(self, agent: str, instances: int) -> None:
-        """`agent` is one with functions of its own."""
+        """Keep as many environments warm. `agent` must have functions of its own."""
         place = {"FunctionName": f"helix-{self._stage}-{agent}-{VERB}", "Qualifier": ALIAS}
         if instances <= 0:
             await self._call("delete_provisioned_concurrency_config", place, _GONE)

@@ -1,4 +1,4 @@
-"""The time of DynamoDB, so that workers whose clocks differ agree on which claims are dead."""
+"""DynamoDB's time, so that workers whose clocks differ agree on which claims have expired."""
 
 from __future__ import annotations
 

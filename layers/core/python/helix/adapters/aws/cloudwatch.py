@@ -1,8 +1,8 @@
-"""What CloudWatch has heard of an agent's model calls, as the numbers that scaling decides by.
+"""CloudWatch's metrics of an agent's model calls, as the numbers that scaling decisions use.
 
-Law: sums are divided by the seconds that they were counted in; percentiles and averages are CloudWatch's own, and where it
-cuts the window in two the larger one counts: an upper bound. Asking for a thousand metrics costs a cent, so only those are
-that policies judge; the rest of `LLMMetrics` stays 0.
+Law: sums are divided by the seconds that they were counted in. Percentiles and averages are CloudWatch's own; if it
+splits the window in two, the larger one counts as an upper bound. Reading a thousand metrics costs a cent, so only
+those that policies judge are read. The other fields of `LLMMetrics` stay 0.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ SUMS: Mapping[str, tuple[str, str]] = {
     "throttles": ("ModelThrottles", "Sum"),
     "cost": ("CostUsd", "Sum"),
 }
-"""By the field of a `Tally`."""
+"""The metrics that are summed, by the field of a `Tally`."""
 TOKENS = {"tokens": ("TotalTokens", "Sum")}
 LARGEST = {
     "avg_wait_time_ms": ("QueueWait", "Average"),
     "p95_latency_ms": ("ModelLatency", "p95"),
     "p99_latency_ms": ("ModelLatency", "p99"),
 }
-"""By the field of `LLMMetrics`."""
+"""The metrics whose largest value counts, by the field of `LLMMetrics`."""
 ASKED = {**SUMS, **TOKENS, **LARGEST}
 
 
 class CloudWatchMetrics:
-    """`client`: botocore's of `cloudwatch`. `stage`: the dimension's value."""
+    """A `MetricsSource` on CloudWatch. `client`: botocore's client of `cloudwatch`. `stage`: the dimension's value."""
 
     def __init__(self, client: Any, stage: str, clock: Clock) -> None:
         self._client, self._stage, self._clock = client, stage, clock
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        """The window begins at a full minute, as all that CloudWatch keeps does; so it is up to a minute longer."""
+        """Read an agent's metrics. The window begins at a full minute, as CloudWatch's data does, so it is up to a
+        minute longer."""
         now = self._clock.now()
         minutes = ceil(max(window_s, MINUTE_S) / MINUTE_S)
         end = (int(now) // MINUTE_S + 1) * MINUTE_S
@@ -54,7 +55,7 @@ class CloudWatchMetrics:
         return metrics.model_copy(update={**rate, **{name: found[name] for name in LARGEST}})
 
     async def spent(self, window_s: float) -> float:
-        """US dollars for the model calls of all agents in the last `window_s` seconds."""
+        """Return the US dollars spent on model calls of all agents in the last `window_s` seconds."""
         end = (int(self._clock.now()) // MINUTE_S + 1) * MINUTE_S
         found = await self._ask(None, end - ceil(window_s / MINUTE_S) * MINUTE_S, end, {"cost": SUMS["cost"]})
         return found["cost"]
@@ -62,7 +63,7 @@ class CloudWatchMetrics:
     async def _ask(
         self, agent: str | None, start: int, end: int, asked: Mapping[str, tuple[str, str]] = ASKED
     ) -> dict[str, float]:
-        """`agent` None: of all."""
+        """Read metrics of the named agent, or without `agent` of all agents together."""
         dimensions = [{"Name": STAGE, "Value": self._stage}]
         dimensions += [{"Name": AGENT, "Value": agent}] if agent is not None else []
         queries = [

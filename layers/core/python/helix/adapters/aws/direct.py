@@ -1,7 +1,7 @@
 """The stream managers of a stage that streams without Kinesis, and of one that changes to or from Kinesis.
 
-Law: an append is acknowledged once the log has it. So a process of any of the two works beside processes of the other, and
-beside those of the mode before: what a writer's predecessor was acknowledged is on the log, or before it in Kinesis.
+Law: an append is acknowledged once the log has it. So processes of both kinds can work side by side, and beside those
+of the previous mode. Records that a writer's predecessor had acknowledged are on the log, or earlier in Kinesis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GONE = frozenset({"ResourceNotFoundException", "AccessDeniedException", "KMSAcce
 
 
 class DirectStreams(SegmentStreams):
-    """The log itself, with a `clock`. Each append is a write to DynamoDB, and so is each that comes too late: writers that
+    """The log itself, with a `clock`. Each append is a write to DynamoDB, even one that loses a race. So writers that
     collide pause at random ("full jitter")."""
 
     coalesces = True
@@ -33,8 +33,8 @@ class DirectStreams(SegmentStreams):
 
 
 class AwaitedStreams(KinesisStreams):
-    """Through Kinesis, until the log has it. Where the stage has no chunk stream any more, all that was acknowledged is on
-    the log, and so the records are appended to it."""
+    """Appends through Kinesis that wait until the log has them. If the stage no longer has a chunk stream, all
+    acknowledged records are on the log, so the records are appended to it."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         try:

@@ -1,9 +1,9 @@
 """The state store on DynamoDB: three tables, a transaction for several rows, one conditional write for a single one.
-Small rows of a session ride in its row `session` (`helix.adapters.aws.packing`).
+Small rows of a session are packed into its row `session` (`helix.adapters.aws.packing`).
 
-Law: conditions are DynamoDB's own, so they hold between any number of Lambdas; what DynamoDB refuses for contention
-(conflicts, throttling) is repeated after a random pause ("full jitter"), what it refuses by a condition is answered with
-its index.
+Law: conditions are DynamoDB's own, so they hold between any number of Lambdas. A write that DynamoDB refuses for
+contention (conflicts, throttling) is repeated after a random pause ("full jitter"). A write that a condition refuses
+raises an error with the operation's index.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ from helix.ports.state_store import (
 
 T = TypeVar("T")
 TRIES = 12
-"""Of a write. A hundred transactions that meet on one row, each 10 ms long, need a second until the last has its turn."""
+"""The most tries of a write. If a hundred transactions of 10 ms each compete for one row, the last one needs a second."""
 READS = 8
-"""Of a row whose object in S3 is gone."""
+"""The most reads of a row whose object in S3 is gone."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 BATCH_KEYS = 100
 HEARTBEATS = 2
-"""Connections of the client that only heartbeats use, so that they never wait for other calls."""
-KEY_BYTES = 64  # about what the key of a session's row takes
+"""The connections that only heartbeats use, so that they never wait for other calls."""
+KEY_BYTES = 64  # the approximate size of a session row's key
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
-LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
+LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # a partition ends with these rows, and its objects are deleted
 _UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
 _BUSY = ("TransactionConflict", "TransactionInProgress", "ProvisionedThroughputExceeded", "Throttling")
 _RETRY = _UNSURE | {*_BUSY, *(f"{name}Exception" for name in _BUSY), "ThrottlingError", "RequestLimitExceeded"}
 
 
 class _Items:
-    """Each row in an item of its own."""
+    """The rows of a store, each in an item of its own."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Items:
             mine = [key for key in items if key.table == table]
             found |= dict(zip(mine, await self._decode(table, [items[key] for key in mine]), strict=True))
         values: list[Value | None] = []
-        for place, key in enumerate(keys):  # the values are the caller's own: who asks twice gets two
+        for place, key in enumerate(keys):  # each caller owns its values, so a key that is named twice gives two
             values.append(copy.deepcopy(found.get(key)) if key in keys[:place] else found.get(key))
         return values
 
@@ -144,7 +144,7 @@ class _Items:
         check_range(partition, start, end)
         condition, values = "pk = :p", {":p": {"S": partition}}
         if end is not None:
-            # BETWEEN is inclusive: the end itself is dropped below.
+            # BETWEEN is inclusive, so the end itself is dropped below.
             condition += " AND sk BETWEEN :a AND :b"
             values |= {":a": {"S": start or "\x00"}, ":b": {"S": end}}
             if end < (start or "\x00"):
@@ -176,7 +176,7 @@ class _Items:
             cursor = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     async def purge(self, now: float) -> int:
-        """The tables' own TTL deletes expired rows: it reads the attribute `ttl`, and charges no write."""
+        """Leave expired rows to the tables' own TTL, which reads the attribute `ttl` and charges no write."""
         return 0
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -196,7 +196,7 @@ class _Items:
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
-                    # Before its last row: so that a repeat after a crash still finds what to continue with.
+                    # Before the partition's last row, so that a repeat after a crash still finds it and continues.
                     await _run_in(threads, self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
@@ -209,7 +209,7 @@ class _Items:
                 return
             except ClientError as error:
                 refused = _refused(error)
-                # A write that botocore repeated, or that failed on DynamoDB's side, may meet its own first try.
+                # A write that botocore repeated, or that failed in DynamoDB, may collide with its own first try.
                 unsure = unsure or error.response["Error"]["Code"] in _UNSURE
                 unsure = unsure or (refused is not None and len(prepared) == 1 and _repeated(error))
                 if refused is not None and not unsure:
@@ -223,8 +223,8 @@ class _Items:
                 await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._jitter())
 
     async def _single(self, threads: ThreadPoolExecutor, kind: str, request: dict[str, Any]) -> None:
-        """One row needs no transaction, which would cost twice as much."""
-        if kind == "ConditionCheck":  # alone: in a transaction of one
+        """Write a single row without a transaction, which would cost twice as much."""
+        if kind == "ConditionCheck":  # a single check needs a transaction
             await self._call("transact_write_items", threads, TransactItems=[{kind: request}])
         else:
             await self._call(f"{kind.lower()}_item", threads, **request)
@@ -249,7 +249,7 @@ class _Items:
     async def _bound(
         self, name: str, operations: Sequence[Operation], prepared: Sequence[tuple[str, dict[str, Any]]]
     ) -> None:
-        """Move fields to S3, largest first, until the rows of a transaction are within its limit together."""
+        """Move fields to S3, largest first, until the rows of a transaction together fit its limit."""
         items = [request.get("Item") for _, request in prepared]
         total = sum(item_bytes(item) for item in items if item is not None)
         while total > MAX_TRANSACTION_BYTES:
@@ -269,12 +269,13 @@ class _Items:
         return None if self._overflow is None else self._overflow.writer(operation.key, lasts_s)
 
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
-        """The values, those in S3 fetched at once. None for a row that was deleted meanwhile."""
+        """Return the rows' values, after fetching those in S3 concurrently. None: the row was deleted meanwhile."""
         fetch = None if self._overflow is None else self._overflow.read
         return await asyncio.gather(*(self._decoded(table, item, fetch) for item in items))
 
     async def _decoded(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
-        """A row whose object is gone was deleted, or written anew, since it was read: then it is read again."""
+        """Return a row's value. If its object is gone, the row was deleted or rewritten since it was read, so it is
+        read again."""
         for attempt in range(READS):
             if not pointers(item):
                 return _value(table, item)
@@ -306,10 +307,13 @@ class _Items:
 
 
 class DynamoDBStateStore(PackingStore):
-    """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). As many calls are made at once as
-    the client has connections (`max_pool_connections`: boto3 makes 10 by default). `overflow` holds what exceeds an
-    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody. `jitter`
-    draws the part of a pause, from 0 to 1, that is waited before a repeat: writers that collided come back spread out."""
+    """The store on three tables. `tables` names them (partition key `pk`, sort key `sk`, both strings).
+
+    It makes as many calls at once as the client has connections (`max_pool_connections`: boto3 makes 10 by default).
+    `overflow` stores values that exceed an item; without it such a row is refused. `poll_s` is the interval at which a
+    watch looks again, because DynamoDB sends no notifications. `jitter` draws the share of a pause, from 0 to 1, that
+    passes before a repeat, so that writers that collided come back at different times.
+    """
 
     def __init__(
         self,
@@ -347,7 +351,8 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _refused(error: ClientError) -> int | None:
-    """The index of the operation whose condition failed. A conflict anywhere means that nothing was judged."""
+    """Return the index of the operation whose condition failed, or None. After a conflict none of the conditions was
+    judged."""
     code = error.response["Error"]["Code"]
     if code == "ConditionalCheckFailedException":
         return 0
@@ -372,7 +377,7 @@ def _repeated(error: ClientError) -> bool:
 
 
 def _too_large(error: ClientError) -> bool:
-    """Refused for what it is, not for what is stored: it would be refused again."""
+    """Return whether the item was refused because of its size. A repeat would be refused, too."""
     reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
     return error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in reasons
 

@@ -1,11 +1,12 @@
-"""Metrics as lines of the log, in CloudWatch's embedded metric format: no call, no wait, no right that a function needs.
+"""Metrics as lines of the log, in CloudWatch's embedded metric format. A function needs no call, wait or permission for
+it.
 
-Law: one line per `Measures`. Each metric counts for its stage, and for its agent in that stage; what has many values (ids)
-stands beside them as properties, which cost nothing and can be searched in the log.
+Law: one line per `Measures`. Each metric counts for its stage, and for its agent in that stage. Fields with many values
+(ids) are properties of the line, which cost nothing and can be searched in the log.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 
-Powertools' provider keeps one set of values per process until it is flushed, and adds its own dimension `service`: what
-happens in several tasks at once would be mixed. So the line is written here.
+Powertools' provider keeps one set of values per process until it is flushed, and adds its own dimension `service`. It
+would mix the metrics of concurrent tasks, so the line is written here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ logger = get_logger("helix")
 
 
 class EmfMetrics:
-    """`out` is where lines go: the process's standard output, unless another is given. A stage without a name is `dev`."""
+    """A writer of metrics. `out` receives the lines; the default is the process's standard output. A stage without a
+    name is `dev`."""
 
     def __init__(self, stage: str, clock: Clock, *, out: TextIO | None = None) -> None:
         self._stage, self._clock, self._out = stage or "dev", clock, out
@@ -32,9 +34,9 @@ class EmfMetrics:
             return
         out = self._out if self._out is not None else sys.stdout
         try:
-            out.write(self._line(measures) + "\n")  # one write: lines of two threads are not mixed
+            out.write(self._line(measures) + "\n")  # one write, so lines of two threads are not mixed
             out.flush()
-        except (OSError, ValueError) as error:  # nobody reads it any more, or a value is no number
+        except (OSError, ValueError) as error:  # the output is closed, or a value is not a number
             logger.debug("a line of metrics was not written: %s", error)
 
     def _line(self, measures: Measures) -> str:

@@ -1,4 +1,4 @@
-"""Conditions and updates as DynamoDB expressions: every name goes through a placeholder, since many are reserved words."""
+"""Conditions and updates as DynamoDB expressions. Every name has a placeholder, because many are reserved words."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def condition(when: When | None, terms: Terms, *, must_exist: bool) -> str:
 
 
 def update(set_: Mapping[str, Attribute], add: Mapping[str, int], terms: Terms) -> str:
-    """The update expression; "" where nothing changes. What is added to starts at 0."""
+    """Return the update expression, or an empty text if nothing changes. A missing field that is added to starts at 0."""
     parts = [f"{terms.name(name)} = {terms.value(value)}" for name, value in set_.items()]
     for name, amount in add.items():
         place = terms.name(name)

@@ -6,7 +6,7 @@
     bool, null  BOOL, NULL
     the rest    B: one tag byte, then JSON: `j` plain, `z` zlib, `s` a pointer to an object in S3
 
-Law: `decode(encode(value)) == value` for every JSON object; an item never exceeds `MAX_ITEM_BYTES`, which leaves room
+Law: `decode(encode(value)) == value` for every JSON object. An item never exceeds `MAX_ITEM_BYTES`, which leaves room
 below DynamoDB's 400 KB for the key and attribute names.
 """
 
@@ -26,12 +26,12 @@ Item = dict[str, Attribute]
 MAX_ITEM_BYTES = 360_000
 MAX_ADDED_BYTES = 16_000  # of a field in an update: a few of them still fit beside MAX_ITEM_BYTES
 LEAST_OFFLOADED = 1_000
-COMPRESS_BYTES = 256  # bytes are billed, and a small row is mostly names that repeat
+COMPRESS_BYTES = 256  # bytes are billed, and small rows consist mostly of repeated names
 SHORT_STRING = 1_024
 
 
 def attribute(value: Any) -> Attribute:
-    """One field's value as a DynamoDB attribute."""
+    """Return one field's value as a DynamoDB attribute."""
     match value:
         case None:
             return {"NULL": True}
@@ -40,7 +40,7 @@ def attribute(value: Any) -> Attribute:
         case int() if abs(value) < 10**38:
             return {"N": str(value)}
         case float() if value == 0 or 1e-130 <= abs(value) < 1e126:  # DynamoDB's own range
-            return {"N": str(Decimal(repr(value)))}  # whole floats come back as integers: JSON knows no difference
+            return {"N": str(Decimal(repr(value)))}  # whole floats come back as integers, which are equal in JSON
         case str() if len(value) <= SHORT_STRING:
             return {"S": value}
         case _:
@@ -56,8 +56,8 @@ def _pack(raw: bytes) -> bytes:
 
 
 def encode(value: Mapping[str, Any], offload: Callable[[bytes], str] | None = None) -> Item:
-    """The item's fields. `offload` puts bytes somewhere and returns their name; used, largest field first, for what would
-    not fit. Raises `InvalidInputError` if it does not fit and there is no `offload`."""
+    """Return the item's fields. `offload` stores bytes elsewhere and returns their name. It is used for the largest
+    fields first, until the item fits. Raises `InvalidInputError` if it does not fit and there is no `offload`."""
     item = {name: attribute(field) for name, field in value.items()}
     total = item_bytes(item)
     while total > MAX_ITEM_BYTES:
@@ -73,26 +73,26 @@ def encode(value: Mapping[str, Any], offload: Callable[[bytes], str] | None = No
 
 
 def largest_field(item: Mapping[str, Attribute]) -> tuple[int, str]:
-    """(bytes, name) of the largest field that could be offloaded; (0, "") if there is none."""
+    """Return (bytes, name) of the largest field that can be offloaded, or (0, "") without one."""
     fields = [(_bytes(attr), name) for name, attr in item.items() if "B" in attr and bytes(attr["B"])[:1] != b"s"]
     return max(fields, default=(0, ""))
 
 
 def offload_field(item: Item, name: str, offload: Callable[[bytes], str]) -> int:
-    """Put a field elsewhere, leave the pointer, and return the bytes that this saves."""
+    """Offload a field, leave the pointer, and return the bytes that this saves."""
     before = _bytes(item[name])
     item[name] = {"B": b"s" + offload(item[name]["B"]).encode()}
     return before - _bytes(item[name])
 
 
 def offload_fields(item: Item, offload: Callable[[bytes], str] | None) -> None:
-    """Put elsewhere what is too large to be added to a row that nobody has looked at."""
+    """Offload fields that are too large to be added to a row of unknown size."""
     while offload is not None and (found := largest_field(item))[0] > MAX_ADDED_BYTES:
         offload_field(item, found[1], offload)
 
 
 def decode(item: Mapping[str, Attribute], fetch: Callable[[str], bytes] | None = None) -> dict[str, Any]:
-    """The row's value; `fetch` reads what was offloaded."""
+    """Return the row's value. `fetch` reads offloaded fields."""
     return {name: _value(attr, fetch) for name, attr in item.items() if name not in ("pk", "sk")}
 
 
@@ -120,7 +120,7 @@ def _unpack(body: bytes, fetch: Callable[[str], bytes] | None) -> Any:
 
 
 def pointers(item: Mapping[str, Attribute]) -> list[str]:
-    """Names of the objects that the item's fields were offloaded to."""
+    """Return the names of the objects that the item's fields were offloaded to."""
     bodies = [bytes(attr["B"]) for attr in item.values() if "B" in attr]
     return [body[1:].decode() for body in bodies if body[:1] == b"s"]
 

@@ -1,9 +1,9 @@
-"""The stream manager of the cloud: writers put records on Kinesis, `project_stream` admits them to the log, readers read
-the log.
+"""The stream manager of the cloud: writers put records on Kinesis, `project_stream` admits them to the log, and readers
+read the log.
 
-Law: an append is acknowledged once Kinesis has it, in order; what it says is on the log a moment later. So a reader
-may be behind what was appended, and `info` returns what is on the log, not what is on its way. Each put names the one
-before it (`SequenceNumberForOrdering`): without that, Kinesis orders records by their time of arrival only.
+Law: an append is acknowledged once Kinesis has it, in order. Its records are on the log a moment later. So a reader may
+be behind the appended records, and `info` returns the state of the log, without records on their way. Each put names
+the one before it (`SequenceNumberForOrdering`). Without that, Kinesis orders records only by their time of arrival.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KNOWN_POSITIONS = 1024
 
 
 class KinesisStreams:
-    """A `StreamManager`. `client` is boto3's of Kinesis; `overflow` holds records larger than Kinesis takes, without it
-    they are refused with `InvalidInputError`."""
+    """A `StreamManager`. `client` is boto3's client of Kinesis. `overflow` stores records larger than Kinesis accepts;
+    without it they are refused with `InvalidInputError`."""
 
     coalesces = True
-    """Kinesis charges for each record."""
+    """True, because Kinesis charges for each record."""
 
     def __init__(
         self, client: Any, stream_name: str, log: SegmentStreams, clock: Clock, *, overflow: Overflow | None = None
@@ -43,7 +43,7 @@ class KinesisStreams:
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         offload = None if self._overflow is None else self._overflow.writer(Key("streams", stream_id, "records"), DAY_S)
-        # One at a time: a batch may take a later record and refuse an earlier one.
+        # One at a time: a batch may accept a later record and refuse an earlier one.
         for data in await asyncio.to_thread(lambda: list(pack(stream_id, records, offload))):
             await self._put(stream_id, data)
 
@@ -60,15 +60,15 @@ class KinesisStreams:
         await self._log.delete(stream_id)
 
     async def _put(self, stream_id: str, data: bytes) -> None:
-        """Repeated here, so that a flush of several goes on where it stopped; behind that the writer repeats all of it,
-        and the sequencer knows what it had."""
+        """Put one record, with retries here, so that a flush of several continues where it stopped. After that the
+        writer repeats the whole flush, and the sequencer recognizes the records that it had."""
         what = f"Kinesis put_record on {self._stream_name!r}"
         record: dict[str, Any] = {"StreamName": self._stream_name, "PartitionKey": stream_id, "Data": data}
         for attempt in range(TRIES):
             before = self._positions.get(stream_id)
             order = {"SequenceNumberForOrdering": before} if before else {}
             try:
-                # Kinesis refuses a position that it does not know: the stream was made anew.
+                # Kinesis refuses an unknown position: the stream was created anew.
                 unknown = {"InvalidArgumentException"} if before else set()
                 answer = await call(self._client, "put_record", what, unknown, **record, **order)
                 if answer is None:
@@ -81,7 +81,7 @@ class KinesisStreams:
                 await self._clock.sleep(0.05 * 2**attempt)
 
     def _remember(self, stream_id: str, position: str) -> None:
-        """The last one: the runs of a stream share it, and their puts may return in any order."""
+        """Remember the latest position. The runs of a stream share it, and their puts may return in any order."""
         self._positions[stream_id] = max(position, self._positions.get(stream_id, "0"), key=int)
         self._positions.move_to_end(stream_id)
         if len(self._positions) > KNOWN_POSITIONS:

@@ -1,7 +1,7 @@
-"""Executions as Step Functions runs them: one standard machine per resource profile, named after run and part.
+"""Executions in Step Functions: one standard machine per resource profile. An execution is named after run and part.
 
-Law: name and input of an execution are functions of its part alone, so a second start finds the first: it is refused by
-name, which is success.
+Law: name and input of an execution depend on its part alone, so a second start finds the first. AWS refuses it because
+the name exists, which counts as success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _GONE = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken", "Executio
 
 
 class StepFunctionsLauncher:
-    """`machine` is the ARN of the state machines with `{profile}` in place of the profile's name."""
+    """A launcher on Step Functions. `machine` is the ARN of the state machines with `{profile}` in place of the
+    profile's name."""
 
     def __init__(self, client: Any, machine: str) -> None:
         self._client, self._machine = client, machine

@@ -12,14 +12,15 @@ LONGEST_SUBJECT = 99
 
 
 class SnsNotifier:
-    """`client`: botocore's of `sns`. `topic`: its ARN; empty: nothing is published."""
+    """A notifier on one topic. `client`: botocore's client of `sns`. `topic`: its ARN. If it is empty, no message is
+    published."""
 
     def __init__(self, client: Any, topic: str) -> None:
         self._client, self._topic = client, topic
 
     async def publish(self, subject: str, message: Mapping[str, Any]) -> bool:
-        """Publish the message as JSON. True: SNS delivers it at least once. False: there is no topic. Raises `StoreError`
-        when SNS may not have it; publish it again then."""
+        """Publish the message as JSON. True: SNS delivers it at least once. False: there is no topic. Raises
+        `StoreError` if SNS may not have it; publish it again then."""
         if not self._topic:
             return False
         line = " ".join(subject.encode("ascii", "replace").decode().split())[:LONGEST_SUBJECT]

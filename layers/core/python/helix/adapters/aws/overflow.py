@@ -1,5 +1,5 @@
-"""What exceeds a DynamoDB item or a Kinesis record, in S3. Objects are written before what points to them, and never
-changed: a name stands for its content."""
+"""Values that exceed a DynamoDB item or a Kinesis record, stored in S3. An object is written before its pointer and
+never changed, because its name is derived from its content."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from helix.ports.state_store import Key
 
 DAY_S = 86_400
 EXPIRY_DAYS = (2, 31, 366)
-"""Objects of rows that expire lie below `expiring(days)`, by the fewest of these days that outlast the row by one. The
-bucket's lifecycle rules (`infra/storage.py`) delete them: DynamoDB deletes an expired row, not what it points to."""
+"""The lifetimes of objects in days. Objects of rows that expire are stored below `expiring(days)`, with the fewest of
+these days that outlast the row by one. The bucket's lifecycle rules (`infra/storage.py`) delete them, because DynamoDB
+deletes an expired row without its objects."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 def expiring(days: int) -> str:
-    """No partition begins like this: in its name the mark would be quoted."""
+    """Return the prefix of objects with this lifetime. A partition's prefix cannot begin like this, because the mark
+    would be quoted in it."""
     return f"!{days}d/"
 
 
 class Overflow:
-    """Objects are named by row and content, below their partition: writing one twice is harmless.
+    """The objects of a bucket. They are named by row and content, below their partition, so writing one twice is
+    harmless.
 
-    An object is removed with its whole partition, or when its row has expired: before, a reader may hold a row that points
-    to it."""
+    An object is deleted with its whole partition, or when its row has expired. It cannot be deleted earlier, because a
+    reader may hold a row that points to it.
+    """
 
     def __init__(self, client: Any, bucket: str, prefix: str = "overflow/") -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix
 
     def writer(self, key: Key, lasts_s: float | None = None) -> Callable[[bytes], str]:
-        """What stores a part of this row and returns its name. `lasts_s`: seconds until the row expires; None: never."""
+        """Return a function that stores a part of this row and returns its name. `lasts_s` is the time until the row
+        expires, in seconds; None means that it never does."""
         days = next((days for days in EXPIRY_DAYS if lasts_s is not None and lasts_s <= (days - 1) * DAY_S), None)
         place = self._place(key.partition, "" if days is None else expiring(days))
 
@@ -47,12 +52,12 @@ class Overflow:
         return write
 
     def read(self, name: str) -> bytes:
-        """Raises `ObjectGoneError` if there is no such object."""
+        """Return an object's content. Raises `ObjectGoneError` if there is no such object."""
         body: bytes = self._call("get_object", Key=name)["Body"].read()
         return body
 
     def count(self, partition: str) -> int:
-        """How many objects a partition has."""
+        """Return the number of objects of a partition."""
         total = 0
         for kind in ("", *map(expiring, EXPIRY_DAYS)):
             after = ""
@@ -64,8 +69,8 @@ class Overflow:
         return total
 
     def clear(self, partition: str) -> None:
-        """Remove all objects of a partition, whichever table's: also those of rows that were replaced, or that a refused
-        transaction would have written. Idempotent."""
+        """Delete all objects of a partition in all tables, including those of replaced rows and of refused
+        transactions. Idempotent."""
         for kind in ("", *map(expiring, EXPIRY_DAYS)):
             while found := self._call("list_objects_v2", Prefix=self._place(partition, kind)).get("Contents"):
                 objects = [{"Key": one["Key"]} for one in found]

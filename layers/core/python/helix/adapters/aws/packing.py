@@ -1,12 +1,14 @@
-"""Small rows of a session packed into its row `session`: DynamoDB charges by the row, and twice as much in a transaction.
+"""Small rows of a session packed into its row `session`: DynamoDB charges by the row, and twice as much in a
+transaction.
 
-A transaction that puts `session` and other rows of its partition is one conditional put where those rows are *fresh*
-(`Put.fresh`): their values ride in the row `session`, under `packed`. A later put of `session` moves them to rows of their
-own as its room gets short: a plain put each, before the put that drops them. What may come `ahead` does.
+A transaction that puts `session` and other rows of its partition is one conditional put if those rows are *fresh*
+(`Put.fresh`). Their values are stored in the row `session`, under `packed`. When its room gets short, a later put of
+`session` moves them to rows of their own. Each takes a plain put, before the put that drops them. Operations that may
+come `ahead` are written before, too.
 
-Law: callers see none of this. A row that is packed counts; a copy of it at its own place, which a crash between the two
-puts leaves, does not. Every write that packs, changes or drops a packed row is conditional on `pack`, the number of the
-last such write. A move never replaces what is newer: a row that was packed keeps the number of that write (`packed_at`).
+Law: callers see none of this. A packed row counts; a copy of it at its own place, left by a crash between the two puts,
+does not. Every write that packs, changes or drops a packed row is conditional on `pack`, the number of the last such
+write. A move never replaces a newer value: a row that was packed keeps the number of that write (`packed_at`).
 """
 
 from __future__ import annotations
@@ -60,22 +62,22 @@ from helix.ports.state_store import (
 )
 
 ROOM = 1000
-"""Bytes of `session` with what it packs, below the 1,024 that one write unit pays for."""
+"""The bytes of `session` with its packed rows, below the 1,024 that one write unit pays for."""
 GROWTH = 60
-"""What `session` may grow by until the run ends, without a move for its sake."""
+"""The bytes by which `session` may grow until the run ends, without a move."""
 CACHED = 4_096
-"""Packs, of 1 KB: more than runs work in one process."""
+"""The most packs in memory, of 1 KB each. It is more than the runs that work in one process."""
 FRESH_S = 5.0
-"""How old what is remembered of a pack may be before rows are moved by it: a worker that stood still does not bring back
-what was deleted meanwhile."""
+"""The age up to which a remembered pack may be used to move rows. The limit keeps a worker that was paused from
+restoring rows that were deleted meanwhile."""
 
 
 class _StaleError(Exception):
-    """What was remembered of a pack refuses an operation: read it, and look again."""
+    """The remembered pack refuses an operation. Read it, and plan again."""
 
 
 class PackingStore:
-    """A `StateStore` on another one. `weigh`: the bytes of a value as stored there."""
+    """A `StateStore` on another one. `weigh` returns the bytes of a value as stored there."""
 
     def __init__(self, inner: StateStore, weigh: Callable[[Value], int], clock: Clock) -> None:
         self._inner, self._weigh, self._clock = inner, weigh, clock
@@ -89,7 +91,7 @@ class PackingStore:
         values = await self._inner.get(every)
         packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if is_anchor(k)}
         found = [self._found(key, value, packs) for key, value in zip(keys, values, strict=False)]
-        # One that is neither packed nor at its place may have been moved between the two reads.
+        # A row that is neither packed nor at its place may have been moved between the two reads.
         lost = [
             place
             for place, key in enumerate(keys)
@@ -123,7 +125,7 @@ class PackingStore:
         async def stored() -> list[Row]:
             return await self._inner.query(table, partition, start=start, end=end, limit=limit, reverse=reverse)
 
-        # Ids of sessions have no `#`: what has one is an index.
+        # Ids of sessions contain no `#`; a partition with one is an index.
         if (
             table != "sessions"
             or "#" in partition
@@ -134,8 +136,9 @@ class PackingStore:
                 self._seen(row.key, row.value)
             return others
         packed: dict[str, Held] = {}
-        # `session` is read before what it may have moved: its rows come behind it in a reversed query, which DynamoDB reads
-        # in that order. Elsewhere the pack is read first: what is not in it any more is at its place by then.
+        # `session` is read before the rows that it may have moved: they come after it in a reversed query, which
+        # DynamoDB reads in that order. Otherwise the pack is read first: rows that have left it are at their places by
+        # then.
         rows: Sequence[Row] | None = await stored() if reverse and within(SESSION) else None
         if rows is None or (len(rows) == limit and not any(is_anchor(row.key) for row in rows)):
             pack = self._packs.get(partition) if beside_session else None
@@ -193,7 +196,8 @@ class PackingStore:
             return
 
     async def _first_refused(self, operations: Sequence[Operation]) -> int:
-        """Of operations the last of which is refused: what is not packed is judged by the store, which was not asked."""
+        """Return the index of the first refused operation; the last one is known to be refused. Unpacked rows have to
+        be checked here, because the store was not asked."""
         values = await self.get([operation.key for operation in operations[:-1]])
         for index, (operation, value) in enumerate(zip(operations, values, strict=False)):
             missing = value is None and isinstance(operation, Update)
@@ -220,7 +224,7 @@ class PackingStore:
             plan.add(anchor, place)
             return
         if isinstance(anchor, Put) and anchor.when is not None and anchor.when.absent:
-            pack = Pack(self._clock.now(), known=True)  # or the put is refused
+            pack = Pack(self._clock.now(), known=True)  # otherwise the put is refused
         else:
             pack = plan.before[partition] = await self._known(partition, anchor, list(group.values()))
         rows, touched, fresh = dict(pack.rows), False, list[int]()
@@ -242,12 +246,12 @@ class PackingStore:
                 raise
             if value is not None and small(value):
                 rows[sort] = pack.holds(value) if value != held.value else held
-            else:  # in place of the copy that a crash may have left
+            else:  # replaces the copy that a crash may have left
                 del rows[sort]
                 gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
                 plan.add(gone if value is None else Put(operation.key, value), index)
         if len(fresh) == 1 and isinstance(anchor, Put) and self._weigh({**anchor.value, PACKED: rows}) > ROOM - GROWTH:
-            # One row in the same transaction is one call. Two cost more units than moves do.
+            # One row in the same transaction costs one call. Two rows cost more units than moves.
             alone = group[fresh[0]]
             del rows[alone.key.sort]
             plan.add(alone, fresh[0])
@@ -261,7 +265,8 @@ class PackingStore:
         about: tuple[int | None, Operation | None, bool],
         rows: dict[str, Held],
     ) -> None:
-        """`about`: the place of the caller's operation on `session`, it, and whether another one touched what is packed."""
+        """Add the operation on `session` to the plan. `about`: the place of the caller's operation on `session`, that
+        operation, and whether another operation touches a packed row."""
         place, anchor, touched = about
         after = Pack(self._clock.now(), pack.number, rows, there=True, known=True)
         when = guarded(None if anchor is None else anchor.when, pack)
@@ -291,11 +296,12 @@ class PackingStore:
             case _:
                 if anchor is not None:
                     plan.add(anchor, place)
-                return  # nothing says that the pack is still as it was seen
+                return  # nothing requires that the pack is unchanged
         plan.after[key.partition] = after
 
     def _pushed_out(self, value: Value, after: Pack, before: Pack) -> list[tuple[str, Held]]:
-        """The rows that leave `after` for lack of room, oldest first and a run's row last. What this write packs stays."""
+        """Return the rows that leave `after` for lack of room, oldest first and a run's row last. Rows that this write
+        packs stay."""
         old = [item for item in after.rows.items() if item[1].number != before.next]
         old.sort(key=lambda item: (item[0].startswith("r#"), item[1].number))
         left = []
@@ -305,7 +311,7 @@ class PackingStore:
         return left
 
     async def _move(self, key: Key, held: Held) -> None:
-        """Put a packed row at its place, unless something newer is there."""
+        """Put a packed row at its place, unless a newer value is there."""
         value = {**held.value, AT: held.number}
         for when in (ABSENT, When(below={AT: held.number})):
             with contextlib.suppress(ConditionFailedError):
@@ -313,7 +319,7 @@ class PackingStore:
                 return
 
     async def _moved_on(self, plan: Plan, key: Key) -> bool:
-        """Whether the pack was written since the plan was made, so that the refusal may mean that."""
+        """Return whether the pack was written since the plan was made, which may explain the refusal."""
         before = plan.before.get(key.partition) if key.table == "sessions" else None
         if before is None:
             return False
@@ -323,7 +329,7 @@ class PackingStore:
     # --- packs ----------------------------------------------------------------------------------------------------
 
     async def _known(self, partition: str, anchor: Operation | None, others: Sequence[Operation]) -> Pack:
-        """The pack as remembered, where that is enough: a write of it that goes by an old one is refused."""
+        """Return the remembered pack if it is enough, since a write based on an old one is refused. Otherwise read it."""
         pack = self._packs.get(partition)
         enough = isinstance(anchor, Put) or (
             not isinstance(anchor, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
@@ -336,7 +342,7 @@ class PackingStore:
         return replace(self._seen(key, value), known=False)
 
     def _seen(self, key: Key, value: Value | None) -> Pack:
-        """The pack of a row `session` as read, from which it is taken away."""
+        """Take the pack out of a row `session` as read, and remember it."""
         if value is None or isinstance(value, Damaged):
             pack = Pack(self._clock.now(), known=True, damaged=value is not None)
         else:
@@ -347,7 +353,8 @@ class PackingStore:
         return pack
 
     def _remember(self, partition: str, pack: Pack) -> None:
-        """What a slow read saw may be older than what is remembered: then neither is known to be the last."""
+        """Remember a pack. A slow read may have seen an older one than is remembered. Then neither is known to be the
+        latest, and both are dropped."""
         before = self._packs.pop(partition, None)
         if pack.damaged or (before is not None and (before.number or 0) > (pack.number or 0)):
             return

@@ -1,4 +1,4 @@
-"""What a row `session` packs, and how a transaction on it is stored (`helix.adapters.aws.packing`)."""
+"""The rows that a row `session` packs, and the storage form of a transaction on it (`helix.adapters.aws.packing`)."""
 
 from __future__ import annotations
 
@@ -11,51 +11,64 @@ from helix.core.row_keys import SESSION
 from helix.ports.state_store import ABSENT, Damaged, Delete, Key, Operation, Put, Value, When
 
 LARGEST = 1500
-"""Bytes of a row that is packed at most."""
+"""The largest row that is packed, in bytes."""
 KINDS = ("c#", "m#", "r#")
 PACKED, NUMBER, AT = "packed", "pack", "packed_at"
 
 
 class Held(NamedTuple):
-    """A packed row. `number`: of the write that made this value."""
+    """A packed row."""
 
     number: int
+    """The number of the write that made this value."""
     value: Value
+    """The row's value."""
 
 
 @dataclass(slots=True)
 class Pack:
-    """What a row `session` packs, as seen at `at` (Unix seconds). `number` is None before it packs anything; `there`:
-    whether there is such a row. `known`: it comes from memory, and may have changed. `damaged`: the row cannot be read, and
-    what it packs is lost."""
+    """The rows that a row `session` packs, as of one moment."""
 
     at: float
+    """The moment it was seen, in Unix seconds."""
     number: int | None = None
+    """The number of the last write that changed the pack. None: it never packed anything."""
     rows: dict[str, Held] = field(default_factory=dict)
+    """The packed rows by sort key."""
     there: bool = False
+    """Whether the row `session` exists."""
     known: bool = False
+    """Whether the pack comes from memory, so it may have changed."""
     damaged: bool = False
+    """Whether the row cannot be read, so its packed rows are lost."""
 
     @property
     def next(self) -> int:
-        """Numbers begin at the time, so that those of a session that was deleted and made again go on."""
+        """The number of the next write. Numbers begin at the time in milliseconds, so they keep growing when a session
+        is deleted and created again."""
         return (int(self.at * 1000) if self.number is None else self.number) + 1
 
     def holds(self, value: Value) -> Held:
-        """A value that the next write packs."""
+        """Return a value as the next write packs it."""
         return Held(self.next, copy.deepcopy(value))
 
 
 @dataclass(slots=True)
 class Plan:
-    """The operations as they are stored. `origins`: for each, the place of the caller's operation (None: none)."""
+    """A transaction in the form in which it is stored."""
 
     operations: list[Operation] = field(default_factory=list)
+    """The operations of the stored transaction."""
     origins: list[int | None] = field(default_factory=list)
+    """The place of the caller's operation for each stored operation. None: the caller did not ask for it."""
     moves: list[tuple[Key, Held]] = field(default_factory=list)
+    """The packed rows that move to rows of their own before the transaction."""
     ahead: list[Put | Delete] = field(default_factory=list)
+    """The operations that the caller allows before the transaction (`ahead`)."""
     before: dict[str, Pack] = field(default_factory=dict)
+    """The pack of each partition as the plan saw it."""
     after: dict[str, Pack] = field(default_factory=dict)
+    """The pack of each partition once the transaction has succeeded."""
 
     def add(self, operation: Operation, origin: int | None) -> None:
         if isinstance(operation, (Put, Delete)) and operation.ahead:
@@ -65,7 +78,8 @@ class Plan:
         self.origins.append(origin)
 
     def in_order(self) -> Plan:
-        """In the caller's order: of several refusals the first is reported. What the caller did not ask for goes last."""
+        """Sort the operations into the caller's order, because the first of several refusals is reported. Operations
+        that the caller did not ask for go last."""
         places = sorted(range(len(self.origins)), key=lambda n: (self.origins[n] is None, self.origins[n] or 0))
         self.operations = [self.operations[place] for place in places]
         self.origins = [self.origins[place] for place in places]
@@ -85,8 +99,8 @@ def packable(key: Key) -> bool:
 
 
 def is_enough(operation: Operation, pack: Pack) -> bool:
-    """Whether what is remembered of the pack is enough to say where the row is: it was packed, and a write that is not is
-    refused; or it is a message, which if it was ever packed never changes."""
+    """Return whether the remembered pack is enough to say where the row is. It is if the row was packed, since a write
+    that differs is refused. It also is for a message, which never changes once packed."""
     sort = operation.key.sort
     blind = isinstance(operation, (Put, Delete)) and operation.when is None
     return sort in pack.rows or (sort.startswith("m#") and not blind)
@@ -106,7 +120,7 @@ def pack_fields(pack: Pack) -> Value:
 
 
 def guarded(when: When | None, pack: Pack) -> When | None:
-    """The condition, and that nobody has written the pack."""
+    """Return the condition, extended by the pack's number, so that a write of the pack in between refuses it."""
     if pack.damaged or (when is not None and when.absent):
         return when
     if when is None and not pack.there:
@@ -116,7 +130,7 @@ def guarded(when: When | None, pack: Pack) -> When | None:
 
 
 def bare(value: Value | None) -> Value | None:
-    """A row at its place, without what a move left in it."""
+    """Return a row from its own place, without the number that a move added."""
     if value is not None and not isinstance(value, Damaged):
         value.pop(AT, None)
     return value

@@ -1,8 +1,8 @@
 """Secrets of tools and models, from Secrets Manager and the Parameter Store of Systems Manager.
 
-Law: texts stay in this process's memory; no error and no log shows one. They are read together and are fresh for
-`FRESH_S`, so a rotated secret reaches its user by then, between two calls and never within one. A secret that is gone or
-denied stops a tool's call; a service that does not answer does so only where no text is known.
+Law: secret texts stay in this process's memory; no error and no log contains one. All are read together and stay fresh
+for `FRESH_S`. So a rotated secret is in use by then, and changes only between two calls. A secret that is deleted or
+denied stops a tool's call. An unavailable service stops it only if no text is known.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ REFUSALS = frozenset(
         "ValidationException",
     }
 )
-"""AWS has answered, and will say the same again."""
+"""The error codes of final answers: AWS would repeat them."""
 
 logger = get_logger(__name__)
 
 
 class AwsSecrets:
-    """`places` by the names that tools read. `client` gives boto's client of a service."""
+    """The secrets of tools. `places` holds their places by the names that tools read. `client` returns boto's client of
+    a service."""
 
     def __init__(self, places: Mapping[str, SecretPlace], client: Callable[[str], Any], clock: Clock) -> None:
         self._places, self._client, self._clock = dict(places), client, clock
@@ -48,7 +49,8 @@ class AwsSecrets:
         self.text = secrets_of(self._texts, f"[tool.helix.secrets] of pyproject.toml declares {declared}")
 
     def refresh(self) -> None:
-        """Read all, unless they are fresh. Raises `SecretNotFoundError` that names one and its place, `StoreError`."""
+        """Read all secrets, unless they are fresh. Raises `SecretNotFoundError` that names one and its place, or
+        `StoreError`."""
         now = self._clock.now()
         if now - self._read_at < FRESH_S:
             return
@@ -80,8 +82,8 @@ class AwsSecrets:
 
 
 class ModelKeys:
-    """Puts variables of models' providers, such as OPENAI_API_KEY, into `environment`. `names`: names or ARNs of secrets,
-    each a JSON object of variables."""
+    """The variables of models' providers, such as OPENAI_API_KEY, which are put into `environment`. `names`: names or
+    ARNs of secrets, each a JSON object of variables."""
 
     def __init__(
         self, names: Sequence[str], client: Callable[[str], Any], clock: Clock, environment: MutableMapping[str, str]
@@ -95,9 +97,9 @@ class ModelKeys:
         return bool(self._variables)
 
     def refresh(self, *, at_once: bool = False) -> bool:
-        """Read all secrets if they are older than `FRESH_S`, or `at_once`. Returns whether a variable has changed. Later
-        failures to read are logged, and the known keys stay in use. The first one raises `StoreError`, or
-        `InvalidInputError` for a secret that is no JSON object of texts."""
+        """Read all secrets if they are older than `FRESH_S`, or `at_once`. Returns whether a variable has changed. The
+        first failure to read raises `StoreError`, or `InvalidInputError` for a secret that is not a JSON object of
+        texts. Later failures are logged, and the known keys stay in use."""
         now = self._clock.now()
         if now - self._read_at < FRESH_S and not at_once:
             return False

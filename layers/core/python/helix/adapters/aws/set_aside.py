@@ -11,13 +11,13 @@ PREFIX = "failed/project_stream/"
 
 
 class S3Aside:
-    """One object for each record, named by its stream and position: setting it aside twice is harmless. `client` gives
-    botocore's of S3; it is asked for when there is something to set aside."""
+    """The records that could not be read. Each is one object, named by its stream and position, so storing it twice is
+    harmless. `client` returns botocore's client of S3; it is called when the first record has to be stored."""
 
     def __init__(self, client: Callable[[], Any], bucket: str, prefix: str = PREFIX) -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix
 
     async def put(self, stream_id: str, position: str, data: bytes) -> None:
-        """Raises `StoreError` if the object cannot be written."""
+        """Store a record. Raises `StoreError` if the object cannot be written."""
         name = f"{self._prefix}{stream_id}/{position}"
         await call(self._client(), "put_object", "S3 put_object", Bucket=self._bucket, Key=name, Body=data)

@@ -1,4 +1,4 @@
-"""Sockets of an API Gateway WebSocket API, by its management API.
+"""Sockets of an API Gateway WebSocket API, through its management API.
 
 Law: no post takes longer than its deadline, and none waits for a thread that a slow one holds.
 """
@@ -19,26 +19,27 @@ DEADLINE_S = 2.0
 MAX_BYTES = 128 * 1024
 AT_ONCE = 64
 THREADS = 4 * AT_ONCE
-"""A post whose caller gave up early holds its thread until its own deadline."""
-# 429: asked too often, or the client's buffer is full; both pass, and both mean that it did not get the frame.
+"""The number of threads. A post that its caller gave up holds its thread until its own deadline."""
+# 429: too many requests, or the client's buffer is full. Both are temporary, and the client did not get the frame.
 _SLOW = frozenset(
     {"LimitExceededException", "TooManyRequestsException", "ThrottlingException", "RequestTimeout", "429", "504"}
 )
 
 
 def sockets_config(deadline_s: float = DEADLINE_S) -> Config:
-    """What a client for `ApiGatewaySockets` is made with: a call that is given up on soon lets go of its thread."""
+    """Return the configuration of a client for `ApiGatewaySockets`. Its timeouts free the thread of an abandoned call
+    soon."""
     return Config(
         connect_timeout=deadline_s,
         read_timeout=deadline_s,
-        retries={"total_max_attempts": 1},  # a repeat would be the deadline's again: a client that lags replays
+        retries={"total_max_attempts": 1},  # a repeat would take another deadline, and a client that lags replays
         max_pool_connections=AT_ONCE,
     )
 
 
 class ApiGatewaySockets:
-    """`client`: botocore's of `apigatewaymanagementapi`, its endpoint the https URL of the stage, made with
-    `sockets_config`. `deadline_s`: of one post, in seconds."""
+    """The sockets of a stage. `client`: botocore's client of `apigatewaymanagementapi`, made with `sockets_config` for
+    the https URL of the stage. `deadline_s`: the deadline of one post, in seconds."""
 
     def __init__(self, client: Any, *, deadline_s: float = DEADLINE_S) -> None:
         self._client, self._deadline_s = client, deadline_s
@@ -68,7 +69,7 @@ class ApiGatewaySockets:
             raise StoreError(f"delete_connection: {error}") from error
 
     def close(self) -> None:
-        """Let go of the threads; what a slow post still holds ends by its own deadline."""
+        """Release the threads. Slow posts end by their own deadlines."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 

@@ -1,1 +1,1 @@
-"""Language models behind the `LLMAdapter` port."""
+"""Adapters of language models for the port `LLMAdapter`."""

@@ -1,9 +1,9 @@
-"""Any provider's models behind the `LLMAdapter` port: through the provider's own package where it is installed, else
+"""Models of any provider for the port `LLMAdapter`, through the provider's own package if it is installed, otherwise
 litellm.
 
 Law: one answer or one classified error, never an exception of a provider. Retries and fallbacks are Helix's own, so
-that a partial text is discarded (`on_error`) before the next attempt starts; the packages' are switched off. A package is
-imported in a thread, at the first call of a model that needs it; or by `prepare`, before any call.
+that a partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are switched off. A
+package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any call.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ logger = get_logger(__name__)
 
 
 class ModelAdapter:
-    """`prices` are US dollars per token, `{model: (input, output)}`, and win over litellm's table.
+    """An adapter for all models. `prices` are US dollars per token, `{model: (input, output)}`, and override litellm's
+    table.
 
-    Which package calls a model is decided by `helix.adapters.models.choice.package_of`, and logged once for each model.
-    Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`, `ANTHROPIC_API_KEY`,
-    `AWS_REGION`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`, `aws_region_name`, ...). Settings a
-    model does not have are left out for it, so that fallbacks may differ. `output_schema` is not sent: the `__finish__`
-    tool carries it.
+    `helix.adapters.models.choice.package_of` decides which package calls a model, which is logged once for each model.
+    Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`,
+    `ANTHROPIC_API_KEY`, `AWS_REGION`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`,
+    `aws_region_name`, ...). Settings that a model does not have are omitted for it, so fallbacks may differ.
+    `output_schema` is not sent, because the `__finish__` tool contains it.
     """
 
     repeats_failures = True
-    """Its repeats are between its fallbacks: the engine adds none of its own."""
+    """True, because it retries between its fallbacks. The engine adds no retries of its own."""
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
         self._prices = dict(prices)
@@ -64,11 +65,11 @@ class ModelAdapter:
         return _error(call, call.model, late)
 
     def package(self, model: str, config: LLMConfig) -> str:
-        """The package that calls `model`."""
+        """Return the name of the package that calls `model`."""
         return package_of(model, config)
 
     def prepare(self, config: LLMConfig) -> None:
-        """Import the packages of the config's models, which blocks. What is not installed is left to the call, which may
+        """Import the packages of the config's models, which blocks. A missing package is left to the call, which may
         have a fallback."""
         for model in config.models:
             try:
@@ -77,7 +78,7 @@ class ModelAdapter:
                 logger.warning("model %r is not prepared: %s", model, error)
 
     async def _first_answer(self, call: Call) -> AnyStepResult:
-        """Each model in turn until one answers."""
+        """Try each model in turn until one answers."""
         config = call.request.config
         failures: dict[str, Failure] = {}
         models = list(dict.fromkeys([config.model, *config.fallbacks]))
@@ -90,13 +91,13 @@ class ModelAdapter:
             except DefinitionError as error:
                 if not failures:
                     raise
-                failures[model] = Failure(error.code, str(error))  # reported with what they used
+                failures[model] = Failure(error.code, str(error))  # reported with the usage of all attempts
                 continue
             outcome = await self._with_retries(wire, call)
             if not isinstance(outcome, Failure):
                 return outcome
             failures[model] = outcome
-        # What may still succeed later says so, even where another model failed for good.
+        # The error is retryable if any model may still succeed later.
         model = next((name for name, failed in failures.items() if failed.retryable), config.model)
         return _error(call, model, failures.pop(model), failures)
 
@@ -116,8 +117,8 @@ class ModelAdapter:
         return self._wires[package]
 
     async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
-        """One model until it answers, fails for good, has no repeat left, or would answer too late. Where it refuses the
-        reasoning of earlier steps, it is asked once more without."""
+        """Try one model until it answers, fails permanently, has no retry left, or would answer too late. If it refuses
+        the reasoning of earlier steps, it is asked once more without."""
         repeats = 0
         while True:
             outcome = await attempt(wire, call, self._clock.now)

@@ -1,8 +1,8 @@
-"""A streamed answer, put together from pieces: text, reasoning blocks, tool calls, and the step result they make.
+"""A streamed answer, assembled from pieces: text, reasoning blocks, tool calls, and the step result they form.
 
-Law: callbacks are called in the order of the stream and never break it; a call is announced only when the whole answer
-is known to be complete, so a half-written call is never announced and never returned. Sub-agent calls are announced
-under the tool name that the model used.
+Law: callbacks are called in the order of the stream, and their errors never break it. A call is announced only when the
+whole answer is known to be complete, so a partial call is never announced and never returned. Sub-agent calls are
+announced under the tool name that the model used.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ from helix.ports.model import LLMStreamCallbacks
 @dataclass(slots=True)
 class _Fragments:
     id: str
+    """The call's id. Empty until a fragment has it."""
     name: str
+    """The tool's name. Empty until a fragment has it."""
     text: str = ""
+    """The arguments so far, as JSON text."""
 
 
 class PartialAnswer:
-    """Feed it the pieces of one attempt in order, then ask for the `result`."""
+    """The answer of one attempt. Feed it the pieces in order, then call `result`."""
 
     def __init__(self, callbacks: LLMStreamCallbacks, strict: Mapping[str, JsonObject]) -> None:
         self._callbacks, self._strict = callbacks, strict
@@ -60,7 +63,7 @@ class PartialAnswer:
 
     @property
     def said(self) -> str:
-        """All that was fed and a model is paid for, for estimates of its tokens."""
+        """All text so far that the model is paid for, to estimate its tokens."""
         thoughts = [block.text or block.redacted or "" for block in self._blocks]
         return "".join([*thoughts, self._open, *self._text, *(call.name + call.text for call in self._calls)])
 
@@ -85,7 +88,7 @@ class PartialAnswer:
                     assert_never(piece)
 
     async def result(self, model: str, finish_reason: str, refusal: str, usage: Usage) -> AnyStepResult:
-        """The step result of a stream that ended with `finish_reason`, announcing its calls."""
+        """Return the step result of a stream that ended with `finish_reason`, and announce its calls."""
         await self._close_block()
         reason = stop_reason(finish_reason, refusal, has_calls=bool(self._calls))
         content = "".join(self._text)
@@ -141,7 +144,7 @@ class PartialAnswer:
         self._blocks.append(ThinkingContent(**block, **place))
 
     def _fragment(self, part: CallPart) -> bool:
-        """Add a piece of a call; true where it begins one."""
+        """Add a fragment of a call. Returns whether it begins a new call."""
         call_id, name = clean(part.id), clean(part.name)
         current, before = self._at.get(part.index), len(self._calls)
         # Some servers give every call index 0: a new id together with a name starts a new call.
@@ -166,7 +169,7 @@ class PartialAnswer:
 
 
 def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopReason:
-    """The stop reason of a provider's word, whichever provider's it is: the vocabularies do not contradict each other."""
+    """Return the stop reason for any provider's word. The providers' vocabularies do not contradict each other."""
     mapped = map_openai_finish_reason(finish_reason, refusal=refusal)
     for of_another in (map_anthropic_stop_reason, map_bedrock_stop_reason, map_gemini_finish_reason):
         if mapped is StopReason.UNKNOWN:
@@ -176,10 +179,10 @@ def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopRea
 
 
 def parse_arguments(text: str) -> JsonObject | None:
-    """The JSON object in `text` ("" is the empty one), or None where there is none."""
+    """Return the JSON object in `text`, or None if it is not one. Empty text is the empty object."""
     try:
         value = json.loads(text, parse_constant=_no_constant) if text.strip() else {}
-        json.dumps(value, ensure_ascii=False).encode()  # an escaped half character parses, but can be stored nowhere
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped half character parses, but cannot be stored
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -202,7 +205,8 @@ def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> F
 
 
 def clean(value: Any) -> str:
-    """`value` if it is text, with halves of split characters (lone surrogates) replaced: nothing can store those."""
+    """Return `value` if it is text, with halves of split characters (lone surrogates) replaced, because they cannot be
+    stored."""
     if not isinstance(value, str):
         return ""
     try:

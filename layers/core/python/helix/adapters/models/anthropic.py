@@ -61,7 +61,7 @@ class _Exchange(SdkExchange):
         client = self.clients.client(**given)
         try:
             await self.post(client, "/v1/messages", self._body(options), options)
-        except TypeError as error:  # how the package says that it has no credentials
+        except TypeError as error:  # the package raises this if it has no credentials
             raise AttemptFailedError(failure(self.model, "authentication", "")) from error
 
     async def next(self) -> Sequence[Piece] | None:
@@ -81,7 +81,7 @@ class _Exchange(SdkExchange):
         return ()
 
     def _count(self, reported: Mapping[str, Any] | None) -> None:
-        """What comes later counts; what it leaves out stays."""
+        """Count the tokens. Later reports replace earlier ones; fields that they omit keep their values."""
         if not reported:
             return
         self._reported |= {name: value for name, value in reported.items() if value is not None}
@@ -116,7 +116,7 @@ class _Exchange(SdkExchange):
             body["tools"] = [_tool(tool) for tool in tools]
             body["tool_choice"] = _choice(self.request.tool_choice, thinks)
         if mark:
-            # The head of the prompt never changes; the tail is the head of the next step's.
+            # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
                 if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
                     blocks[-1]["cache_control"] = mark

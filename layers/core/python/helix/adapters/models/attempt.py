@@ -1,7 +1,7 @@
 """One attempt at one model: ask, read the stream to its end, close it.
 
-Law: whatever happens, the connection is closed when this returns or is cancelled, and what the attempt used is in
-`Call.spent`: as the provider reported it, or as a call of unknown usage where more may be billed than was reported.
+Law: the connection is always closed when this returns or is cancelled, and `Call.spent` includes the attempt's usage.
+It is the usage that the provider reported, or a call of unknown usage if more may be billed than was reported.
 """
 
 from __future__ import annotations
@@ -22,38 +22,42 @@ from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
 LEAST_S = 60.0
-"""What a model leaves each of its fallbacks, of the time that there is."""
+"""The time that a model leaves for each of its fallbacks, out of the time that remains."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One `generate_step`: the `model` being tried, what all attempts `spent`. `without_reasoning`: a provider refused the
-    reasoning of earlier steps, so that no attempt sends it any more.
-
-    Times are Unix seconds, infinite where nothing bounds the call. `deadline`: the whole call ends. `repeats_until`: no
-    repeat begins after it; each model has an equal share of what is left for it and its fallbacks. `tries_until`: a try
-    ends, which may take longer than its model's share, but leaves the fallbacks time."""
+    """The state of one `generate_step` over all its attempts. Times are Unix seconds, infinite if nothing bounds the
+    call."""
 
     request: LLMGenerateInput
+    """The request of the engine."""
     deadline: float
+    """The time at which the whole call ends."""
     model: str = ""
+    """The model that is being tried. Empty at first: the config's model."""
     repeats_until: float = math.inf
+    """The time after which no repeat begins. Each model has an equal share of the time that is left for it and its
+    fallbacks."""
     tries_until: float = math.inf
+    """The time at which a try ends. A try may take longer than its model's share, but leaves time for the fallbacks."""
     spent: Usage = field(default_factory=Usage)
+    """The usage of all attempts so far."""
     without_reasoning: bool = False
+    """Whether a provider refused the reasoning of earlier steps, so that no attempt sends it any more."""
 
     def __post_init__(self) -> None:
         self.model = self.model or self.request.config.model
 
     def begin(self, model: str, fallbacks: int, now: float) -> None:
-        """Turn to this model, after which so many are left."""
+        """Switch to this model. `fallbacks` is the number of models that remain after it."""
         self.model, self.repeats_until, self.tries_until = model, self.deadline, math.inf
         if fallbacks and not math.isinf(self.deadline):
             self.repeats_until = now + (self.deadline - now) / (fallbacks + 1)
             self.tries_until = max(self.repeats_until, self.deadline - LEAST_S * fallbacks)
 
     def time_for_try(self, now: float) -> float:
-        """Seconds."""
+        """Return the seconds that a try may take."""
         return min(self.request.config.timeout_s, self.tries_until - now)
 
     @property
@@ -75,7 +79,7 @@ class _StalledError(Exception):
 
 
 async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepResult | Failure:
-    """The answer of `call.model`, with the usage of all attempts so far; or why this attempt failed."""
+    """Return the answer of `call.model` with the usage of all attempts so far, or the reason why this attempt failed."""
     config, model = call.request.config, call.model
     request = request_for(call.request, model, without=call.without_reasoning)
     exchange = wire.exchange(with_verbosity(request, model), model)
@@ -89,7 +93,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
             if exchange.finish_reason is None:
                 return failure(model, "connection_error", "the stream ended before the answer was complete")
             usage, billed = exchange.usage(answer.said), False
-            if not exchange.counted or (answer.said and not usage.completion_tokens):  # an estimate, or no use
+            if not exchange.counted or (answer.said and not usage.completion_tokens):  # an estimate, or missing usage
                 usage = usage.model_copy(update={"unknown_calls": 1})
             call.spent += usage
             result = await answer.result(model, exchange.finish_reason, exchange.refusal, call.spent)
@@ -111,20 +115,20 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
     finally:
         with contextlib.suppress(Exception):
             await exchange.close()
-        if billed:  # broken off, or nobody knows how far it came
+        if billed:  # the stream broke, or its progress is unknown
             call.spent += exchange.usage(None).model_copy(update={"unknown_calls": 1})
 
 
 class _Reading:
-    """One stream being read. `heard`: whether it sent anything."""
+    """A stream that is being read. `heard`: whether it sent any event."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self.heard = False
 
     async def run(self, answer: PartialAnswer, stall_timeout_s: float) -> None:
-        """Feed the stream to `answer` to its end. The first event may take as long as the model thinks. After it, silence
-        is a stall. A stall or a lost connection after the answer was complete loses only its usage."""
+        """Feed the stream to `answer` until its end. The first event may take as long as the model thinks. After it,
+        silence is a stall. A stall or a lost connection after the answer was complete loses only its usage."""
         silence: float | None = None
         while True:
             try:

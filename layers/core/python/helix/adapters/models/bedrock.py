@@ -1,8 +1,8 @@
-"""Amazon Bedrock's models through boto3's ConverseStream, with the credentials that boto3 finds: on AWS the role of the
-function.
+"""Amazon Bedrock's models through boto3's ConverseStream, with the credentials that boto3 finds. On AWS these are the
+function's role.
 
-A name is `bedrock/` and what Bedrock calls a model id: of a model, of a cross-region inference profile (`us.`, `eu.`,
-`global.`), or an ARN, which names its region.
+A name is `bedrock/` and Bedrock's model id: of a model, of a cross-region inference profile (`us.`, `eu.`, `global.`),
+or an ARN, which contains its region.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _OF_THE_SESSION = {
     "region_name": "region_name",
 }
 _REGION = ("AWS_REGION_NAME", "AWS_REGION")
-"""Variables that boto3 does not read."""
+"""The variables with a region that boto3 does not read."""
 _LITELLMS = frozenset({"api_key", "auth_token"})
-"""Credentials that are not sent to a model."""
+"""The credentials of litellm, which are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
 _LONGEST_S = 86_400
-"""boto3's own bound of silence; `LLMConfig`'s end the attempt before it."""
+"""The limit of silence for boto3. Those of `LLMConfig` end the attempt earlier."""
 _CONNECT_S = 10
 _CONNECTIONS = 64
 _ANY: JsonObject = {"type": "object", "properties": {}}
 
 
 class BedrockWire:
-    """Implements `Wire`. It keeps one client for each region, endpoint and set of credentials."""
+    """A `Wire` on boto3. It keeps one client for each region, endpoint and set of credentials."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
@@ -72,7 +72,7 @@ class BedrockWire:
         return _Exchange(request, model, self._prices, self)
 
     def client(self, session: Mapping[str, Any], endpoint: str | None) -> Any:
-        """Blocks the first time. Raises what boto3 raises."""
+        """Return the client, which blocks the first time. Raises boto3's errors."""
         key = dumps({**session, "endpoint": endpoint})
         with self._making:
             if key not in self._clients:
@@ -109,7 +109,8 @@ class _Exchange(NativeExchange):
 
     @property
     def _is_claude(self) -> bool:
-        """An ARN of an inference profile need not say; `thinking` is Claude's word."""
+        """Whether the model is Claude. The ARN of an inference profile may not tell, but only Claude has the option
+        `thinking`."""
         return "claude" in self.name.lower() or (self._is_arn and not self._is_nova and thinks_first(self.options))
 
     @property
@@ -180,7 +181,8 @@ class _Exchange(NativeExchange):
         )
 
     def _arguments(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        """Of `ConverseStream`. Provider options that it has by that name are its own, all others the model's."""
+        """Return the arguments of `ConverseStream`. Provider options with names of its arguments are passed as such,
+        all others as fields of the model."""
         entry = entry_of(self.model)
         system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
         arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
@@ -200,7 +202,7 @@ class _Exchange(NativeExchange):
         mark = cache_mark(self.request.config)
         if mark and caches:
             point = {"cachePoint": {"type": "default"} | ({"ttl": mark["ttl"]} if "ttl" in mark else {})}
-            # The head of the prompt never changes; the tail is the head of the next step's.
+            # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
             marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
             for blocks in (*marked, tools.get("tools") if self._is_claude else None):
                 if blocks:
@@ -223,7 +225,7 @@ class _Exchange(NativeExchange):
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Converse wants the tools of a history that has calls, even where none is offered any more."""
+        """Return the tools. Converse requires the tools of a history that has calls, even if none is offered any more."""
         request = self.request
         tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
         if not tools:
@@ -253,7 +255,7 @@ class _Exchange(NativeExchange):
 
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
         made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": [_text(said(message.content))]}
-        if not message.success and (self._is_claude or self._is_nova):  # the others refuse the word
+        if not message.success and (self._is_claude or self._is_nova):  # other models refuse the field
             made["status"] = "error"
         return {"toolResult": made}
 

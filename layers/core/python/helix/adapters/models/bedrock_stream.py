@@ -1,8 +1,8 @@
 """One ConverseStream of boto3 in a thread of its own, read from an event loop.
 
-Law: `abort` ends the connection at once, whether the answer has begun or not: boto3 has no such verb, so the socket of the
-connection is noted when the request is sent, and shut down, unless the connection went back to its pool. The thread is its
-own because a stream may last minutes, and the event loop's pool of threads is small.
+Law: `abort` ends the connection at once, whether the answer has begun or not. boto3 has no such method, so the socket
+of the connection is noted when the request is sent. It is shut down unless the connection went back to its pool. The
+thread is a separate one because a stream may last minutes, and the event loop's pool of threads is small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _thread = threading.local()
 
 
 class Conversation:
-    """`await start()`, then `await next()` until None; `abort()` in any case."""
+    """A conversation in a thread. Call `await start()`, then `await next()` until None, and `abort()` in any case."""
 
     def __init__(self, client: Any, arguments: Mapping[str, Any]) -> None:
         self._client, self._arguments = client, arguments
@@ -31,34 +31,36 @@ class Conversation:
         self._aborted = False
 
     async def start(self) -> None:
-        """Returns when the answer begins. Raises what boto3 raises."""
+        """Send the request, and return when the answer begins. Raises boto3's errors."""
         threading.Thread(target=self._run, name="helix-bedrock", daemon=True).start()
         await self.next()
 
     async def next(self) -> Any:
-        """The next event, or None at the end. Raises what boto3 raises."""
+        """Return the next event, or None at the end. Raises boto3's errors."""
         event = await self._events.get()
         if isinstance(event, BaseException):
             raise event
         return event
 
     def abort(self) -> None:
-        """End the connection, if it is still this conversation's."""
+        """End the connection, if it still belongs to this conversation."""
         with self._lock:
             self._aborted = True
             if self._socket is not None:
-                with contextlib.suppress(OSError):  # it is closed already
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # past TLS, whose state the thread uses
+                with contextlib.suppress(OSError):  # already closed
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # bypass TLS, whose state the thread uses
 
     def note(self, connected: socket.socket | None) -> None:
-        """Called in the thread, before and after the request is sent. The connection forgets its socket later."""
+        """Remember the socket. Called in the thread, before and after the request is sent, because the connection
+        forgets its socket later."""
         with self._lock:
             self._socket = connected
         if self._aborted:
             raise ConnectionAbortedError("the model call was cancelled")
 
     def release(self, connected: socket.socket | None) -> None:
-        """Called before the connection goes back to the pool: from then on it is another conversation's."""
+        """Forget the socket. Called before the connection goes back to the pool, where another conversation may take
+        it."""
         with self._lock:
             if self._socket is connected:
                 self._socket = None
@@ -81,17 +83,18 @@ class Conversation:
                 stream.close()
 
     def _report(self, event: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, and no caller waits
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
 
 def watch_connections(client: Any) -> None:
-    """Let the client's connections tell the conversation of their thread that they send its request."""
+    """Make the client's connections report to the conversation of their thread when they send its request."""
     client._endpoint.http_session._pool_classes_by_scheme.update(http=_Pool, https=_SecurePool)
 
 
 class _Noted:
     sock: socket.socket | None
+    """The connection's socket, which urllib3 sets. None until it is connected."""
 
     def request(self, *arguments: Any, **named: Any) -> None:
         conversation: Conversation = _thread.conversation

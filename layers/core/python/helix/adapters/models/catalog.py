@@ -1,8 +1,8 @@
 """Context windows and list prices, from the table that litellm ships.
 
-Law: litellm itself is not imported, which takes seconds; its table is read at the first question, once per process. What
-the caller says of a model wins over the table. A name that only looks like one of another provider's is unknown: a wrong
-price is worse than none.
+Law: litellm itself is not imported, which takes seconds. Its table is read at the first request, once per process.
+Values from the caller override the table. A name that only looks like one of another provider's is unknown, because a
+wrong price is worse than none.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from helix.ports.catalog import ModelInfo
 __all__ = ["FREE_PROVIDERS", "Limits", "LitellmCatalog", "Prices", "entry_of"]
 
 Prices = Mapping[str, tuple[float, float]]
-"""Model id -> (US dollars per input token, US dollars per output token)."""
+"""The prices by model id: (US dollars per input token, US dollars per output token)."""
 Limits = Mapping[str, tuple[int, int | None]]
-"""Model id -> (tokens of the context window, tokens of an answer or None where unknown)."""
+"""The limits by model id: (tokens of the context window, tokens of an answer or None if unknown)."""
 
 FREE_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
-"""They run on the user's own machine; litellm would ask their server for a price that does not exist."""
+"""The providers that run on the user's own machine. litellm would ask their server for a price that does not exist."""
 
 _TABLE = "model_prices_and_context_window_backup.json"
 _PROMPT_TIER = re.compile(r"_above_\d+k_tokens$")
@@ -40,10 +40,11 @@ logger = get_logger(__name__)
 
 
 class LitellmCatalog:
-    """Implements `ModelCatalog`. Names are litellm's, with or without the provider in front: `openai/gpt-4o`, `gpt-4o`.
+    """A `ModelCatalog` on litellm's table. Names are litellm's and may begin with the provider, as in `openai/gpt-4o`
+    and `gpt-4o`.
 
-    prices: US dollars per token, `{model: (input, output)}`. limits: tokens, `{model: (window, answer)}`. Both are looked
-    up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
+    prices has US dollars per token, `{model: (input, output)}`. limits has tokens, `{model: (window, answer)}`. Both
+    are looked up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
     """
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), limits: Limits = MappingProxyType({})) -> None:
@@ -82,7 +83,8 @@ class LitellmCatalog:
 
 
 def entry_of(model: str) -> Mapping[str, Any]:
-    """The table's words on `model`, by its name or by what follows the provider's name; empty where there are none."""
+    """Return the table's entry for `model`, by its full name or by the part after the provider. It is empty if there is
+    no entry."""
     table = _table()
     if model in table:
         return table[model]
@@ -96,12 +98,13 @@ def entry_of(model: str) -> Mapping[str, Any]:
 
 
 def chat_models() -> list[str]:
-    """The models that have a name without a provider."""
+    """Return the models that have a name without a provider."""
     return [name for name, entry in _table().items() if "/" not in name and entry.get("mode") == "chat"]
 
 
 def _splits(model: str) -> Iterator[tuple[str, str]]:
-    """`bedrock/converse/us.x` is sought as `converse/us.x`, then as `us.x`, each as bedrock's."""
+    """Yield the ways to split a name. `bedrock/converse/us.x` is looked up as `converse/us.x`, then as `us.x`, each
+    with the provider bedrock."""
     provider, slash, name = model.partition("/")
     while slash:
         yield provider.lower(), name
@@ -126,7 +129,7 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _most(entry: Mapping[str, Any], base: float | None, *names: str) -> float | None:
-    """The highest price among all tiers of these names: longer prompts and longer-lived caches cost more."""
+    """Return the highest price among all tiers of these names: longer prompts and longer-lived caches cost more."""
     if base is None:
         return None
     tiers = [name for name in entry if _CACHE_LIFE.sub("", _PROMPT_TIER.sub("", name)) in names]
@@ -145,8 +148,8 @@ def _price(entry: Mapping[str, Any], name: str) -> float | None:
 
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    """litellm's table, parsed: tens of milliseconds, once. Empty where litellm is not installed, or has moved its file.
-    A deps layer without litellm has the file all the same (`helix.infra.build`)."""
+    """Return litellm's table, parsed once in tens of milliseconds. It is empty if litellm is not installed, or has
+    moved its file. A deps layer without litellm still has the file (`helix.infra.build`)."""
     found = importlib.util.find_spec("litellm")
     folders = found.submodule_search_locations if found is not None else None
     table: dict[str, Any] = {}

@@ -1,6 +1,7 @@
-"""Which package calls a model: the provider's own where it is installed and can, else litellm.
+"""The choice of the package that calls a model: the provider's own if it is installed and supports the call, otherwise
+litellm.
 
-Law: nothing is imported to decide it. `LLMConfig.adapter` forces either.
+Law: nothing is imported for the decision. `LLMConfig.adapter` forces either.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from helix.core.errors import DefinitionError
 
 LITELLM = "litellm"
 PACKAGES = {"bedrock": "boto3", "openai": "openai", "azure": "openai", "anthropic": "anthropic"}
-"""Provider -> its own package."""
+"""The providers' own packages, by provider."""
 _WIRES = {
     "boto3": ("bedrock", "BedrockWire", "bedrock"),
     "openai": ("openai", "OpenAIWire", "openai"),
     "anthropic": ("anthropic", "AnthropicWire", "anthropic"),
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
-"""Package -> module of this folder, class, and the extra that installs the package."""
+"""The wire of each package: module of this folder, class, and the extra that installs the package."""
 INTERFACES = {
     "boto3": "Converse",
     "openai": "Responses; Chat Completions where a base URL names another server",
     "anthropic": "Messages",
     LITELLM: "the provider's own",
 }
-"""Package -> what it asks at the provider."""
+"""The interface that each package calls at the provider."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),
         *("modify_params", "cache_control_injection_points", "web_search_options"),
     }
 )
-"""Provider options that litellm acts on, and no provider knows."""
+"""The provider options that litellm acts on, and no provider has."""
 _TRANSLATED: Mapping[str, frozenset[str]] = {
     "openai": frozenset(
         {"api_version", "azure_ad_token", "azure_ad_token_provider", "base_model", "client_id", "tenant_id"}
@@ -66,11 +67,11 @@ _TRANSLATED: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""Provider options in OpenAI's words that litellm translates for other providers."""
+"""The provider options in OpenAI's terms that litellm translates for other providers."""
 
 
 def provider_of(model: str) -> str:
-    """The provider that a model's name says: the part before the slash, or what the name's family says."""
+    """Return the provider of a model's name: the part before the slash, or the one that the name's family implies."""
     provider, slash, _ = model.partition("/")
     if slash:
         return provider.lower()
@@ -78,8 +79,9 @@ def provider_of(model: str) -> str:
 
 
 def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None = None) -> str:
-    """`boto3`, `openai`, `anthropic` or `litellm`. Raises `DefinitionError` where the config asks for a provider's own
-    package and there is none. `has`: whether there is a package; default: whether it is installed here."""
+    """Return `boto3`, `openai`, `anthropic` or `litellm`. Raises `DefinitionError` if the config requires a provider's
+    own package that does not exist. `has` tells whether a package is available; the default checks whether it is
+    installed here."""
     has = has or installed
     own = _own(model)
     match config.adapter:
@@ -100,18 +102,18 @@ def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None 
 
 @cache
 def installed(package: str) -> bool:
-    """Whether `package` can be imported. A folder that holds only its data does not count (`helix.infra.build`)."""
+    """Return whether `package` can be imported. A folder that holds only its data does not count (`helix.infra.build`)."""
     found = importlib.util.find_spec(package)
     return found is not None and found.origin is not None
 
 
 def extra_of(package: str) -> str:
-    """The extra of `helix-agents` that installs it."""
+    """Return the extra of `helix-agents` that installs the package."""
     return _WIRES[package][2]
 
 
 def wire_of(package: str, prices: Prices) -> Wire:
-    """Imports the package, which blocks. Raises `DefinitionError` where it is not installed."""
+    """Return the package's wire. Imports the package, which blocks. Raises `DefinitionError` if it is not installed."""
     module, name, _ = _WIRES[package]
     try:
         with _collector_off():
@@ -129,7 +131,8 @@ def wire_of(package: str, prices: Prices) -> Wire:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """An import makes thousands of objects, all of which stay: to look for garbage among them takes a tenth of its time."""
+    """Switch the garbage collector off during an import. An import makes thousands of objects, all of which stay, and
+    the collector would take a tenth of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -144,27 +147,27 @@ def _import_httpx() -> None:
     if "httpx" not in sys.modules:
         sys.modules["httpx._main"] = None  # type: ignore[assignment]
         try:
-            with contextlib.suppress(ModuleNotFoundError):  # the package says what is missing
+            with contextlib.suppress(ModuleNotFoundError):  # the package reports the missing module
                 importlib.import_module("httpx")
         finally:
             sys.modules.pop("httpx._main", None)
 
 
 def _own(model: str) -> str | None:
-    """The provider's own package. A name without a provider is one only if its family says which."""
+    """Return the provider's own package. A name without a provider has one only if its family implies it."""
     if "/" not in model and not any(model.lower().startswith(start) for start in FAMILIES):
         return None
     return PACKAGES.get(provider_of(model))
 
 
 def _can(package: str, model: str, config: LLMConfig) -> bool:
-    """Whether the package's adapter serves this model and these options as litellm does."""
+    """Return whether the package's adapter serves this model and these options as litellm does."""
     if config.provider_options.keys() & (_LITELLMS | _TRANSLATED[package]):
         return False
     name = model.partition("/")[2]
     if package == "boto3":  # other routes than Converse: invoke/, agent/, <region>/, ...
         return "/" not in name.removeprefix("converse/") or name.removeprefix("converse/").startswith("arn:")
-    if package == "openai":  # embeddings, pictures, speech
+    if package == "openai":  # embeddings, images, speech
         return entry_of(model).get("mode", "chat") in ("chat", "responses")
     return True
 

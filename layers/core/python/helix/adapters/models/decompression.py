@@ -1,7 +1,7 @@
-"""Compressed answers, unpacked piece by piece and within bounds.
+"""Compressed answers, decompressed piece by piece and within bounds.
 
-Law: a piece is at most `PIECE` bytes and the event loop runs between two of them, however far a server compressed. An
-answer that is much larger than what came over the network is refused: a few hundred kilobytes can hold gigabytes.
+Law: a piece is at most `PIECE` bytes, and the event loop runs between two of them, whatever the compression ratio. An
+answer that is much larger than its compressed form is refused: a few hundred kilobytes can hold gigabytes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from helix.adapters.models.wire import BrokenStreamError, RefusedAnswerError
 
 PIECE: Final = 64 * 1024
 FREE: Final = 2**20
-"""Bytes that any answer may have."""
+"""The bytes that any answer may have."""
 RATIO: Final = 100
-"""Bytes that each compressed byte may stand for; text, and server-sent events of it, stay below 40."""
+"""The decompressed bytes that each compressed byte may produce. Text, and server-sent events of it, stay below 40."""
 _EITHER: Final = zlib.MAX_WBITS | 32
-"""The header says whether it is gzip or zlib."""
+"""The mode in which the header decides between gzip and zlib."""
 
 
 async def bound(response: Any) -> None:
-    """A hook of an `AsyncClient` of httpx, or of httpx2, which the anthropic package has. Replaces the stream of a
-    compressed response by one that is unpacked here."""
+    """Replace the stream of a compressed response by one that is decompressed here. It is a hook for an `AsyncClient`
+    of httpx, or of httpx2, which the anthropic package has."""
     named = response.headers.get_list("content-encoding", split_commas=True)
     encodings = [name for name in (name.strip().lower() for name in named) if name not in ("", "identity")]
     if not encodings:
@@ -40,12 +40,12 @@ async def bound(response: Any) -> None:
 
 
 BOUNDED: Final[Mapping[str, Any]] = {"event_hooks": {"response": [bound]}}
-"""For an `AsyncClient`."""
+"""The arguments of an `AsyncClient` that install the hook."""
 
 
 @cache
 def _class_like(given: Any) -> Any:
-    """The response checks that its stream is of its own package."""
+    """Return a stream class of the given one's package, because the response checks this."""
     base = next(each for each in given.__mro__ if each.__name__ == "AsyncByteStream")
     return type("Unpacked", (_Unpacked, base), {})
 

@@ -3,8 +3,8 @@
 It is a deterministic program. It picks the words that carry the question, calls the tools that the agent offers with
 them, and answers with sentences that the tools returned. It understands nothing, and says so at the start of each run.
 
-Law: the answer depends on the request alone, so a resumed run goes on where it stopped; a run ends within `MAX_ANSWERS`
-answers; a tool whose name says that it changes the world is called only if the question uses the same words.
+Law: the answer depends on the request alone, so a resumed run continues where it stopped. A run ends within
+`MAX_ANSWERS` answers. A tool with a name that suggests side effects is called only if the question uses the same words.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ _RISKY = frozenset(
 
 
 class DemonstrationModel:
-    """Implements `LLMAdapter`. Costs nothing; so that budgets have something to count, it reports an estimate of the
-    tokens (four characters each) at an imaginary price: $1 per million tokens read, $4 per million written.
+    """A deterministic `LLMAdapter` that costs nothing.
+
+    So that budgets have something to count, it reports an estimate of the tokens (four characters each). Its imaginary
+    price is $1 per million tokens read and $4 per million written.
 
     `delta_delay_s` is the pause before each delta of `delta_chars` characters.
     """
@@ -75,25 +77,36 @@ class DemonstrationModel:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call to make, and what to say of it."""
+    """A call to make, and the text that explains it."""
 
     tool: ToolSpec
+    """The tool to call."""
     arguments: JsonObject
+    """The arguments, filled from the question and the evidence."""
     why: str
+    """The sentence that announces the call in the answer."""
 
 
 @dataclass
 class _Turn:
-    """What happened since the last user message, and what to do next."""
+    """The state since the last user message, and the decision about the next answer."""
 
     question: str
+    """The text of the last user message."""
     evidence: Evidence
+    """The passages that tools have returned for the question."""
     tools: Sequence[ToolSpec]
+    """The tools that the agent offers."""
     tool_choice: str
+    """The request's tool choice: `auto`, `required`, `none`, or the name of a tool."""
     first_call: int
+    """The number of calls in the conversation so far. The ids of new calls continue from it."""
     answers: int = 0
+    """The number of answers since the last user message."""
     called: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """The name and arguments of each call since the last user message."""
     delegated: list[ToolResultMessage] = field(default_factory=list)
+    """The successful results of sub-agents since the last user message."""
 
     @classmethod
     def of(cls, request: LLMGenerateInput) -> _Turn:
@@ -124,7 +137,7 @@ class _Turn:
     # --- deciding ---------------------------------------------------------------------------------------------------
 
     def next_calls(self) -> list[_Call]:
-        """Calls to make now; none when it is time to answer."""
+        """Return the calls to make now. An empty list means that it is time to answer."""
         forced = next((t for t in self.tools if t.name == self.tool_choice and t.name != FINISH_TOOL_NAME), None)
         if forced is not None:
             return [self._call(forced, "The caller asks for this tool.")]
@@ -177,7 +190,7 @@ class _Turn:
 
     def _delegate(self) -> list[_Call]:
         if self.called and not self.evidence.sentences(1):
-            return []  # nothing was found that a sub-agent could work on
+            return []  # no evidence that a sub-agent could work on
         children = [t for t in self.tools if is_sub_agent_tool(t.name) and not self._times(t)]
         return [
             self._call(t, f"Handing what was found to {t.name.removeprefix(SUBAGENT_TOOL_PREFIX)}.")
@@ -188,7 +201,8 @@ class _Turn:
         return [self._call(t, "Keeping a note.") for t in self._offered(_NOTE) if not self._times(t)][:1]
 
     def _offered(self, verbs: frozenset[str] | None) -> list[ToolSpec]:
-        """Tools whose name has one of `verbs` (all tools for None); a search tool never counts as a read tool."""
+        """Return the tools whose name has one of `verbs` (all tools for None). A search tool never counts as a read
+        tool."""
         tools = [t for t in self.tools if t.name != FINISH_TOOL_NAME and not is_sub_agent_tool(t.name)]
         if verbs is None:
             return tools
@@ -204,7 +218,7 @@ class _Turn:
             known.setdefault("start_line", max(1, line - 5))
         return _Call(tool, Filler(self.question, self.evidence, known).fill(tool.parameters), why)
 
-    # --- saying -----------------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------------------------
 
     def ask(self, calls: Sequence[_Call]) -> ToolCallsStepResult:
         about = ", ".join(self.evidence.keywords) or "nothing in particular"
@@ -246,7 +260,7 @@ class _Turn:
         return TextStepResult(content=self._opened(text), thinking=thinking)
 
     def _heard(self) -> str:
-        """What sub-agents said, in short."""
+        """Return the sub-agents' results, shortened."""
         names = [(m.tool_name.removeprefix(SUBAGENT_TOOL_PREFIX), m.content) for m in self.delegated]
         return "\n".join(f"{name} answered: {text if len(text) < 200 else text[:197] + '...'}" for name, text in names)
 

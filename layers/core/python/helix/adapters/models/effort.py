@@ -1,8 +1,8 @@
-"""How much a model thinks and says (`LLMConfig.reasoning`, `verbosity`), in each provider's words.
+"""The effort and verbosity of a model (`LLMConfig.reasoning`, `verbosity`), in each provider's terms.
 
-Law: an effort means the same everywhere. A model that lacks it takes the nearest that it has, and a model that does not
-reason takes none. What `provider_options` say of the same wins. A model that the catalog does not know is asked as its
-provider's newest models are.
+Law: an effort means the same everywhere. A model that lacks it uses the nearest one that it has, and a model that does
+not reason gets none. The same settings in `provider_options` override it. A model that is not in the catalog is treated
+like its provider's newest models.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from helix.core.messages import SystemMessage
 from helix.ports.model import LLMGenerateInput
 
 _LEAST_THINKING = 1024
-"""Tokens, the least budget that Anthropic takes."""
+"""The smallest thinking budget that Anthropic accepts, in tokens."""
 
 
 def with_verbosity(request: LLMGenerateInput, model: str) -> LLMGenerateInput:
-    """The request, with a sentence in the system prompt where the model has no setting for the length of its answers."""
+    """Return the request. If the model has no setting for the length of its answers, the system prompt gets a sentence
+    about it."""
     words = LENGTHS.get(request.config.verbosity or "")
     if words is None or takes_verbosity(model):
         return request
@@ -31,7 +32,7 @@ def with_verbosity(request: LLMGenerateInput, model: str) -> LLMGenerateInput:
 
 
 def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:
-    """`reasoning.effort`."""
+    """Return the value of `reasoning.effort`."""
     nearest = {"none": ("none", "minimal"), "minimal": ("minimal",), "xhigh": ("xhigh",)}
     if not entry or effort not in nearest:
         return effort
@@ -40,8 +41,8 @@ def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:
 
 
 def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """`thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: of the whole answer, in
-    tokens; a budget leaves some of it for the words."""
+    """Return `thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: the tokens of the
+    whole answer. A thinking budget leaves some of them for the text."""
     if effort is None or not entry.get("supports_reasoning", not entry):
         return {}
     if effort == "none" and not entry.get("thinking_always_on"):
@@ -55,7 +56,7 @@ def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int |
 
 
 def bedrock_options(effort: Effort | None, name: str, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """Fields of the model itself, beside those of Converse."""
+    """Return the fields of the model itself, beside those of Converse."""
     low = name.lower()
     if "claude" in low:
         return claude_options(effort, entry, limit)
@@ -68,7 +69,7 @@ def bedrock_options(effort: Effort | None, name: str, entry: Mapping[str, Any], 
 
 
 def litellm_effort(effort: Effort, claude: bool, provider: str) -> str:
-    """`reasoning_effort` of litellm, which translates it."""
+    """Return `reasoning_effort` for litellm, which translates it."""
     return effort if claude or provider in ("openai", "azure") or effort != "xhigh" else "high"
 
 
@@ -79,5 +80,5 @@ def _claude_effort(effort: Effort, entry: Mapping[str, Any]) -> str:
 
 
 def _three(effort: Effort) -> str:
-    """For models that have low, medium and high."""
+    """Return the effort for models that have only low, medium and high."""
     return {"none": "low", "minimal": "low", "xhigh": "high"}.get(effort, effort)

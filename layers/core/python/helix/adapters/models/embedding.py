@@ -1,6 +1,6 @@
 """Texts as vectors, by any embedding model that litellm can call.
 
-Law: a vector for each text, in order, or one classified error; what it used is counted, also of answers that are no use.
+Law: a vector for each text, in order, or one classified error. All usage is counted, also that of unusable answers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from helix.ports.clock import Clock
 
 
 class LiteLLMEmbedding:
-    """`await embedding(texts)` gives their vectors. Keys and addresses come from each provider's own variables, or from
-    `options` (`api_key`, `api_base`, `dimensions`, ...). `timeout_s` bounds one call. `spent`: what all calls used.
+    """An embedding model. `await embedding(texts)` returns their vectors.
 
-    Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later. OpenAI's
-    own client has tried twice more by then: litellm cannot turn that off.
+    Keys and addresses come from each provider's own variables, or from `options` (`api_key`, `api_base`, `dimensions`,
+    ...). `timeout_s` bounds one call. `spent`: the usage of all calls.
+
+    Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later.
+    OpenAI's own client has retried twice by then, which litellm cannot turn off.
     """
 
     def __init__(
@@ -74,5 +76,5 @@ class LiteLLMEmbedding:
 
 
 def _of(row: Any, name: str) -> Any:
-    """litellm gives mappings for some providers, objects for others."""
+    """Return a field of a row. litellm returns mappings for some providers, objects for others."""
     return row[name] if isinstance(row, dict) else getattr(row, name)

@@ -1,6 +1,6 @@
-"""What a program can find in texts without understanding them: keywords, matching sentences, where they came from.
+"""The facts that a program can find in texts without understanding them: keywords, matching sentences, their sources.
 
-Law: pure and deterministic. Used by the demonstration model only.
+Law: pure and deterministic. Only the demonstration model uses it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STOP_WORDS = frozenset(
 
 
 def stem(word: str) -> str:
-    """A crude stem: enough for `checkpoints` to meet `checkpoint`, and `resuming` to meet `resume`."""
+    """Return a crude stem, enough to match `checkpoints` with `checkpoint`, and `resuming` with `resume`."""
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and not word.endswith("ss") and len(word) - len(suffix) >= 3:
             return word[: -len(suffix)]
@@ -47,7 +47,8 @@ def stem(word: str) -> str:
 
 
 def keywords(text: str, limit: int = 6) -> list[str]:
-    """Words that carry the question, in its order; the longest ones where there are more than `limit`."""
+    """Return the words that carry the question, in its order. If there are more than `limit`, the longest ones are
+    kept."""
     found = [w for w in dict.fromkeys(words(text)) if w not in STOP_WORDS and (len(w) > 2 or w.isdigit())]
     retained = set(sorted(found, key=len, reverse=True)[:limit])
     return [w for w in found if w in retained]
@@ -55,22 +56,27 @@ def keywords(text: str, limit: int = 6) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a tool result. `fields` are the plain values beside it, `source` says where it came from, if known."""
+    """A text of a tool result."""
 
     text: str
+    """The text."""
     source: str | None
+    """The path, address or name of the text's source. None: unknown."""
     fields: Mapping[str, Any]
+    """The plain values beside the text."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Passages of tool results, looked at with the keywords of one question."""
+    """Passages of tool results, searched with the keywords of one question."""
 
     keywords: Sequence[str]
+    """The keywords of the question."""
     passages: list[Passage] = field(default_factory=list)
+    """The passages so far. `add` extends them."""
 
     def add(self, content: str, arguments: Mapping[str, Any]) -> None:
-        """Take in the text of a tool result; `arguments` of its call may name its source."""
+        """Add the text of a tool result. `arguments` of its call may name its source."""
         try:
             value = loads(content)
         except ValueError:
@@ -79,7 +85,7 @@ class Evidence:
 
     @property
     def sources(self) -> list[str]:
-        """Where matching passages came from, best first."""
+        """The sources of matching passages, best first."""
         best: dict[str, int] = {}
         for passage in self.passages:
             if passage.source is not None and (score := self.score(passage.text)):
@@ -87,7 +93,8 @@ class Evidence:
         return sorted(best, key=lambda source: -best[source])
 
     def candidates(self) -> list[Mapping[str, Any]]:
-        """The fields of passages that name a source, one per source, best first: what is worth reading whole."""
+        """Return the fields of passages that name a source, one per source, best first. These sources are worth reading
+        in full."""
         chosen: dict[str, tuple[int, Mapping[str, Any]]] = {}
         for passage in self.passages:
             score = self.score(passage.text)
@@ -96,7 +103,7 @@ class Evidence:
         return [fields for _, fields in sorted(chosen.values(), key=lambda pair: -pair[0])]
 
     def sentences(self, limit: int = 3) -> list[str]:
-        """The sentences with most keywords, rare ones weighing more, best first, each once."""
+        """Return the sentences with most keywords, each once, best first. Rare keywords weigh more."""
         stems = {s: {stem(w) for w in words(s)} for p in self.passages for s in sentences_of(p.text)}
         spread = {k: sum(stem(k) in found for found in stems.values()) for k in self.keywords}
         weights = {k: 1 + math.log(len(stems) / count) for k, count in spread.items() if count}
@@ -104,7 +111,7 @@ class Evidence:
         return sorted((s for s, score in scored.items() if score), key=lambda s: -scored[s])[:limit]
 
     def coverage(self) -> float:
-        """Share of the keywords that the best sentences mention."""
+        """Return the share of the keywords that the best sentences mention, 0 to 1."""
         if not self.keywords:
             return 0.0
         found = {stem(w) for w in words(" ".join(self.sentences()))}
@@ -116,7 +123,7 @@ class Evidence:
 
 
 def sentences_of(text: str) -> Iterator[str]:
-    """Sentences of prose or Markdown, without markup; fragments, code and over-long lines are left out."""
+    """Yield the sentences of prose or Markdown, without markup. Fragments, code and over-long lines are skipped."""
     for block in _BREAK.split(re.sub(r"```.*?(```|\Z)", "\n\n", text, flags=re.DOTALL)):
         if block.count("|") > 2:
             continue
@@ -127,7 +134,7 @@ def sentences_of(text: str) -> Iterator[str]:
 
 
 def prose_of(message: str) -> str:
-    """A user message as text: of a JSON object (a structured task for a sub-agent), the values that are texts."""
+    """Return a user message as text. From a JSON object (a structured task for a sub-agent), the text values are taken."""
     try:
         value = loads(message)
     except ValueError:
@@ -136,7 +143,7 @@ def prose_of(message: str) -> str:
 
 
 def references(text: str) -> list[str]:
-    """File paths and addresses in a text, each once."""
+    """Return the file paths and addresses in a text, each once."""
     return list(dict.fromkeys(_REFERENCE.findall(text)))
 
 

@@ -1,6 +1,6 @@
-"""What an exception of a model call means: classified once, here.
+"""The meaning of an exception of a model call, classified in one place.
 
-Law: `classify` is total. Codes are stable; messages name the model and say what to do. They carry no secret, and the
+Law: `classify` is total. Codes are stable. Messages name the model and say what to do. They contain no secret, and the
 provider's own words only with `HELIX_LOG_CONTENT=1`.
 """
 
@@ -74,7 +74,7 @@ _BY_BODY_TYPE = {
     "rate_limit_error": "rate_limited",
     "timeout_error": "timeout",
 }
-"""What an error within a stream says of itself; there is no status then."""
+"""The codes of an error within a stream, by its type. Such an error has no status."""
 _BY_AWS_CODE = {
     "throttlingexception": "rate_limited",
     "toomanyrequestsexception": "rate_limited",
@@ -111,7 +111,7 @@ _ABOUT_REASONING = re.compile(
 )
 """Words of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is missing."""
 _WANTS_RESPONSES = re.compile(r"/v1/responses")
-"""Words of OpenAI about a new model that was sent tools at /v1/chat/completions."""
+"""Words of OpenAI about a new model that received tools at /v1/chat/completions."""
 _TIMEOUTS = frozenset(
     {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
 )
@@ -119,11 +119,11 @@ _TRANSPORT = frozenset(
     {
         *("APIConnectionError", "TransportError", "ConnectionError", "EndpointConnectionError"),
         *("ClientConnectionError", "HTTPClientError", "ProtocolError", "ParserError"),
-        *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # of an answer that broke off within an event
+        *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # the answer broke off within an event
     }
 )
 _NOBODY_THERE = frozenset({"EndpointConnectionError"})
-"""botocore's; under it is a time-out that is none."""
+"""The errors of botocore for an unreachable host. They wrap a timeout error, but are not timeouts."""
 _UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "EndpointConnectionError"})
 _SECRET = re.compile(
     r"(?i)\b(?:sk|pk|rk|key|gsk|xai|AIza|ya29|hf)[-_][\w.*-]{6,}|\bAIza[\w-]{10,}|\bbearer\s+[\w.~+/-]+=*"
@@ -139,36 +139,41 @@ _DETAIL = 500
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt. `about_reasoning`: the provider refused the reasoning that came with the conversation."""
+    """One failed attempt."""
 
     code: str
+    """The stable code, such as `rate_limited`. Some codes are retryable."""
     message: str
+    """The message for people: the model, the code, details, and advice."""
     retry_after_s: float | None = None
+    """The seconds to wait before a retry, if the provider said so. None: it did not."""
     about_reasoning: bool = False
+    """Whether the provider refused the reasoning that came with the conversation."""
 
     @property
     def retryable(self) -> bool:
         return self.code in _RETRYABLE
 
     def error(self) -> ModelError:
-        """For `on_error`; its `code` is this failure's."""
+        """Return the failure as an error for `on_error`, with this failure's `code`."""
         error = ModelError(self.message, retryable=self.retryable, retry_after_s=self.retry_after_s)
-        vars(error)["code"] = self.code  # the class's code names the family; this instance is more exact
+        vars(error)["code"] = self.code  # the class's code names the family; this one is more exact
         return error
 
 
 def failure(
     model: str, code: str, detail: str, retry_after_s: float | None = None, secrets: Iterable[str] = ()
 ) -> Failure:
-    """A failure of `model` with the advice that belongs to `code`. `detail` is cut and cleared of secrets; empty: none."""
+    """Return a failure of `model` with the advice for `code`. `detail` is shortened and cleared of secrets; it may be
+    empty."""
     cleaned = redact(" ".join(detail.split()), secrets)[:_DETAIL].rstrip(". ")
     what = f"{code}: {cleaned}" if cleaned else code
     return Failure(code, f"model {model!r}: {what}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s)
 
 
 def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
-    """What `error`, raised by a provider's package or by litellm, means. `now` in Unix seconds reads a Retry-After
-    date."""
+    """Return the meaning of an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to
+    read a Retry-After date."""
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
@@ -185,8 +190,8 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def may_be_billed(error: BaseException) -> bool:
-    """Whether a provider may bill an attempt that `error` ended before its stream began: not where it refused with a
-    status, nor where it was never reached."""
+    """Return whether a provider may bill an attempt that `error` ended before its stream began. It does not if it
+    refused the request with a status, or was never reached."""
     chain = list(_chain(error))
     if any(_named(e, _UNREACHED) for e in chain):
         return False
@@ -196,7 +201,7 @@ def may_be_billed(error: BaseException) -> bool:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without `secrets`, the environment's keys, and anything else that looks like an API key."""
+    """Return `text` without `secrets`, the environment's keys, and anything else that looks like an API key."""
     of_environment = (value for name, value in os.environ.items() if _SECRET_NAME.search(name))
     for secret in (*secrets, *of_environment):
         if len(secret) >= 8:
@@ -205,7 +210,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and its causes, outermost first; litellm wraps up to four deep."""
+    """Yield the error and its causes, outermost first. litellm wraps up to four deep."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -217,7 +222,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _code(chain: list[BaseException]) -> str:
     code = _kind(chain)
     if code == "bad_request" and any(_TOO_LONG.search(_said(error)) for error in chain):
-        return "context_too_long"  # only their words tell it
+        return "context_too_long"  # only the message distinguishes it
     return code
 
 
@@ -229,13 +234,13 @@ def _kind(chain: list[BaseException]) -> str:
             return known
     if (of_aws := _of_aws(chain)) is not None:
         return of_aws
-    # The SDK's bare base class is what its constructor raises when there is no credential; litellm calls that a 500.
+    # The SDK raises its bare base class if there is no credential; litellm calls that a 500.
     if any(type(error).__name__ == "OpenAIError" and type(error).__module__.startswith("openai") for error in chain):
         return "authentication"
     if any(_named(error, _NO_CREDENTIALS) for error in chain):
         return "authentication"
     status = next((status for error in chain if (status := _status(error)) is not None), None)
-    # litellm's own errors make a response up.
+    # litellm's own errors have an invented response.
     if status == 200 or not any(getattr(error, "response", None) is not None for error in foreign):
         if (within := _within_the_stream(foreign)) is not None:
             return within
@@ -251,7 +256,7 @@ def _kind(chain: list[BaseException]) -> str:
 
 
 def _within_the_stream(foreign: list[BaseException]) -> str | None:
-    """Of an error that the provider told after it had begun to answer."""
+    """Return the code of an error that the provider sent after it had begun to answer."""
     for error in foreign:
         kind = getattr(error, "type", None)
         if kind in _BY_BODY_TYPE:
@@ -278,14 +283,14 @@ def _named(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    if type(error).__name__ == "MidStreamFallbackError":  # a wrapper that says 503 whatever it wraps
+    if type(error).__name__ == "MidStreamFallbackError":  # a wrapper that always has status 503
         return None
     status = getattr(error, "status_code", None)
     return int(status) if isinstance(status, int) or (isinstance(status, str) and status.isdigit()) else None
 
 
 def _detail(chain: list[BaseException]) -> str:
-    """The provider's own words, out of the class names and raw bodies that are put around them."""
+    """Return the provider's own words, without the class names and raw bodies around them."""
     text = _said(chain[0]) or type(chain[0]).__name__
     if said := _SAID.search(text):
         with contextlib.suppress(ValueError):

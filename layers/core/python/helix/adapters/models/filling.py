@@ -1,6 +1,6 @@
 """Fills a JSON Schema from a question and evidence: arguments for a tool, fields for an output.
 
-Law: the result fits the schema as far as types, enums, lengths and bounds go. Used by the demonstration model only.
+Law: the result fits the schema in its types, enums, lengths and bounds. Only the demonstration model uses it.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ _DEPTH = 6
 
 @dataclass(frozen=True)
 class Filler:
-    """`final` is True for an output, whose optional fields are filled too; arguments get only what they need.
-
-    `given` are values known for fields of the same name (the path of a search result, say).
-    """
+    """A filler of JSON Schemas, from one question and its evidence."""
 
     question: str
+    """The user's question."""
     evidence: Evidence
+    """The passages that tools have returned."""
     given: Mapping[str, Any]
+    """The known values for fields of the same name, such as the path of a search result."""
     final: bool = False
+    """Whether an output is filled, including its optional fields. For arguments only the needed fields are filled."""
 
     def fill(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         filled = self._value("", schema, schema, 0)
         return filled if isinstance(filled, dict) else {}
 
     def summary(self) -> str:
-        """The best matching sentences, or plainly that there are none."""
+        """Return the best matching sentences, or a statement that there are none."""
         found = self.evidence.sentences()
         about = " ".join(self.evidence.keywords) or self.question.strip()
         return " ".join(found) if found else f"Nothing that was read says anything about: {about}."

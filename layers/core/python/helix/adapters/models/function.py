@@ -1,4 +1,5 @@
-"""The model of a function agent: no model at all. It turns the user's message into the one call of the function.
+"""The model of a function agent, which is not a real model: it turns the user's message into the one call of the
+function.
 
 Law: pure. The same messages give the same answer in every process, so a resumed run repeats its decision.
 """
@@ -25,7 +26,7 @@ MODEL = "function"
 
 
 class FunctionModel:
-    """Implements `LLMAdapter` for one function agent: costs nothing, uses no tokens."""
+    """The `LLMAdapter` of one function agent. It costs nothing and uses no tokens."""
 
     def __init__(self, agent: AnyAgent) -> None:
         if agent.function is None:
@@ -59,7 +60,7 @@ def _failed(error: str, code: str) -> ErrorStepResult:
 
 
 def _error_text(content: str) -> str:
-    """A failed result is `{"error": message}`; whatever else it is stands for itself."""
+    """Return the message of a failed result `{"error": message}`. Any other content is returned unchanged."""
     try:
         value = loads(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Any model that litellm can call. litellm takes seconds to import: that happens in a thread, at the first call."""
+"""Any model that litellm can call. Its import takes seconds, so it happens in a thread, at the first call."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _ITS_WARNINGS = (
 
 
 class LiteLLMAdapter(ModelAdapter):
-    """`ModelAdapter` with litellm for all models, whatever else is installed."""
+    """A `ModelAdapter` that uses litellm for all models, even if other packages are installed."""
 
     def package(self, model: str, config: LLMConfig) -> str:
         return LITELLM
 
 
 class LiteLLMWire:
-    """Implements `Wire`. Settings a model does not have are left out for it by litellm's `drop_params`."""
+    """A `Wire` on litellm. litellm's `drop_params` omits settings that a model does not have."""
 
     def __init__(self, prices: Prices) -> None:
         self._litellm, self._prices = load_litellm(), prices
-        # It needs the openai package, which comes with litellm and takes as long to import.
+        # It needs the openai package, which is installed with litellm and takes as long to import.
         self._responses: Any = importlib.import_module("helix.adapters.models.litellm_responses").LiteLLMResponses
 
     def exchange(self, request: LLMGenerateInput, model: str) -> Exchange:
@@ -81,13 +81,14 @@ class _Exchange:
 
     @property
     def counted(self) -> bool:
-        """litellm estimates what was not reported, and does not say so."""
+        """Whether usage was reported. litellm estimates missing usage without saying so."""
         return self._tap is not None and self._tap.reported_usage
 
     async def open(self) -> None:
         litellm, model, options = self._litellm, self._model, self._request.config.provider_options
         try:
-            # For an unknown provider `acompletion` says only "bad request", in words about litellm's own functions.
+            # For an unknown provider `acompletion` only reports "bad request", with advice about litellm's own
+            # functions.
             self._provider = litellm.get_llm_provider(model, options.get("custom_llm_provider"))[1]
         except Exception as error:
             raise AttemptFailedError(failure(model, "model_not_found", unknown_provider(model))) from error
@@ -133,9 +134,9 @@ def _pieces(delta: Any) -> Iterator[Piece]:
 
 @functools.cache
 def load_litellm() -> ModuleType:
-    """Import litellm: quiet, without its fetch of a price map, and with the parts that its first call would load.
+    """Import litellm: quietly, without fetching a price map, and with the modules that its first call would load.
 
-    Blocks for seconds the first time. Raises `DefinitionError` where it is not installed.
+    It blocks for seconds the first time. Raises `DefinitionError` if litellm is not installed.
     """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     try:
@@ -148,7 +149,7 @@ def load_litellm() -> ModuleType:
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True  # httpx, as the packages of OpenAI and Anthropic use it
-    if "LITELLM_LOG" not in os.environ:  # every failure is reported by Helix; asking for litellm's log brings it back
+    if "LITELLM_LOG" not in os.environ:  # Helix reports every failure; setting LITELLM_LOG brings litellm's log back
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
     getattr(litellm, "encoding", None)
@@ -156,7 +157,7 @@ def load_litellm() -> ModuleType:
 
 
 def _ignore_its_warnings() -> None:
-    """Repeat the filters that litellm sets when imported: pytest forgets them after the test that imported it, and
+    """Repeat the filters that litellm sets when imported. pytest forgets them after the test that imported it, and
     where warnings are errors the next stream would fail."""
     for message in _ITS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
@@ -166,8 +167,8 @@ def _ignore_its_warnings() -> None:
 
 
 def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """One call's usage from litellm's usage object. None (nothing reported) gives an unpriced call of no tokens; then, and
-    where no prompt was counted, the call is one of unknown usage."""
+    """Return one call's usage from litellm's usage object. None (nothing reported) gives an unpriced call without
+    tokens. A call counts as one of unknown usage if nothing was reported or no prompt was counted."""
     if reported is None:
         return Usage(calls=1, unknown_calls=1, priced=False)
     prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
@@ -185,7 +186,7 @@ def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any,
 
 
 def _partial(chunks: list[Any]) -> Any:
-    """The usage a provider reported before its stream broke (Anthropic reports the prompt first), or None."""
+    """Return the usage that a provider reported before its stream broke, or None. Anthropic reports the prompt first."""
     usages = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
     return max(
         usages, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None

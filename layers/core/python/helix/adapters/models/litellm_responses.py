@@ -1,4 +1,4 @@
-"""OpenAI's Responses API through litellm, which sends the same body and gives the same events."""
+"""OpenAI's Responses API through litellm, which sends the same body and returns the same events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_THE_CLIENT = (
     *("azure_ad_token", "client_id", "client_secret", "tenant_id"),
 )
 _ITS_OWN = Clients(dict, dict)
-"""litellm has its own clients."""
+"""No clients: litellm has its own."""
 
 
 class LiteLLMResponses(ResponsesExchange):
@@ -40,7 +40,7 @@ class LiteLLMResponses(ResponsesExchange):
     def connect(self, options: dict[str, Any]) -> dict[str, Any]:
         given = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
         keyless = provider_of(self.model) == "openai" and not any(map(os.environ.get, KEYS["openai"]))
-        if keyless and not given.get("api_key"):  # litellm would ask without; at Azure it may sign in with Entra
+        if keyless and not given.get("api_key"):  # litellm would send it without; Azure may use Entra
             raise AttemptFailedError(failure(self.model, "authentication", ""))
         return given
 
@@ -54,14 +54,14 @@ class LiteLLMResponses(ResponsesExchange):
         try:
             event = await anext(self._stream, None)
         except Exception as error:
-            if isinstance(error.__context__, StopAsyncIteration):  # the stream ended, and litellm misses its last event
+            if isinstance(error.__context__, StopAsyncIteration):  # the end; litellm expects one more event
                 return None
             raise
         if event is None:
             return None
         data: dict[str, Any] = event.model_dump(mode="json", exclude_none=True, warnings=False)
         response = data.get("response") or {}
-        if "input_tokens_details" not in (response.get("usage") or {}):  # OpenAI has them: it is litellm's estimate
+        if "input_tokens_details" not in (response.get("usage") or {}):  # missing only in litellm's estimate
             response["usage"] = None
         return data
 

@@ -1,9 +1,10 @@
-"""What litellm's stream leaves out: the provider's own stop reason, OpenAI's refusal text, whether usage was reported.
+"""A tap on litellm's stream for data that it drops: the provider's own stop reason, OpenAI's refusal text, and whether
+usage was reported.
 
 litellm translates every stop reason into OpenAI's five words ("model_context_window_exceeded" and
-"MALFORMED_FUNCTION_CALL" become "stop", as if the answer were whole), makes up "stop" for a stream that ended early and
-usage where none was reported, and drops refusal deltas. The tap reads the same events on their way in.
-Law: it only looks; whatever it cannot read it passes on, and a provider it does not know is left alone.
+"MALFORMED_FUNCTION_CALL" become "stop", as if the answer were complete). It invents "stop" for a stream that ended
+early and usage where none was reported, and drops refusal deltas. The tap reads the same events as they arrive. Law:
+the tap only reads. It passes on events that it cannot read, and leaves unknown providers alone.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import Any
 
 
 class StreamTap:
-    """`native` is the provider's word if one was seen; `refusal` the refusal text so far; `reported_usage` whether the
-    provider
-    said how many tokens it counted, or could not be listened to."""
+    """The tap of one stream. `native` is the provider's stop reason if one was seen. `refusal` is the refusal text so
+    far. `reported_usage` says whether the provider reported its token counts, or could not be observed."""
 
     def __init__(self, stream: Any) -> None:
         self.native: str | None = None
@@ -28,7 +28,7 @@ class StreamTap:
         source, connect = getattr(stream, "completion_stream", None), getattr(stream, "make_call", None)
         if source is not None:
             stream.completion_stream = self._sit_before(source)
-        elif connect is not None:  # litellm connects only when the first chunk is asked for
+        elif connect is not None:  # litellm connects only when the first chunk is requested
 
             async def tapped(*arguments: Any, **named: Any) -> Any:
                 return self._sit_before(await connect(*arguments, **named))
@@ -37,7 +37,7 @@ class StreamTap:
 
     @property
     def finish_reason(self) -> str | None:
-        """The reason that really came over the wire, or None: then the stream was cut, whatever litellm says."""
+        """The reason that was received. None means that the stream was cut, even if litellm reports a reason."""
         reported = getattr(self._stream, "received_finish_reason", None)
         return self.native or reported or getattr(self._stream, "intermittent_finish_reason", None)
 
@@ -46,13 +46,13 @@ class StreamTap:
         return self._usage_seen or self._tee is None
 
     async def close(self) -> None:
-        """Close the connection. litellm's own `aclose` forgets the sources that have no such method themselves."""
+        """Close the connection. litellm's own `aclose` skips sources that do not have such a method themselves."""
         await self._stream.aclose()
         if self._tee is not None:
             await self._tee.aclose()
 
     def _sit_before(self, source: Any) -> Any:
-        """`source`, or what stands in for it: the tap reads lines where there are lines, else parsed chunks."""
+        """Return `source`, or the tap in its place. The tap reads lines if there are any, otherwise parsed chunks."""
         lines = getattr(source, "streaming_response", None)
         if hasattr(lines, "__anext__"):
             source.streaming_response = self._tee = _Tee(lines, self._see_line)
@@ -82,7 +82,8 @@ class StreamTap:
 
 
 class _Tee:
-    """An async iterator that shows each item before it passes it on. Iterating it anew iterates its source anew."""
+    """An async iterator that shows each item before it passes it on. Iterating over it again iterates over its source
+    again."""
 
     def __init__(self, source: Any, see: Callable[[Any], None]) -> None:
         self._source, self._see = source, see
@@ -94,7 +95,7 @@ class _Tee:
 
     async def __anext__(self) -> Any:
         item = await anext(self._items)
-        # Only a look: an event of another shape is the provider's business.
+        # Reading is optional: an event of another form is passed on.
         with contextlib.suppress(Exception):
             self._see(item)
         return item

@@ -1,4 +1,4 @@
-"""OpenAI's models, and those of every server that speaks Chat Completions, through the openai package."""
+"""OpenAI's models, and those of every server that supports Chat Completions, through the openai package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of OpenAI's two interfaces a model is asked through, and where. Nothing is imported to decide it."""
+"""The choice of OpenAI's interface for a model, and of its address. Nothing is imported for the decision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHAT_ONLY = frozenset(
         *("prediction", "presence_penalty", "seed", "stop", "web_search_options"),
     }
 )
-"""Provider options that the Responses API does not have."""
+"""The provider options that the Responses API does not have."""
 _BASES = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
     "azure": ("AZURE_API_BASE", "AZURE_OPENAI_ENDPOINT"),
@@ -27,7 +27,7 @@ _OWN_HOSTS = re.compile(
 )
 _AZURE_PATH = "/openai/v1"
 REASONING = re.compile(r"^(o\d|gpt-([5-9]|\d\d)(?!.*-chat))")
-"""Models that reason: they refuse `stop` and, while they reason, `temperature`."""
+"""Models that reason. They refuse `stop` and, while they reason, `temperature`."""
 _VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")
 _CHAT_MODELS = re.compile(r"audio|search-(preview|api)|^gpt-3\.5-turbo-instruct")
 
@@ -37,12 +37,12 @@ def provider_of(model: str) -> str:
 
 
 def name_of(model: str) -> str:
-    """The model as its provider calls it."""
+    """Return the model's name at its provider."""
     return model.removeprefix(f"{provider_of(model)}/").removeprefix("responses/")
 
 
 def api_of(model: str, config: LLMConfig) -> str:
-    """`responses` or `chat`: see `LLMConfig.api`."""
+    """Return `responses` or `chat`: see `LLMConfig.api`."""
     name, options = name_of(model), config.provider_options
     if config.api is not None:
         return config.api
@@ -51,7 +51,7 @@ def api_of(model: str, config: LLMConfig) -> str:
         return "responses"
     base = base_of(model, options)
     elsewhere = base is not None and not _OWN_HOSTS.search(urlsplit(base).hostname or "")
-    dated = "api_version" in options  # of Azure's older interface, most of whose versions have no Responses
+    dated = "api_version" in options  # a version of Azure's older interface, most of which have no Responses
     endpoints = entry.get("supported_endpoints") or ["/v1/responses"]
     if elsewhere or dated or "/v1/responses" not in endpoints or _CHAT_MODELS.search(name):
         return "chat"
@@ -59,12 +59,12 @@ def api_of(model: str, config: LLMConfig) -> str:
 
 
 def takes_verbosity(model: str) -> bool:
-    """Whether the model has a setting for how long its answers are."""
+    """Return whether the model has a setting for the length of its answers."""
     return model.startswith(("openai/", "azure/")) and bool(_VERBOSE.match(name_of(model)))
 
 
 def base_of(model: str, options: Mapping[str, Any]) -> str | None:
-    """The address that the options or the environment name; None for the package's own."""
+    """Return the address from the options or the environment, or None for the package's own."""
     provider = provider_of(model)
     given = options.get("base_url") or options.get("api_base")
     base = given or next(filter(None, map(os.environ.get, _BASES[provider])), None)

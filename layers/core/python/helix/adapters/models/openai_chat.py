@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, as OpenAI and every server that speaks it take it."""
+"""OpenAI's Chat Completions, for OpenAI and every server that supports it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ChatExchange(OpenAIExchange):
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
-        mark = cache_mark(config) if is_claude(self.model) else None  # through a gateway that speaks OpenAI's language
+        mark = cache_mark(config) if is_claude(self.model) else None  # Claude behind a gateway with OpenAI's interface
         made = to_messages(self.request.messages, self.model, "openai", mark=mark)
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {

@@ -1,4 +1,5 @@
-"""What OpenAI's two interfaces share: the address, the credentials, and what a model's name says of it."""
+"""The common part of OpenAI's two interfaces: the address, the credentials, and the abilities that follow from a
+model's name."""
 
 from __future__ import annotations
 
@@ -26,13 +27,14 @@ EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
 _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "base_url", "organization": "organization"}
 KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
-"""How long a server may take to end an answer that said `[DONE]`."""
+"""The time that a server has to end an answer after `[DONE]`."""
 _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
-"""Models with structured outputs, where there is no table that says it."""
+"""Models with structured outputs, used for models that are missing in the table."""
 
 
 class Stream(AsyncStream[T]):  # type: ignore[misc]
-    """Read to its end: the package stops at `[DONE]`, and a connection whose answer is not read is closed."""
+    """A stream that is read to its end. The package stops at `[DONE]`, and then closes a connection whose answer was
+    not read."""
 
     async def _iter_events(self) -> AsyncIterator[Any]:
         events = super()._iter_events()
@@ -49,8 +51,8 @@ class Stream(AsyncStream[T]):  # type: ignore[misc]
 
 
 class OpenAIExchange(SdkExchange):
-    """Of `openai/...` and `azure/...`. `reasons`: whether the model thinks, which the name of a deployment at Azure need
-    not say. `effort`: how much, in words that it has."""
+    """An exchange with `openai/...` or `azure/...`. `reasons`: whether the model reasons; the name of a deployment at
+    Azure may not tell. `effort`: the reasoning effort in the model's terms."""
 
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients) -> None:
         super().__init__(request, model, prices, clients, Stream)
@@ -67,7 +69,8 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def verbosity(self) -> str | None:
-        """An option of the provider is sent as it is; the setting, to models that have it."""
+        """The verbosity to send. An option of the provider is sent unchanged; the setting is sent only to models that
+        support it."""
         asked = self.request.config.provider_options.get("verbosity")
         if asked is not None:
             return str(asked)
@@ -75,7 +78,7 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def known(self) -> bool:
-        """Whether the model is one of OpenAI's, which refuse what they do not have."""
+        """Whether the model is one of OpenAI's, which refuse unsupported options."""
         return bool(self.entry or _STRICT.match(self.name))
 
     @cached_property
@@ -86,7 +89,8 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def temperature(self) -> float | None:
-        """None where the model refuses it: a reasoning model has one temperature, unless it does not reason this time."""
+        """The temperature to send. None if the model refuses it: a reasoning model has a fixed temperature, unless its
+        effort is `none`."""
         given, effort = self.request.config.temperature, self.effort or self.entry.get("default_reasoning_effort")
         return None if self.reasons and effort != "none" and given != 1 else given
 
@@ -96,7 +100,7 @@ class OpenAIExchange(SdkExchange):
         return strict_tools(self.request, "openai", strict_ok)
 
     def connect(self, options: dict[str, Any]) -> Any:
-        """The client for these options; takes those that are its own out of them."""
+        """Return the client for these options, and remove the client's own options from `options`."""
         given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
         provider = provider_of(self.model)
         given["base_url"] = base_of(self.model, given)

@@ -1,7 +1,7 @@
-"""A Helix model call in the form of OpenAI's Chat Completions, and of litellm's `acompletion`, which follows it.
+"""The form of a model call in OpenAI's Chat Completions, and in litellm's `acompletion`, which follows it.
 
-Law: nothing is sent that the provider does not take: reasoning and cache marks go only where they are understood, so
-the same history serves every model of a fallback list.
+Law: nothing is sent that the provider does not accept. Reasoning and cache marks are sent only to models that
+understand them, so the same history works for every model of a fallback list.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from helix.core.messages import (
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
-# Providers that want a thinking model's plain reasoning back beside its tool calls.
+# Providers that require a thinking model's plain reasoning beside its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
 _CHOICES = frozenset({"auto", "required", "none"})
 
 
 def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, strict_ok: bool) -> dict[str, Any]:
-    """Keyword arguments of `litellm.acompletion` for `model`. `provider_options` win over what they name, except over
-    what the adapter lives by (streaming, its own retries, the conversation)."""
+    """Return the keyword arguments of `litellm.acompletion` for `model`. `provider_options` override other settings,
+    except those that the adapter depends on (streaming, its own retries, the conversation)."""
     config = request.config
     claude = is_claude(model, provider)
     mark = cache_mark(config) if claude else None
@@ -69,8 +69,8 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
 
 
 def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> dict[str, JsonObject]:
-    """The tools whose arguments the provider constrains, with their schemas: `ToolSpec.strict`, and the output with
-    `strict_output`."""
+    """Return the schemas of tools whose arguments the provider constrains: tools with `ToolSpec.strict`, and the output
+    with `strict_output`."""
     if not strict_ok or provider not in _STRICT_PROVIDERS:
         return {}
     wanted = (t for t in request.tools if t.strict or (t.name == FINISH_TOOL_NAME and request.config.strict_output))
@@ -80,7 +80,7 @@ def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> d
 def to_tools(
     tools: Sequence[ToolSpec], *, strict: Container[str], mark: JsonObject | None = None
 ) -> list[dict[str, Any]]:
-    """`mark`: see `cache_mark`."""
+    """Return the tools in OpenAI's form. `mark`: see `cache_mark`."""
     made: list[dict[str, Any]] = []
     for tool in tools:
         function: dict[str, Any] = {"name": tool.name, "description": tool.description}
@@ -101,7 +101,7 @@ def to_tool_choice(choice: str) -> str | dict[str, Any]:
 def to_messages(
     messages: Sequence[AnyMessage], model: str, provider: str, *, mark: JsonObject | None = None
 ) -> list[dict[str, Any]]:
-    """litellm's messages. An assistant message that holds nothing to send is left out: providers refuse it."""
+    """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them."""
     made: list[dict[str, Any]] = []
     for message in messages:
         match message:
@@ -117,7 +117,7 @@ def to_messages(
             case _:
                 assert_never(message)
     if mark is not None and made:
-        # The head of the prompt never changes; the tail is the head of the next step's.
+        # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
         for message_ in {0: made[0], 1: made[-1]}.values():
             _mark(message_, mark)
     return made
@@ -148,7 +148,7 @@ def _block(block: ThinkingContent) -> dict[str, Any]:
 
 
 def _mark(message: dict[str, Any], mark: JsonObject) -> None:
-    """Put a cache mark on a message, where litellm reads it for its role."""
+    """Put a cache mark on a message, in the place where litellm reads it for its role."""
     if message["role"] == "tool":
         message["cache_control"] = mark
     elif isinstance(message["content"], str) and message["content"]:

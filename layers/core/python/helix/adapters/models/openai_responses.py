@@ -1,7 +1,7 @@
 """OpenAI's Responses API, at OpenAI and at Azure.
 
-Law: the provider keeps nothing (`store` is false). A step's encrypted reasoning comes with its answer, is stored in the
-session's row and goes back with it. Options in the words of Chat Completions are translated, or refused by name.
+Law: the provider stores nothing (`store` is false). A step's encrypted reasoning comes with its answer, is stored in
+the session's row and is sent back with it. Options in the terms of Chat Completions are translated, or refused by name.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from helix.core.messages import (
 )
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
-"""The session says these itself; two of them would contradict each other."""
+"""The options that the session sets itself. A second value would contradict it."""
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
 _CHOICES = frozenset({"auto", "required", "none"})
 _UNSUMMARIZED = set[tuple[str, int]]()
-"""Models, each with a hash of its options (which may hold a key), that refused to show summaries: OpenAI has not verified
-the organization."""
+"""The models, each with a hash of its options (which may contain a key), that refused to show summaries because OpenAI
+has not verified the organization."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -149,7 +149,7 @@ class ResponsesExchange(OpenAIExchange):
         return self.name, hash(dumps(self.request.config.provider_options))
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Here a tool is strict unless it says that it is not."""
+        """Return a tool. In this API a tool is strict unless it says otherwise."""
         strict = name in self.strict
         made = strict_schema(dict(parameters)) if strict else parameters
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}
@@ -169,7 +169,7 @@ def _items(message: AnyMessage) -> list[dict[str, Any]]:
 
 
 def _answer(message: AssistantMessage) -> list[dict[str, Any]]:
-    """Reasoning alone is refused: it goes with what follows from it."""
+    """Return the items of an answer. Reasoning alone is refused, so it is sent only with the items that follow it."""
     if not (message.content or "").strip() and not message.tool_calls:
         return []
     return [item for part in in_order(message) if (item := _item(part, message.metadata.get("phase")))]
@@ -190,7 +190,7 @@ def _item(part: ThinkingContent | ToolCallRequest | str, phase: Any) -> dict[str
 
 
 def _format(given: Any) -> Any:
-    """`response_format` of Chat Completions as `text.format`."""
+    """Return `response_format` of Chat Completions as `text.format`."""
     if isinstance(given, Mapping) and given.get("type") == "json_schema":
         return {"type": "json_schema", **given["json_schema"]}
     return given

@@ -1,6 +1,7 @@
-"""Plays a ready-made answer the way a provider streams one. Shared by the models that are programs.
+"""Plays a finished answer the way a provider streams one. The models that are programs share it.
 
-Law: the callbacks hear what the result holds: thinking, text, then tool calls. A callback that raises is dropped.
+Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception of a callback is
+dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class OutOfTimeError(Exception):
 
 
 class Pace:
-    """Waits on the clock, and raises `OutOfTimeError` at the caller's deadline (`limit_s` from now; None for none)."""
+    """A clock with a deadline. It raises `OutOfTimeError` at the caller's deadline (`limit_s` from now; None: no
+    deadline)."""
 
     def __init__(self, clock: Clock, limit_s: float | None) -> None:
         self._clock, self._limit_s, self._spent_s = clock, limit_s, 0.0
@@ -54,7 +56,7 @@ async def play(
     delta_delay_s: float = 0.0,
     delta_chars: int = DELTA_CHARS,
 ) -> AnyStepResult:
-    """Stream `result` to the request's callbacks and return it, with a stop reason if it had none."""
+    """Stream `result` to the request's callbacks and return it. A missing stop reason is added."""
     callbacks = request.callbacks
     for block in result.thinking:
         for delta in pieces(block.text, delta_chars):
@@ -82,7 +84,7 @@ def out_of_time(request: LLMGenerateInput, model: str) -> ErrorStepResult:
 
 
 async def notify(callback: Callable[..., Awaitable[None] | None] | None, *arguments: Any) -> None:
-    """Call back and await; what the callback raises is logged and dropped, cancellation apart."""
+    """Call the callback and await it. Its exceptions are logged and dropped, except for cancellation."""
     if callback is None:
         return
     try:
@@ -94,7 +96,7 @@ async def notify(callback: Callable[..., Awaitable[None] | None] | None, *argume
 
 
 def calls_in_order(result: ToolCallsStepResult) -> list[ParsedToolCall]:
-    """All calls, sub-agents under the tool name that the model used."""
+    """Return all calls, with sub-agents under the tool name that the model used."""
     calls = {call.id: call for call in result.tool_calls}
     for child in result.sub_agent_calls:
         name = SUBAGENT_TOOL_PREFIX + child.agent_type

@@ -1,7 +1,8 @@
-"""What a model call cost, in whole millionths of a US dollar.
+"""The price of a model call, in whole millionths of a US dollar.
 
-Law: a price given to the adapter wins over litellm's table; a model that neither knows is `priced=False` and never 0 by
-accident. Sums are exact because every call is rounded once, here. litellm is not imported: its table is read (`catalog`).
+Law: a price given to the adapter wins over litellm's table. A model without a price in either is `priced=False`, never
+0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported: its table is read
+(`catalog`).
 """
 
 from __future__ import annotations
@@ -21,20 +22,25 @@ _TIER = re.compile(r"_above_(\d+)k_tokens$")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """As a provider reports them: `prompt` includes `cached` (read from its cache), `written` (to its cache) and
-    `written_1h` (to its cache, for an hour); `completion` includes `reasoning`."""
+    """The token counts of one call as a provider reports them."""
 
     prompt: int = 0
+    """The input tokens, including `cached`, `written` and `written_1h`."""
     completion: int = 0
+    """The output tokens, including `reasoning`."""
     reasoning: int = 0
+    """The output tokens of reasoning."""
     cached: int = 0
+    """The input tokens that were read from the provider's cache."""
     written: int = 0
+    """The input tokens that were written to the provider's cache."""
     written_1h: int = 0
+    """The input tokens that were written to the provider's cache for one hour."""
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
-    """One call's usage. None (nothing reported) gives an unpriced call of no tokens; then, and where no prompt was counted,
-    the call is one of unknown usage."""
+    """Return one call's usage. None (nothing reported) gives an unpriced call without tokens. A call counts as one of
+    unknown usage if nothing was reported or no prompt was counted."""
     if tokens is None:
         return Usage(calls=1, unknown_calls=1, priced=False)
     usage = Usage(
@@ -49,7 +55,7 @@ def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
 
 
 def micros(dollars: float | None) -> dict[str, Any]:
-    """The fields of `Usage` that say what a call cost; None where nobody knows."""
+    """Return the fields of `Usage` for a call's price. None: the price is unknown."""
     return {"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None}
 
 
@@ -71,7 +77,7 @@ def _dollars(model: str, tokens: Tokens, prices: Prices) -> float | None:
 
 
 def _rate(entry: Mapping[str, Any], name: str, prompt: int, default: float | None = None) -> float | None:
-    """The price for a prompt of that length: of the highest tier that it exceeds."""
+    """Return the price for a prompt of that length, from the highest tier that it exceeds."""
     at, found = -1, entry.get(name, default)
     for key, value in entry.items():
         tier = _TIER.search(key)
@@ -81,7 +87,7 @@ def _rate(entry: Mapping[str, Any], name: str, prompt: int, default: float | Non
 
 
 def count(source: Any, *names: str) -> int:
-    """A number in nested JSON, 0 where there is none."""
+    """Return a number in nested JSON, or 0 if it is missing."""
     for name in names:
         source = source.get(name) if isinstance(source, Mapping) else None
     return max(int(source), 0) if isinstance(source, int | float) else 0

@@ -1,7 +1,7 @@
-"""The providers that a model's name may begin with, and what is wrong with a name that begins with none.
+"""The providers that a model's name may begin with, and the problem of a name that begins with none of them.
 
-Law: nothing is imported to decide it. A provider that only a newer litellm knows is called as any other; the list decides
-which names look like mistakes.
+Law: nothing is imported for the decision. A provider that only a newer litellm knows is called like any other. The list
+only decides which names look like mistakes.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ FAMILIES: Final = {
     "command": "cohere",
     "mistral": "mistral",
 }
-"""The provider of a model that is named without one, as litellm takes it."""
+"""The provider that litellm assumes for a model without one, by the name's family."""
 _ELSEWHERE = ("custom_llm_provider", "api_base", "base_url")
-"""Provider options that say where a model is, whatever its name."""
+"""The provider options that give a model's location, whatever its name."""
 
 
 def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) -> str | None:
-    """What is wrong with the name: it begins with no known provider, and neither the config nor a variable
-    `<PROVIDER>_API_KEY` or `<PROVIDER>_API_BASE` says that there is one. None for a name that may be right."""
+    """Return the problem of the name, or None for a name that may be right. A name is wrong if it begins with no known
+    provider, and nothing else suggests one. The config may do so, or a variable `<PROVIDER>_API_KEY` or
+    `<PROVIDER>_API_BASE`."""
     if config.adapter == "litellm" or any(config.provider_options.get(name) for name in _ELSEWHERE):
         return None
     provider, slash, _ = model.partition("/")
@@ -65,7 +66,7 @@ def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) 
 
 
 def unknown_provider(model: str) -> str:
-    """The problem of a model whose provider is not known, with a suggestion."""
+    """Return the problem of a model whose provider is not known, with a suggestion."""
     provider, slash, rest = model.partition("/")
     if slash:
         return (

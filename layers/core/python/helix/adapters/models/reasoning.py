@@ -1,9 +1,9 @@
 """Reasoning belongs to the model that produced it.
 
-Law: a model is sent its own reasoning only. Providers sign or encrypt it, and refuse what another model made.
-The stored message names its model. Reasoning of an unknown model is sent, since most sessions have one model only. Where a
-provider refuses reasoning all the same, the step is asked once more without any, its answer remembers that
-(`without_reasoning`), and all that is older stays out of later steps.
+Law: a model is sent only its own reasoning. Providers sign or encrypt it, and refuse another model's. The stored
+message names its model. Reasoning of an unknown model is sent, because most sessions use one model only. If a provider
+refuses reasoning nevertheless, the step is asked once more without any. Its answer records that (`without_reasoning`),
+and all older reasoning is omitted from later steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from helix.ports.model import LLMGenerateInput
 
 WITHOUT_REASONING = "without_reasoning"
 _SIGNED_ID = "__thought__"
-"""litellm keeps a signature of Gemini's behind this mark, in the id of the call that it signs."""
+"""The mark in the id of a call behind which litellm keeps a signature of Gemini's."""
 
 
 def request_for(request: LLMGenerateInput, model: str, *, without: bool = False) -> LLMGenerateInput:
-    """The request as `model` may be sent it. `without`: with no reasoning at all.
+    """Return the request with only the reasoning that `model` accepts. `without`: with no reasoning at all.
 
-    A turn of calls that Claude goes on with has to begin with its own thinking, if it thinks. Where that thinking is
-    left out, Claude is asked not to think in this step."""
+    A turn of calls that Claude continues has to begin with its own thinking, if it thinks. If that thinking is omitted,
+    Claude is asked not to think in this step.
+    """
     first = _first_that_counts(request.messages)
     messages: list[AnyMessage] = []
     renamed: dict[str, str] = {}
@@ -46,12 +47,13 @@ def request_for(request: LLMGenerateInput, model: str, *, without: bool = False)
 
 
 def is_claude(model: str, provider: str = "") -> bool:
-    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs. `provider` is litellm's word."""
+    """Return whether the model is one of Anthropic's, on any provider. They have signed thinking and cache marks.
+    `provider` is litellm's name."""
     return provider == "anthropic" or model.startswith("anthropic/") or "claude" in model.lower()
 
 
 def _first_that_counts(messages: Sequence[AnyMessage]) -> int:
-    """The index of the newest answer that was given without the reasoning before it."""
+    """Return the index of the newest answer that was given without the reasoning before it."""
     refused = (
         index
         for index, message in enumerate(messages)
@@ -61,7 +63,7 @@ def _first_that_counts(messages: Sequence[AnyMessage]) -> int:
 
 
 def _without_reasoning(message: AssistantMessage, renamed: dict[str, str]) -> AssistantMessage:
-    """`renamed` gets the ids whose signature was cut off."""
+    """Return the message without reasoning. `renamed` receives the ids whose signature was removed."""
     calls = []
     for call in message.tool_calls:
         plain, mark, _ = call.id.partition(_SIGNED_ID)

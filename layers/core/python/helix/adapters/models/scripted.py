@@ -1,7 +1,7 @@
-"""A model that follows a script: for tests, benches and examples.
+"""A model that follows a script, for tests, benchmarks and examples.
 
-Law: deterministic. With `by="position"` it is also stateless: the next answer depends on the conversation alone, so a
-process that resumes a session goes on where the dead one stopped.
+Law: deterministic. With `by="position"` it is also stateless: the next answer depends only on the conversation. So a
+process that resumes a session continues where the dead one stopped.
 """
 
 from __future__ import annotations
@@ -38,27 +38,30 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """An entry, read: what to answer or to raise, and how slowly."""
+    """A parsed entry of the script."""
 
     result: AnyStepResult | None
+    """The answer. None: `raises` is raised instead."""
     raises: BaseException | None
+    """The exception to raise. None: `result` is returned."""
     delay_s: float
+    """The delay before the answer or the exception, in seconds."""
     delta_delay_s: float | None
+    """The delay before each delta, in seconds. None: the model's own setting."""
 
 
 class ScriptedModel:
-    """Implements `LLMAdapter` from a list of entries, or a mapping from agent type to such a list.
+    """A model that answers from a script: a list of entries, or a mapping from agent type to such a list.
 
-    An entry is a text; a step result, as a model or as a mapping of its fields; an exception to raise; or a function
-    of the request that returns one of these. A mapping may leave out `type`, the ids of its tool calls (they become
-    `call_0`, `call_1`, ... counted over the conversation) and the usage (one call, no tokens), may give `thinking` as a
-    text, and takes three more keys: `delay_s` before the answer, `delta_delay_s` before each delta, `raise_` to raise
-    an exception. Calls named `subagent__...` become sub-agent calls.
+    An entry is a text, a step result, an exception to raise, or a function of the request that returns one of these. A
+    step result is a model or a mapping of its fields. A mapping may omit `type` and the usage (one call, no tokens). It
+    may also omit the ids of its tool calls, which become `call_0`, `call_1`, ... counted over the conversation. It may
+    give `thinking` as a text. Three more keys are `delay_s` before the answer, `delta_delay_s` before each delta, and
+    `raise_` to raise an exception. Calls named `subagent__...` become sub-agent calls.
 
-    by: `queue` gives each request the next entry; `position` gives the entry whose index is the number of assistant
-        messages in the request's conversation.
-    repeat: start again after the last entry; otherwise `ScriptExhaustedError` is raised.
-    record: keep every request in `requests`.
+    by: `queue` gives each request the next entry. `position` gives the entry whose index is the number of assistant
+    messages in the request's conversation. repeat: start again after the last entry; otherwise `ScriptExhaustedError`
+    is raised. record: keep every request in `requests`.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ def _calls_so_far(messages: Sequence[AnyMessage]) -> int:
 
 
 def _numbered(fields: Mapping[str, Any], first: int) -> dict[str, Any]:
-    """Both lists of calls with ids, and the order in which they were written."""
+    """Return both lists of calls with ids, and the order in which they were written."""
     tools: list[dict[str, Any]] = []
     children: list[dict[str, Any]] = []
     ids: list[str] = []

@@ -1,7 +1,8 @@
-"""What the wires of the openai and anthropic packages share: clients, and a stream of parsed events.
+"""The common part of the wires of the openai and anthropic packages: clients, and a stream of parsed events.
 
 Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections while the loop
-lives. The packages' own retries are off. Events come as plain JSON: their typed resources cost half a second of imports.
+lives. The packages' own retries are off. Events come as plain JSON, because their typed resources cost half a second of
+imports.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from helix.ports.model import LLMGenerateInput
 NOT_SENT = frozenset(
     {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
 )
-"""Provider options that the adapter lives by, or that its own settings say."""
+"""The provider options that the adapter depends on, or that have settings of their own."""
 OPENAIS = frozenset(
     {
         *("audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "organization", "prediction"),
@@ -27,13 +28,13 @@ OPENAIS = frozenset(
         *("top_logprobs", "verbosity"),
     }
 )
-"""Provider options that only OpenAI's models have."""
+"""The provider options that only OpenAI's models have."""
 _OF_CLOUDS = ("aws_", "vertex_")
 
 
 def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:
-    """The provider options that go to a model. Those that it does not have (`others`) are left out, because all models of a
-    fallback list share them."""
+    """Return the provider options for a model. Options that it does not have (`others`) are omitted, because all models
+    of a fallback list share them."""
     return {
         name: value
         for name, value in options.items()
@@ -42,15 +43,15 @@ def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str,
 
 
 class Clients:
-    """One client for each event loop and set of arguments. `connect` makes its HTTP client: the packages' own ones, left
-    behind by a loop that is closed, would close themselves in another loop, and fail."""
+    """One client for each event loop and set of arguments. `connect` makes its HTTP client. The packages' own HTTP
+    clients would be left behind by a closed loop, try to close themselves in another one, and fail."""
 
     def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
         self._make, self._connect = make, connect
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
     def client(self, **arguments: Any) -> Any:
-        for known in self._by_loop.keyrefs():  # at once: other threads add theirs
+        for known in self._by_loop.keyrefs():  # a copy, because other threads add theirs
             if (loop := known()) is not None and loop.is_closed():
                 self._by_loop.pop(loop, None)  # its open connections keep it alive
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
@@ -61,7 +62,8 @@ class Clients:
 
 
 class SdkExchange(NativeExchange):
-    """`post` sends; `event` gives what comes. `stream_class` is the package's `AsyncStream`."""
+    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `stream_class` is the package's
+    `AsyncStream`."""
 
     def __init__(
         self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream_class: Any
@@ -71,7 +73,7 @@ class SdkExchange(NativeExchange):
         self._stream: Any = None
 
     async def post(self, client: Any, path: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """`options` may hold `extra_headers`, `extra_query` and `extra_body`."""
+        """Send the request. `options` may hold `extra_headers`, `extra_query` and `extra_body`."""
         request_options = {
             "headers": options.get("extra_headers") or {},
             "params": options.get("extra_query") or {},
@@ -88,11 +90,11 @@ class SdkExchange(NativeExchange):
 
     @property
     def asked(self) -> Any:
-        """The request whose answer is read."""
+        """The request whose answer is being read."""
         return self._stream.response.request
 
     async def event(self) -> Any:
-        """The next event's JSON, or None at the end."""
+        """Return the next event's JSON, or None at the end."""
         return await anext(self._stream, None)
 
     async def close(self) -> None:

@@ -1,9 +1,9 @@
 """JSON Schemas in the form that strict function calling accepts, and the way back.
 
-Law: `strict_schema` closes every object (no extra properties, all properties required; an optional one may be null),
-or returns None where the schema cannot be closed. `drop_nulls` takes out of the arguments exactly the nulls that only
-the strict form allowed, so that a tool's own validation and defaults see what its own schema promised.
-Rules: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+Law: `strict_schema` closes every object (no extra properties, all properties required; an optional one may be null), or
+returns None if the schema cannot be closed. `drop_nulls` removes exactly the nulls from the arguments that only the
+strict form allowed. So a tool's own validation and defaults see values of its own schema. Rules:
+https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import cast
 
 from helix.core.json import JsonObject, JsonValue
 
-# Words the strict subset does not take; leaving them out only widens what is asked for, and the tool validates anyway.
+# Keywords that the strict subset does not support. Dropping them only widens the schema, and the tool validates anyway.
 _DROPPED = frozenset(
     {"default", "title", "examples", "minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties"}
 )
@@ -24,7 +24,7 @@ class _CannotCloseError(Exception):
 
 
 def strict_schema(schema: JsonObject) -> JsonObject | None:
-    """The closed form of a tool's `parameters`, or None where it has free-form objects or unsupported words."""
+    """Return the closed form of a tool's `parameters`, or None if it has free-form objects or unsupported keywords."""
     if schema.get("type") != "object":
         return None
     try:
@@ -34,7 +34,7 @@ def strict_schema(schema: JsonObject) -> JsonObject | None:
 
 
 def drop_nulls(schema: JsonObject, arguments: JsonObject) -> JsonObject:
-    """`arguments` of a strict call as the tool's own `schema` understands them."""
+    """Return `arguments` of a strict call as the tool's own `schema` understands them."""
     return cast(JsonObject, _relax(schema, arguments, schema))
 
 
@@ -97,7 +97,7 @@ def _relax(schema: JsonValue, value: JsonValue, root: JsonObject) -> JsonValue:
     if isinstance(reference := schema.get("$ref"), str):
         return _relax(_resolve(reference, root), value, root)
     if isinstance(options := schema.get("anyOf"), list):
-        # Optional[X] is the one union whose branch is known; a wider one keeps its nulls for the tool to judge.
+        # Optional[X] is the only union whose branch is known. A wider one keeps its nulls, and the tool decides.
         branches = [option for option in options if not _takes_null(option)]
         return _relax(branches[0], value, root) if len(branches) == 1 and value is not None else value
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Counting tokens as models do, offline: with the tables that litellm ships, or those in `TIKTOKEN_CACHE_DIR`.
+"""Offline token counts: with the tables that litellm ships, or those in `TIKTOKEN_CACHE_DIR`.
 
-Law: counting never fails a run and never asks the network. tiktoken fetches a table that is missing or damaged, so it is
-asked for none before the file was found whole. Where there is no table the count is an estimate, and says so.
+Law: counting never fails a run and never uses the network. tiktoken would fetch a table that is missing or damaged, so
+it is only called after the file was found intact. Without a table the count is an estimate, and is marked as such.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from helix.core.json import dumps
 from helix.core.messages import AssistantMessage, ToolResultMessage
 
 PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
-"""OpenAI's overheads of a message, a name in it, the reply, and a tool."""
+"""The overheads that OpenAI adds for a message, a name in it, the reply, and a tool."""
 IMAGE_TOKENS, SMALL_IMAGE_TOKENS = 765, 85
-"""A picture of 1024 x 1024, and one in low detail."""
+"""The tokens of an image of 1024 x 1024, and of one in low detail."""
 PIECE = 50_000
-"""Characters encoded at once: longer ones without a space take tiktoken too long."""
+"""The characters that are encoded at once. Longer texts without a space take tiktoken too long."""
 DEFAULT = "cl100k_base"
 _TABLES = {
     "cl100k_base": (
@@ -41,7 +41,7 @@ _TABLES = {
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     ),
 }
-"""tiktoken's tables: the name of the file in its cache (SHA-1 of the address), and SHA-256 of its content."""
+"""The tables of tiktoken: the name of the file in its cache (SHA-1 of the address), and SHA-256 of its content."""
 _SHIPPED = Path("litellm_core_utils", "tokenizers")
 _CACHE = "TIKTOKEN_CACHE_DIR"
 _loading = threading.Lock()
@@ -50,21 +50,23 @@ logger = get_logger("helix")
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """`estimated`: not counted with the model's own table, because that is not known, or not here."""
+    """The token count of a text."""
 
     tokens: int
+    """The number of tokens."""
     estimated: bool
+    """Whether the count is an estimate, because the model's own table is unknown or not available."""
 
 
 class TokenCounter:
-    """Counts for any model: exact for OpenAI's, and near enough to choose and to plan by for all others."""
+    """A counter for any model. It is exact for OpenAI's models, and close enough for all others to choose and plan."""
 
     def count_tokens(self, text: str, model: str = "gpt-4") -> int:
-        """0 for no text."""
+        """Return the tokens of `text`, 0 for an empty one."""
         return self.count(text, model).tokens
 
     def count(self, text: str, model: str = "gpt-4") -> TokenCount:
-        """The same, and whether it is an estimate."""
+        """Return the tokens of `text`, and whether they are an estimate."""
         encoding, exact = _encoding(_table_of(model))
         return TokenCount(_count(encoding, text), not exact or encoding is None)
 
@@ -75,8 +77,8 @@ class TokenCounter:
     def count_messages_tokens(
         self, messages: Iterable[Mapping[str, Any] | BaseModel], model: str = "gpt-4", *, tools: Sequence[Any] = ()
     ) -> int:
-        """A request's prompt: messages as mappings or as ours, with their tool calls, and the tools' descriptions. Content
-        may be a list of parts; pictures count by their detail."""
+        """Return the tokens of a request's prompt: messages as mappings or as Helix's own, with their tool calls, and
+        the tools' descriptions. Content may be a list of parts; images count by their detail."""
         encoding, _ = _encoding(_table_of(model))
         tokens = PRIMING
         for message in messages:
@@ -93,7 +95,7 @@ def _count(encoding: Any, text: object) -> int:
         try:
             pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
             return sum(len(encoding.encode(piece, disallowed_special=())) for piece in pieces)
-        except Exception as error:  # whatever it is: an estimate serves
+        except Exception as error:  # any error: an estimate is good enough
             logger.debug("a text of %d characters was not encoded: %s", len(text), error)
     return estimate_text(text)
 
@@ -102,7 +104,7 @@ def _count(encoding: Any, text: object) -> int:
 
 
 def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
-    """All that the model reads of a message."""
+    """Return all texts of a message that the model reads."""
     if isinstance(message, AssistantMessage):
         calls = [text for call in message.tool_calls for text in (call.name, dumps(call.arguments))]
         return [message.role, message.content or "", *(block.text for block in message.thinking), *calls]
@@ -123,7 +125,7 @@ def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
 
 
 def _part(part: object) -> str:
-    """The text of a content part; pictures have none, and are counted by `_extra`."""
+    """Return the text of a content part, or an empty text for an image, which `_extra` counts."""
     if not isinstance(part, Mapping) or _is_image(part):
         return ""
     text = part.get("text")
@@ -131,7 +133,7 @@ def _part(part: object) -> str:
 
 
 def _extra(message: Mapping[str, Any] | BaseModel) -> int:
-    """What is not text: a name's mark, and pictures."""
+    """Return the tokens besides text: the overhead of a name, and images."""
     if not isinstance(message, Mapping):
         return 0
     content = message.get("content")
@@ -152,7 +154,7 @@ def _detail(part: Mapping[str, Any]) -> object:
 
 
 def _described(tool: Any) -> str:
-    """A tool's name, description and schema: of a `ToolSpec`, a `Tool`, or OpenAI's form."""
+    """Return a tool's name, description and schema, from a `ToolSpec`, a `Tool`, or OpenAI's form."""
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)
         return _json(function)
@@ -163,7 +165,7 @@ def _described(tool: Any) -> str:
 def _json(value: object) -> str:
     try:
         return "" if value is None else dumps(value)
-    except Exception:  # what is no JSON is sent by nobody
+    except Exception:  # a value that is not JSON is never sent
         return str(value)
 
 
@@ -172,16 +174,16 @@ def _json(value: object) -> str:
 
 @lru_cache(maxsize=256)
 def _table_of(model: str) -> str | None:
-    """The name of the model's table; None where tiktoken knows none."""
+    """Return the name of the model's table, or None if tiktoken does not know the model."""
     try:
         name: str = importlib.import_module("tiktoken").encoding_name_for_model(str(model).rpartition("/")[2])
-    except Exception:  # no tiktoken, or no such model
+    except Exception:  # tiktoken is not installed, or does not know the model
         return None
-    return "o200k_base" if name == "o200k_harmony" else name  # the same words, other special ones
+    return "o200k_base" if name == "o200k_harmony" else name  # the same tables, except for special tokens
 
 
 def _encoding(name: str | None) -> tuple[Any, bool]:
-    """tiktoken's encoding of that table, or the default one; whether it is the one asked for."""
+    """Return tiktoken's encoding of that table, or the default one, and whether it is the requested one."""
     if name is not None and (found := _load(name)) is not None:
         return found, True
     return _load(DEFAULT), False
@@ -189,7 +191,7 @@ def _encoding(name: str | None) -> tuple[Any, bool]:
 
 @lru_cache(maxsize=8)
 def _load(name: str) -> Any:
-    """The encoding, if its table is here and whole."""
+    """Return the encoding if its table is available and intact."""
     with _loading:
         folder = _folder_of(name)
         if folder is None:
@@ -226,7 +228,7 @@ def _folders() -> list[Path]:
     own = os.environ.get(_CACHE)
     folders = [Path(own)] if own else []
     try:
-        spec = importlib.util.find_spec("litellm")  # says where it is, and imports nothing of it
+        spec = importlib.util.find_spec("litellm")  # finds the package without importing it
     except (ImportError, ValueError):
         spec = None
     places = spec.submodule_search_locations if spec is not None else None

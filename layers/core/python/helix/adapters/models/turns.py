@@ -1,7 +1,8 @@
-"""A conversation in turns, as Anthropic's Messages and Amazon Bedrock's Converse take it: user and assistant alternate, and
+"""A conversation in turns, for Anthropic's Messages and Amazon Bedrock's Converse. User and assistant alternate, and
 the results of a step's calls are one user turn.
 
-Law: nothing is sent that these interfaces refuse: no empty text, no foreign call id, no turn of the assistant's first.
+Law: nothing is sent that these interfaces refuse: an empty text, a foreign call id, or a turn of the assistant at the
+beginning.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from helix.core.messages import (
 Blocks: TypeAlias = list[dict[str, Any]]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 NOTHING = "(empty)"
-"""Sent in place of a text that is blank."""
+"""The replacement for a blank text."""
 LEAST_ANSWER = 4096
-"""Tokens of an answer, beside those of its thinking, where nobody says how many and Claude wants a number."""
+"""The tokens of an answer, without those of its thinking, if no setting limits it and Claude requires a number."""
 
 
 def turns(
@@ -36,7 +37,7 @@ def turns(
     answer: Callable[[AssistantMessage], Blocks],
     result: Callable[[ToolResultMessage], dict[str, Any]],
 ) -> tuple[str, Blocks]:
-    """The system prompt, and the turns as `{"role", "content"}`, their content made of what the three functions give."""
+    """Return the system prompt, and the turns as `{"role", "content"}`. The three functions make their content."""
     system: list[str] = []
     made: Blocks = []
     for message in messages:
@@ -64,8 +65,8 @@ def turns(
 
 
 def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRequest | str]:
-    """An answer in the order in which it came: reasoning, text that is not blank, and calls. Providers refuse reasoning
-    that has moved, and reasoning that nothing follows."""
+    """Yield the parts of an answer in their original order: reasoning, text that is not blank, and calls. Providers
+    refuse reasoning that was moved, and reasoning at the end."""
     content, written, called = message.content or "", 0, 0
     for block in (*message.thinking, None):
         text_end = block.after_text if block is not None else len(content)
@@ -87,8 +88,9 @@ def call_id(id: str) -> str:
 
 
 def cache_mark(config: LLMConfig) -> dict[str, Any] | None:
-    """The mark behind what the provider is to cache, or None without `cache`. The option `cache_control`, which may say an
-    hour, becomes every mark: Anthropic refuses a mark that lasts longer than one before it."""
+    """Return the mark after the part that the provider should cache, or None without `cache`. The option
+    `cache_control`, which may request an hour, is used for every mark: Anthropic refuses a mark that lasts longer than
+    an earlier one."""
     if not config.cache:
         return None
     given = config.provider_options.get("cache_control")
@@ -96,7 +98,7 @@ def cache_mark(config: LLMConfig) -> dict[str, Any] | None:
 
 
 def thinks_first(options: Mapping[str, Any]) -> bool:
-    """Whether Claude is asked to think: no tool can be forced then, and temperature is fixed."""
+    """Return whether Claude is asked to think. In that case no tool can be forced, and the temperature is fixed."""
     asked = options.get("thinking")
     return isinstance(asked, Mapping) and asked.get("type") != "disabled"
 

@@ -1,7 +1,7 @@
-"""What each provider's package has to do: one attempt at one model, its stream given as pieces.
+"""The interface of each provider's package: one attempt at one model, with its stream as pieces.
 
-Law: an `Exchange` knows the provider's form and nothing else. Deadlines, repeats, fallbacks, the assembly of an answer
-and the meaning of errors are the same for all, and live in `adapter`, `attempt`, `answer` and `failures`.
+Law: an `Exchange` knows only the provider's form. Deadlines, repeats, fallbacks, the assembly of an answer and the
+meaning of errors are the same for all providers. They live in `adapter`, `attempt`, `answer` and `failures`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,51 @@ from helix.ports.model import LLMGenerateInput
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """`phase`: OpenAI's word for the text that follows."""
+    """A piece of the answer's text."""
 
     text: str
+    """The text, which may be empty."""
     phase: str | None = None
+    """OpenAI's name for the text that follows, such as `commentary`. None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A signature ends the block that it signs; `id` is the provider's name of that block."""
+    """A piece of reasoning."""
 
     text: str = ""
+    """The reasoning as text, which may be empty."""
     signature: str | None = None
+    """The provider's signature. It ends the block that it signs. None: the block continues."""
     id: str | None = None
+    """The provider's name for the block. None: the provider does not name blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
     data: str
+    """The encrypted reasoning, which the provider accepts back unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """A fragment of the call at `index`: its id and name come once, its arguments in parts."""
+    """A fragment of a tool call. The id and name come once, the arguments in parts."""
 
     index: int
+    """The number that the stream gives to the call."""
     id: str = ""
+    """The call's id. Empty: it came in another fragment."""
     name: str = ""
+    """The tool's name. Empty: it came in another fragment."""
     arguments: str = ""
+    """The next part of the arguments as JSON text."""
 
 
 Piece: TypeAlias = Text | Thinking | Redacted | CallPart
 
 
 class AttemptFailedError(Exception):
-    """Raised by an exchange that knows what is wrong before it asks."""
+    """Raised by an exchange that detects the failure before it sends the request."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -61,17 +71,17 @@ class AttemptFailedError(Exception):
 
 
 class RefusedAnswerError(Exception):
-    """Raised where an answer is not read, because of its form. Another attempt would be the same."""
+    """Raised if the form of an answer makes it unreadable. Another attempt would end the same way."""
 
 
 class BrokenStreamError(Exception):
-    """Raised where an event cannot be read. What follows it cannot be trusted, so it counts as a lost connection."""
+    """Raised if an event cannot be read. Later events cannot be trusted, so it counts as a lost connection."""
 
 
 class Exchange(Protocol):
-    """One attempt. `finish_reason` is the provider's word once it came; None after the end means that the stream was cut.
-    `counted`: whether the provider itself said how many tokens it counted. `strict`: schemas of the tools whose arguments
-    the provider constrains, known once `open` returned."""
+    """One attempt. `finish_reason` is the provider's word once it came; None after the end means that the stream was
+    cut. `counted`: whether the provider itself reported its token counts. `strict`: the schemas of the tools whose
+    arguments the provider constrains, known once `open` has returned."""
 
     @property
     def strict(self) -> Mapping[str, JsonObject]: ...
@@ -83,30 +93,30 @@ class Exchange(Protocol):
     def counted(self) -> bool: ...
 
     async def open(self) -> None:
-        """Send the request. Raises what the package raises, or `AttemptFailedError`."""
+        """Send the request. Raises the package's errors, or `AttemptFailedError`."""
         ...
 
     async def next(self) -> Sequence[Piece] | None:
-        """What the next event adds; None at the end. Cancelling it leaves the exchange fit for `close` only."""
+        """Return the pieces of the next event, or None at the end. After a cancelled call only `close` is allowed."""
         ...
 
     def usage(self, said: str | None) -> Usage:
-        """What was used so far. `said`: the text of a complete answer, to estimate by where nothing was reported."""
+        """Return the usage so far. `said`: the text of a complete answer, to estimate the usage if none was reported."""
         ...
 
     async def close(self) -> None:
-        """Close the connection at once if the answer is not complete."""
+        """Close the connection, at once if the answer is not complete."""
         ...
 
 
 class Wire(Protocol):
-    """A provider's package, imported. It is made in a thread, because that import takes long."""
+    """A provider's imported package. It is created in a thread, because the import takes long."""
 
     def exchange(self, request: LLMGenerateInput, model: str) -> Exchange: ...
 
 
 class NativeExchange:
-    """What the exchanges of the providers' own packages share: the request, and what was reported."""
+    """The common part of exchanges that use the providers' own packages: the request, and the reported values."""
 
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices) -> None:
         self.request, self.model, self.prices = request, model, prices
@@ -117,7 +127,7 @@ class NativeExchange:
 
     @property
     def name(self) -> str:
-        """The model as its provider calls it."""
+        """The model's name at its provider."""
         return self.model.partition("/")[2] or self.model
 
     @property

@@ -1,4 +1,4 @@
-"""Redis behind the ports: a state store, and streams on it. Needs the extra `redis`.
+"""The ports on Redis: a state store, and streams on it. Needs the extra `redis`.
 
 executor = LocalExecutor(open_redis("redis://127.0.0.1:6379/0"), model=...)
 """

@@ -1,7 +1,7 @@
-"""What several callers ask Redis at one moment goes there and back together.
+"""Batches of commands: the commands of concurrent callers go to Redis and back together.
 
-Law: each caller's commands stay in order and beside each other, and each caller gets its own answers. A batch is sent once:
-where its answers are lost, nobody here knows what was executed.
+Law: each caller's commands stay in order and together, and each caller gets its own answers. A batch is sent once. If
+its answers are lost, it is unknown which commands were executed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 Command = tuple[str | int, ...]
 COMMANDS = 200
-"""Of one batch: others are sent beside it, and its first caller waits for the last of its answers."""
+"""The most commands of one batch. Others are sent beside it, and its first caller waits for the last of its answers."""
 
 
 class Batches:
-    """`redis`: a client. `at_once`: batches on their way at a time, each on a connection of its own."""
+    """The batches of one client, `redis`. `at_once`: the most batches at a time, each on a connection of its own."""
 
     def __init__(self, redis: Any, at_once: int) -> None:
         self._redis, self._free = redis, at_once
@@ -25,7 +25,8 @@ class Batches:
         self._begins = False
 
     async def ask(self, *commands: Command) -> list[Any]:
-        """An answer for each command. Raises `RedisError` or `OSError`: what the server refused, or a lost connection."""
+        """Return an answer for each command. Raises `RedisError` or `OSError`: a refusal by the server, or a lost
+        connection."""
         answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._line.append((commands, answers))
         self._send_next()
@@ -47,14 +48,14 @@ class Batches:
         self._send_next()
 
     async def _send(self) -> None:
-        """Begins once all callers of this moment have asked."""
+        """Send the commands of one moment, after all its callers have asked."""
         self._begins = False
         batch: list[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = []
         count = 0
         while self._line and (not batch or count + len(self._line[0][0]) <= COMMANDS):
             batch.append(self._line.popleft())
             count += len(batch[-1][0])
-        self._send_next()  # what did not fit goes beside it
+        self._send_next()  # the rest is sent beside it
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for commands, _ in batch:
@@ -71,9 +72,9 @@ class Batches:
                     answers.set_exception(error)
         finally:
             for _, answers in batch:
-                answers.cancel()  # where the event loop ends
+                answers.cancel()  # when the event loop ends
 
     async def close(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for the batches on their way."""
         if self._tasks:
             await asyncio.wait(self._tasks)

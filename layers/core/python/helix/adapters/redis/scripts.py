@@ -1,7 +1,8 @@
-"""What Redis executes at one moment: a transaction, and one page of a query.
+"""The scripts that Redis executes atomically: a transaction, and one page of a query.
 
-Law: a transaction reads and judges everything before it writes anything, and what could fail fails before the first
-write. Numbers are judged and added digit by digit, because Lua's own numbers are doubles and end at 2**53.
+Law: a transaction reads and checks everything before it writes anything, and every possible failure happens before the
+first write. Numbers are compared and added digit by digit, because Lua's own numbers are doubles, exact only up to
+2**53.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import NamedTuple
 
 class Script(NamedTuple):
     text: str
+    """The source in Lua."""
     sha: str
+    """The SHA-1 of the source, by which Redis caches the script."""
 
 
 TEXTS: dict[str, str] = {}
-"""By their hashes."""
+"""The sources by their hashes."""
 
 
 def script(text: str) -> Script:
@@ -44,10 +47,10 @@ end
 """
 
 # KEYS: for each operation the row and its index; then the expiries.
-# ARGV: how many expired rows to remove; for each operation
-#   kind (put, update, delete, check), sort, condition (none, absent, there), then four lists of names and texts, each with
-#   its length before it: equal, at_least, below, set; then add, the same with whole numbers.
-# Answers the index of the first refused operation, or -1.
+# ARGV: the number of expired rows to remove; for each operation
+#   kind (put, update, delete, check), sort, condition (none, absent, there), then four lists of names and texts, each
+#   preceded by its length: equal, at_least, below, set; then add, the same with whole numbers.
+# Returns the index of the first refused operation, or -1.
 TRANSACT = script(
     FORGET
     + r"""
@@ -198,11 +201,12 @@ return -1
 """
 )
 
-# KEYS: the expiries. ARGV: the time before which rows go, and how many at most. Answers how many went.
+# KEYS: the expiries. ARGV: the time before which rows expire, and the most rows to remove. Returns the number removed.
 PURGE = script(FORGET + "return purge(KEYS[1], '(' .. ARGV[1], ARGV[2])")
 
 # KEYS: the index. ARGV: the range's near and far end as ZRANGEBYLEX takes them, 1 if it is reversed, rows, bytes.
-# Answers how many rows the page could have had (fewer than asked for: there are no more), then sorts and rows in turn.
+# Returns the number of rows that the page could have had (fewer than requested: there are no more), then sorts and rows
+# in turn.
 QUERY = script(
     r"""
 local verb = ARGV[3] == '1' and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX'

@@ -1,8 +1,8 @@
-"""The state store on Redis: for several machines that share one, without a cloud.
+"""The state store on Redis, for several machines that share one, without a cloud.
 
-Law: a transaction is one script, executed at one moment by one primary, and sent once: where its answer is lost, nobody
-here knows whether it was executed, and `StoreError` says so. Reads are sent again. Redis keeps what it is configured to
-keep (docs/guide/durability.md says what that is).
+Law: a transaction is one script, executed atomically by one primary, and sent once. If its answer is lost, it is
+unknown whether it was executed, and `StoreError` says so. Reads are sent again. Durability depends on Redis's
+configuration (docs/guide/durability.md explains it).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 PAGE_ROWS = 256
-PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, everybody else waits
-PURGED_ALONG = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
+PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, all other clients wait
+PURGED_ALONG = 8  # the expired rows that a transaction deletes: more than it creates, so they do not pile up
 PURGED_AT_ONCE = 500
 READ_TRIES = 3
 
@@ -52,17 +52,18 @@ logger = get_logger("helix.redis")
 
 
 class RedisStateStore:
-    """`url` as redis-py reads it: `redis://[user:password@]host:port/db`, `rediss://` (TLS), `unix://path`.
+    """The store at `url`, as redis-py reads it: `redis://[user:password@]host:port/db`, `rediss://` (TLS),
+    `unix://path`.
 
-    One primary, with replicas or without; not a cluster, whose transactions end at a hash slot. Redis 6.2 or later.
-    prefix: begins every key; stores with different ones share nothing. replicas: a transaction is answered only when so
-    many replicas have it (`WAIT`), else `StoreError`. timeout_s: for connecting, and for each answer.
-    connections: the most connections at a time. What is asked at one moment shares one, so a few do. A store belongs to one
-    event loop.
+    It needs one primary, with or without replicas. A cluster does not work, because its transactions are limited to one
+    hash slot. Redis 6.2 or later is required. prefix: the beginning of every key; stores with different prefixes share
+    nothing. replicas: the number of replicas that must have a transaction before it is acknowledged (`WAIT`); otherwise
+    `StoreError` is raised. timeout_s: the limit for connecting, and for each answer. connections: the most connections
+    at a time. Commands of the same moment share one, so a few are enough. A store belongs to one event loop.
 
     A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 
-    Raises `StoreError` where Redis cannot be reached or is one that would lose rows: a cluster, or one that evicts.
+    Raises `StoreError` if Redis cannot be reached, or would lose rows: a cluster, or a server that evicts.
     """
 
     def __init__(
@@ -199,7 +200,8 @@ class RedisStateStore:
         raise AssertionError("unreachable")
 
     async def _ask(self, batches: Batches, *commands: Command) -> list[Any]:
-        """Scripts go by their hash, and whole where the server does not know them yet: it did nothing then."""
+        """Run commands. Scripts are sent by their hash, and in full if the server does not know them yet; it did
+        nothing then."""
         try:
             return await batches.ask(*commands)
         except NoScriptError:
@@ -225,7 +227,7 @@ class RedisStateStore:
         return self._batches
 
     def _bind(self) -> None:
-        """Connections belong to the event loop that made them; those of a loop that ended are left to it."""
+        """Make the connections of this event loop. Those of a loop that ended are left to it."""
         if self._closed:
             raise StoreError(f"the Redis store {self.place} is closed")
         loop = asyncio.get_running_loop()
@@ -246,11 +248,11 @@ class RedisStateStore:
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
             protocol=2,
-            retry=Retry(NoBackoff(), 0),  # a transaction that is sent again might be executed again
+            retry=Retry(NoBackoff(), 0),  # a repeated transaction might be executed twice
         )
 
     async def _check(self, redis: Any) -> None:
-        """Refuse a server that would lose rows, as far as it reports that; warn if it forgets them when it restarts."""
+        """Refuse a server that would lose rows, as far as it reports that. Warn if it forgets them when it restarts."""
         try:
             info = await _cancellable(redis.info())
         except ResponseError as error:  # a user without the right to ask may still read and write
@@ -296,7 +298,7 @@ def _whole(command: Command) -> Command:
 
 
 def _reported(operation: Operation) -> list[str | int]:
-    """The operation as `TRANSACT` takes it."""
+    """Return the operation in the form that `TRANSACT` takes."""
     when = operation.when or When()
     condition = "none" if operation.when is None else "absent" if when.absent else "there"
     reported: list[str | int] = [type(operation).__name__.lower(), operation.key.sort, condition]
@@ -315,11 +317,11 @@ def _reported(operation: Operation) -> list[str | int]:
 
 
 def open_redis(url: str) -> RedisStateStore:
-    """The store at a URL, with the defaults of `RedisStateStore`. It connects when it is first used."""
+    """Return the store at a URL, with the defaults of `RedisStateStore`. It connects when it is first used."""
     return RedisStateStore(url)
 
 
 def redis_streams(store: RedisStateStore, **options: Any) -> SegmentStreams:
-    """The `StreamManager` on a Redis store: segments, as on every other store; `options` are those of `SegmentStreams`.
-    Appends are one conditional put, and a waiting reader is woken by it."""
+    """Return the `StreamManager` on a Redis store: segments, as on every other store. `options` are those of
+    `SegmentStreams`. Appends are one conditional put, which wakes a waiting reader."""
     return SegmentStreams(store, **options)

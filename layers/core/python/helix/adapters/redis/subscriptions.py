@@ -1,9 +1,9 @@
-"""Hearing of changes: one connection that subscribes to the partitions that are watched.
+"""Notification of changes: one connection that subscribes to the watched partitions.
 
-Law: no change is missed. A subscription begins when the server says so, which is after `watch` returned; so its
-confirmation counts as a change, and who waits reads again. The same after a lost connection: what was published
-meanwhile went nowhere, and every confirmation of the new connection says "look". A partition that nobody watches any more
-stays subscribed until others crowd it out: a reader that looks, waits and looks again is not woken for nothing each time.
+Law: no change is missed. A subscription begins when the server confirms it, which is after `watch` returned. So the
+confirmation counts as a change, and the waiter reads again. Messages published while the connection was lost are
+missed, and every confirmation of the new connection counts as a change. A partition that is no longer watched stays
+subscribed until others displace it. So a reader that looks, waits and looks again is not woken needlessly each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helix._log import get_logger
 from helix.adapters.watching import LocalWatch, Place, Watchers
 
 PING_S = 10.0
-SILENCE_S = 30.0  # a connection that answers no ping for so long is dead, whatever TCP thinks
+SILENCE_S = 30.0  # a connection that answers no ping for this long is dead, whatever TCP reports
 IDLE = 256
 RECONNECT_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -76,7 +76,7 @@ class Subscriptions:
     # --- the connection -------------------------------------------------------------------------------------------
 
     async def _stay(self) -> None:
-        """Connected until closed."""
+        """Stay connected until closed."""
         failures = 0
         while True:
             try:
@@ -85,7 +85,7 @@ class Subscriptions:
                     failures = 0
                     await self._converse(connection)
                 finally:
-                    await connection.disconnect(nowait=True)  # never back into the pool with a subscription
+                    await connection.disconnect(nowait=True)  # never return it to the pool with a subscription
                     await self._pool.release(connection)
             except (RedisError, OSError) as error:
                 if failures == 0:
@@ -109,7 +109,7 @@ class Subscriptions:
             await _end(asking)
 
     async def _ask(self, connection: Any) -> None:
-        """Subscribe to what is wanted and not asked for, leave what is no longer wanted, and ping in between."""
+        """Subscribe to newly watched partitions, unsubscribe from others, and ping in between."""
         while True:
             self._wanting.clear()
             wanted = set(self._places)
@@ -125,9 +125,10 @@ class Subscriptions:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel, until it is: `asyncio.wait_for`, which redis-py sends with, can lose a cancellation in Python 3.11."""
+    """Cancel the task until it ends: `asyncio.wait_for`, which redis-py sends with, can lose a cancellation in Python
+    3.11."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)
     if not task.cancelled():
-        task.exception()  # seen: where asking failed, listening fails too, and says it
+        task.exception()  # retrieved: if asking failed, listening fails with the same error

@@ -1,12 +1,12 @@
-"""Rows as Redis keeps them: one hash for each row, its top-level fields as JSON text under their names.
+"""Rows as Redis stores them: one hash for each row, its top-level fields as JSON text under their names.
 
     prefix:table:partition          the partition's index: a sorted set of sorts, byte-wise; also its channel's name
     prefix:table:partition:sort     the row
     prefix:expiries                 rows that carry `ttl`, by that time
 
-Law: a field's text says its value exactly, so that conditions judged on texts (`scripts.py`) mean what `When.holds` means.
-A number's text has the number's own decimal digits: Python's short form of a float is not the float from 2**53 on, and
-there all digits are written. `values(texts(value)) == value` for every JSON object, with its types.
+Law: a field's text represents its value exactly, so conditions on texts (`scripts.py`) mean the same as `When.holds`. A
+number's text has the number's own decimal digits. From 2**53 on, Python's short form of a float is not the exact
+number, so all digits are written there. `values(texts(value)) == value` for every JSON object, with its types.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from helix.core.json import dumps
 from helix.ports.state_store import Damaged, Key, Value
 
 EXACT = 2.0**53
-MARK = b"\xff"  # the field of a row without fields, because Redis has no empty hash; no UTF-8 name is this
+MARK = b"\xff"  # the field of a row without fields, because Redis has no empty hash; never valid UTF-8
 
 
 def text(value: object) -> str:
-    """One field. Raises `InvalidInputError` for what is not JSON."""
+    """Return one field's text. Raises `InvalidInputError` if the value is not JSON."""
     if type(value) is float and EXACT <= abs(value) < float("inf"):
         return f"{value:.1f}"
     return dumps(value)
 
 
 def texts(value: Mapping[str, Any]) -> list[str]:
-    """Names and texts in turn."""
+    """Return names and texts in turn."""
     found: list[str] = []
     for name, field in value.items():
         found += (_name(name), text(field))
@@ -40,7 +40,7 @@ def texts(value: Mapping[str, Any]) -> list[str]:
 
 
 def value_of(key: Key, row: Mapping[bytes, bytes]) -> Value | None:
-    """The row of a hash as Redis answers it; None for no hash."""
+    """Return the row of a hash in Redis's form, or None if there is no hash."""
     if not row:
         return None
     try:

@@ -1,1 +1,1 @@
-"""`helix chat`: on the screen of a terminal, and in plain lines where there is none."""
+"""`helix chat`: on the screen of a terminal, or in plain lines."""

@@ -1,6 +1,6 @@
-"""What a call asks of the user: to approve it, as it is or with other arguments; a client's result; or a ruling.
+"""The form for a call that waits: an approval, as it is or with edited arguments, a client's result, or a ruling.
 
-Law: the service checks what is answered. What it refuses is said here, and nothing that was typed is lost.
+Law: the service checks the answer. If it refuses, the form shows why, and keeps the text that the user typed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Send = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Asking(Vertical):
-    """The call that waits. `answer` is `Talk.answer`."""
+    """The form for the call that waits, with the number of `more` waiting calls. `answer` is `Talk.answer`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "first", "Answer", show=False, priority=True)]
 
@@ -96,7 +96,7 @@ class Asking(Vertical):
 
 
 def _described(call: Call) -> str:
-    """The fields of the arguments' JSON schema, a line each."""
+    """Return the fields of the arguments' JSON schema, one per line."""
     known = call.parameters.get("properties")
     needed = call.parameters.get("required") or []
     lines = []

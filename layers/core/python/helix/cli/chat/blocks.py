@@ -1,7 +1,7 @@
-"""The history on the screen: a block for each item of a conversation, drawn again where the item has changed.
+"""The history on the screen: a block for each item of a conversation, drawn again when the item has changed.
 
-Law: text of models, tools and users is content, never markup: it goes through `shown`. In Markdown it is cleaned once more
-behind the parser, which decodes entities; HTML is text.
+Law: text of models, tools and users is content, never markup, and goes through `shown`. Markdown is cleaned once more after
+the parser, because the parser decodes entities. HTML is shown as text.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 
 def shown(text: str) -> str:
-    """On the screen as it is, and as nothing else."""
+    """Return a text that the screen can only show as it is."""
     return printable(text.replace("\u2028", " ").replace("\u2029", " "))
 
 
 def content(*parts: str | tuple[str, str]) -> Content:
-    """Texts, or texts with their styles."""
+    """Join texts, or texts with their styles."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     return Content.assemble(*(Content.styled(shown(text), _themed(style)) for text, style in pairs))
 
 
 def _themed(style: str) -> str:
-    """In the theme's own colours, which can be read on its background."""
+    """Replace colours by those of the theme, which can be read on its background."""
     return " ".join(_COLOURS.get(word, word) for word in style.split())
 
 
@@ -61,7 +61,7 @@ def _clean(state: StateCore) -> None:
 
 
 class Said(Markdown):
-    """Text of a model, as it grows. An address is shown when its link is chosen; nothing is opened."""
+    """The growing text of a model. Choosing a link shows its address, and does not open it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text), parser_factory=markdown_parser, open_links=False)
@@ -89,7 +89,7 @@ class Head(Static, can_focus=True):
 
 
 class Fold(Vertical):
-    """A line that opens. `make` gives what is below it, when it is opened first."""
+    """A line that can be opened. `make` creates the widget below it when the line is first opened."""
 
     def __init__(self, make: Callable[[], Widget]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Fold(Vertical):
         await self.draw()
 
     async def draw(self) -> None:
-        """Show it as it is now."""
+        """Draw the present state."""
 
 
 class Thought(Fold):
@@ -133,10 +133,10 @@ class Thought(Fold):
 
 
 class Called(Fold):
-    """A call: its line, and below it arguments and result, or what its sub-agent says."""
+    """A call: its line, and below it the arguments and the result, or the conversation of its sub-agent."""
 
     class Wanted(Message):
-        """The stored conversation of a sub-agent is to be read."""
+        """A request to read the stored conversation of a sub-agent."""
 
         def __init__(self, called: Called, child: Conversation) -> None:
             super().__init__()
@@ -193,13 +193,13 @@ def _result(value: Any) -> str:
     if not isinstance(value, str):
         return json_text(value)
     try:
-        return json_text(json.loads(value))  # stored results are JSON, or a text as it is
+        return json_text(json.loads(value))  # a stored result is JSON or plain text
     except ValueError:
         return value
 
 
 class StepBlock(Vertical):
-    """What one attempt at a step showed."""
+    """The block of one attempt at a step."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class StepBlock(Vertical):
         self._called: dict[str, Called] = {}
 
     def compose(self) -> Any:
-        """What is there already, at once: a stored session has many steps."""
+        """Create all present parts at once, because a stored session has many steps."""
         step = self._step
         if step.state == "discarded":
             return
@@ -248,7 +248,7 @@ class StepBlock(Vertical):
         self._final = step.state == "committed" and all(call.state in ("done", "failed") for call in step.calls)
 
     async def _strike(self) -> None:
-        """A discarded attempt stays to be seen, and can be taken for nothing else."""
+        """Strike a discarded attempt through. It stays visible, and cannot be mistaken for a valid one."""
         step, self._final = self._step, True
         await self.remove_children()
         why = f": {step.why}" if step.why else ""
@@ -280,7 +280,7 @@ class Line(Static):
 
 
 class Talked(Vertical):
-    """A conversation, the newest of a long one."""
+    """A conversation. Of a long one, only the newest items are shown."""
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()

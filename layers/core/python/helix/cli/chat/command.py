@@ -1,7 +1,7 @@
-"""`helix chat`: an agent, message after message, in one session.
+"""`helix chat`: a conversation with an agent in one session.
 
-Law: everything is stored; leaving loses nothing. The screen needs a terminal and Textual, which no other command imports;
-without them the chat has plain lines, which is what scripts get.
+Law: everything is stored, so leaving loses nothing. The screen needs a terminal and Textual, which no other command
+imports. Without them, as in scripts, the chat has plain lines.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ def chat(
 
 
 def _has_screen() -> bool:
-    """A terminal that can move its cursor, on both sides."""
+    """Return whether input and output are a terminal that can move its cursor."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -1,6 +1,6 @@
-"""What can be typed besides messages: `/help`, `/cost`, `/branch` and others, for the screen and for plain lines.
+"""Commands of a chat, such as `/help`, `/cost` and `/branch`, for the screen and for plain lines.
 
-Law: a command does no I/O but through the client, and returns what is to be shown or done; the two front ends show it.
+Law: a command does I/O only through the client. It returns an outcome, which the two front ends show or do.
 """
 
 from __future__ import annotations
@@ -44,34 +44,42 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Shown:
-    """A table to look at. `note`: the line below it."""
+    """A table to show."""
 
     title: str
+    """The heading of the table."""
     columns: Sequence[str]
+    """The headings of the columns."""
     rows: Sequence[Sequence[str]]
+    """The cells of each row, one for each column."""
     note: str = ""
+    """The line below the table."""
     right: Sequence[str] = ()
+    """The headings of the columns that are aligned to the right, because they contain numbers."""
 
 
 @dataclass(frozen=True)
 class Choosing(Shown):
-    """A table of which one row is chosen: `take` gets its index."""
+    """A table from which the user chooses a row."""
 
     take: Callable[[int], Coroutine[Any, Any, Outcome]] = field(kw_only=True)
+    """The function that acts on the chosen row. It gets the row's index and returns the outcome."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Continue in this session; None: in a new one."""
+    """The chat continues in another session."""
 
     session_id: str | None
+    """The session to continue in. None for a new one."""
 
 
 @dataclass(frozen=True)
 class GoOn:
-    """`resume` or `retry` the session."""
+    """The session's run is continued."""
 
     verb: str
+    """The way to continue it: `resume` or `retry`."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +91,14 @@ Outcome = Shown | Opened | GoOn | Left
 
 
 class Commands:
-    """Of one chat. `agent`: the name that the service knows it by."""
+    """The commands of one chat. `agent` is the agent's name in the service."""
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
         self._trail: list[str] = []
 
     async def obey(self, client: HelixClient, line: str, session_id: str | None) -> Outcome:
-        """Raises `RefusedError` for what is no command, or has nothing to act on."""
+        """Execute a command. Raises `RefusedError` for an unknown command, and for one that has nothing to act on."""
         name, _, rest = line.strip().partition(" ")
         if name in LEAVE:
             return Left()
@@ -172,13 +180,13 @@ async def _cost(client: HelixClient, session_id: str) -> Shown:
     budgets: Any = await client.get_budgets(session_id)
     bounds = "; ".join(f"{each['budget']}: {budget(each)}" for each in budgets["budgets"])
     note = f"{usd_of(round(found.usd * NANOS))} in all" + (f". Budgets: {bounds}" if bounds else "")
-    order = [COLUMNS.index(name) for name in SHOWN]  # what matters first: the screen may be narrow
+    order = [COLUMNS.index(name) for name in SHOWN]  # the important columns first, because the screen may be narrow
     rows = [[row[place] for place in order] for row in ledger_rows(lines, session_id)]
     return Shown(f"Cost of {session_id}", SHOWN, rows, note, right=("cost", "quantity"))
 
 
 def budget(of: dict[str, Any]) -> str:
-    """How much of a budget is used (`helix.core.reports.BudgetFound`)."""
+    """Return how much of a budget is used, in words (`helix.core.reports.BudgetFound`)."""
     used, limit = of["used"] or 0, of["limit"] or 0
     if of["unit"] == "usd":
         return f"${used:.2f} of ${limit:.2f}"

@@ -1,7 +1,8 @@
-"""A conversation, folded from a session's messages and the chunks behind them, as `clients/console/src/fold.ts` does.
+"""A conversation, built from a session's messages and the later chunks of its stream. `clients/console/src/fold.ts` does
+the same.
 
-Law: no I/O; the same messages and chunks give the same conversation. What a sub-agent says is a conversation of its own,
-below the call that it works for. Text of a discarded attempt stays, marked as such.
+Law: no I/O; the same messages and chunks give the same conversation. A sub-agent has a conversation of its own, below the
+call that it works for. Text of a discarded attempt stays, marked as discarded.
 """
 
 from __future__ import annotations
@@ -21,55 +22,83 @@ from helix.core.wire import StreamMessage
 
 @dataclass(eq=False)
 class Call:
-    """`attempt`: claims of it; a second one says that a worker died. `kind`: what it asks of a person, while it waits."""
+    """A call of a tool or a sub-agent."""
 
     id: str
+    """The call's id, as the model's answer has it."""
     name: str
+    """The name of the tool. That of a sub-agent begins with `SUBAGENT_TOOL_PREFIX`."""
     arguments: JsonObject = field(default_factory=dict)
+    """The arguments that the call is executed with: the model's, or those that a person approved instead."""
     state: Literal["open", "running", "waiting", "done", "failed"] = "open"
+    """The progress of the call. An `open` call has not started, or its run ended first. A `waiting` one needs a person."""
     attempt: int = 0
+    """The number of times that a worker claimed the call. More than 1 means that a worker died. 0 before the first."""
     result: Any = None
+    """The result of a call that succeeded."""
     error: str | None = None
+    """The error of a call that failed."""
     kind: str = "approval"
+    """The kind of answer that a waiting call needs, as in `core.rows.Pending`."""
     parameters: JsonObject = field(default_factory=dict)
+    """The JSON schema of the arguments, for the form that edits them. Empty if it is not known."""
     reason: str | None = None
+    """The reason why the tool asks for approval. None if its rule does not give one."""
     edited: bool = False
+    """Whether a person approved other arguments than the model's."""
     child: Conversation | None = None
+    """The conversation of the sub-agent that the call started. None for tools."""
 
 
 @dataclass(eq=False)
 class User:
-    """`run_id` None: the service has not confirmed it yet."""
+    """A message of the user."""
 
     text: str
+    """The content of the message."""
     run_id: str | None
+    """The run that the message began. None until the service has confirmed it. Empty for a stored message without a run."""
 
 
 @dataclass(eq=False)
 class Step:
+    """An attempt at a step: the model's answer as far as it has arrived, and its calls."""
+
     run_id: str | None
+    """The run that made the attempt. None if only a waiting call is known of the step."""
     step: int
+    """The number of the step in its session."""
     attempt: int
+    """The number of the attempt, from 1. 0 if it is not known, as for stored messages; then every attempt matches."""
     text: str = ""
+    """The text of the answer so far."""
     thinking: str = ""
+    """The model's reasoning so far."""
     calls: list[Call] = field(default_factory=list)
+    """The calls of the answer, in call order as far as they are known."""
     state: Literal["open", "committed", "discarded"] = "open"
+    """`open` while the text is provisional, `committed` once it is stored, `discarded` if the attempt was dropped."""
     why: str | None = None
+    """The reason why the attempt was discarded. None if the stream does not say it."""
 
 
 @dataclass(eq=False)
 class Notice:
+    """A line about the run that is not part of the conversation, such as an error."""
+
     text: str
+    """The content of the line."""
     style: str = "yellow"
+    """The style of the line, as Rich writes it."""
 
 
 Item = User | Step | Notice
 STORED = 2**62
-"""Behind every sequence: all of it is in the messages."""
+"""A sequence after every real one. It means that the stored messages have all of the stream."""
 
 
 class Conversation:
-    """`below`: all conversations of the session, its own and those of sub-agents, by session."""
+    """The conversation of a session. `below` has the conversations of the session and its sub-agents, by session id."""
 
     def __init__(self, session_id: str, agent: str = "", below: dict[str, Conversation] | None = None) -> None:
         self.id, self.agent = session_id, agent
@@ -81,8 +110,8 @@ class Conversation:
         self._base, self._stored = 0, 0
 
     def load(self, messages: Sequence[AnyMessage], children: Mapping[str, tuple[str, str]], sequence: int = 0) -> None:
-        """Begin with what is stored. children: session and agent of a call's sub-agent. sequence: up to there the stream is
-        in the messages, but for later steps."""
+        """Start with the stored messages. `children` has the session and agent of each call's sub-agent. `sequence` is the
+        end of the part of the stream that the messages contain. Chunks of later steps still count."""
         self._base = sequence
         self._stored = max((m.step or 0 for m in messages if m.role != "system"), default=0)
         for message in messages:
@@ -102,12 +131,12 @@ class Conversation:
             self.runs.add(getattr(message, "run_id", None) or "")
 
     def named(self, session_id: str) -> None:
-        """It has its id with its first run."""
+        """Set the session's id, which a new session has from its first run on."""
         self.below[session_id] = self.below.pop(self.id)
         self.id = session_id
 
     def insert(self, user: User) -> None:
-        """A message, before what its run has said already."""
+        """Insert a message before the steps of its run that are already here."""
         first = (
             i
             for i, item in enumerate(self.items)
@@ -116,7 +145,7 @@ class Conversation:
         self.items.insert(next(first, len(self.items)), user)
 
     def confirm(self, user: User, run_id: str) -> None:
-        """It began this run."""
+        """Mark a message as the one that began this run."""
         self.items.remove(user)
         self.runs.add(run_id)
         if not self.has(run_id):
@@ -124,7 +153,7 @@ class Conversation:
             self.insert(user)
 
     def has(self, run_id: str) -> bool:
-        """Whether the run's message is here."""
+        """Return whether the run's message is here."""
         return any(isinstance(item, User) and item.run_id == run_id for item in self.items)
 
     def notice(self, text: str, style: str = "yellow") -> None:
@@ -133,12 +162,12 @@ class Conversation:
             self.items.append(Notice(text, style))
 
     def waiting(self) -> Iterator[Call]:
-        """Calls that wait for a person, here and below."""
+        """Yield the calls that wait for a person, with those of sub-agents."""
         for one in self.below.values():
             yield from (call for call in one._calls.values() if call.state == "waiting")
 
     def expect(self, pending: Sequence[Pending]) -> None:
-        """The session waits for these, whatever the stream still has of them."""
+        """Mark the calls that the session waits for, even if the stream no longer has them."""
         for one in pending:
             if one.kind == "child":
                 continue
@@ -154,7 +183,7 @@ class Conversation:
     # --- the stream -----------------------------------------------------------------------------------------------------
 
     def take(self, message: StreamMessage, chunk: c.StreamChunk | None) -> None:
-        """`chunk`: the message's, if it has one."""
+        """Add a message of the stream. `chunk` is its chunk, if it has one."""
         own = self.below.get(message.session_id)
         if own is None or (message.sequence <= own._base and (chunk is None or chunk.step <= own._stored)):
             return
@@ -205,7 +234,7 @@ class Conversation:
             case c.ErrorChunk() if chunk.recoverable:
                 self.notice(f"{chunk.code}: {chunk.error} It is tried again.")
             case _:
-                pass  # state, outputs and ends: `/cost`, the status line and the messages say them
+                pass  # state, outputs and ends are shown by `/cost`, the status line and the messages
 
     def _provisional(
         self, chunk: c.TextDeltaChunk | c.ThinkingChunk | c.StepCommittedChunk | c.StepDiscardedChunk
@@ -228,7 +257,8 @@ class Conversation:
                 step.state, step.why = "discarded", chunk.reason
 
     def _find(self, chunk: c.ChunkBase, *, calls: bool = False) -> Step | None:
-        """What this attempt shows. `calls`: the answer that asked for a call, which a later run may execute."""
+        """Return the step that a chunk belongs to. With `calls`, return the answer that asked for a call, because a later
+        run may execute it."""
         for item in reversed(self.items):
             if not isinstance(item, Step) or item.step != chunk.step or item.state == "discarded":
                 continue

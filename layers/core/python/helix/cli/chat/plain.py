@@ -1,7 +1,7 @@
-"""A chat in plain lines, for pipes, for terminals that can do no more, and for `--plain`.
+"""A chat in plain lines, for pipes, for simple terminals, and for `--plain`.
 
-Law: it asks the questions of a paused run one by one, wherever the agent runs. In a pipe every line but one that leaves is
-a message: only a person types commands.
+Law: it asks the questions of a paused run one by one, wherever the agent runs. In a pipe every line is a message, except
+those that leave the chat, because only a person types commands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helix.core.handles import Confirmation
 
 
 def converse(partner: Partner, where: Where, name: str, session_id: str | None) -> int:
-    """The exit code of the last run; 0 if there was none."""
+    """Chat until the user leaves. Return the exit code of the last run, or 0 without a run."""
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # not on every system
             import readline  # noqa: F401  # gives input() its history and editing
@@ -60,7 +60,7 @@ class Chat:
         return await self._commands.obey(self._client, line, self.session_id)
 
     def loop(self) -> int:
-        """Messages until the end of the input. The answers that a session waits for are asked for first."""
+        """Send messages until the end of the input. First ask for the answers that the session waits for."""
         goes_on = self.session_id is None or self._answer_open(self.session_id)
         while goes_on and (message := self._ask("> ")) and message not in commands.LEAVE:
             if message.startswith("/") and sys.stdin.isatty():
@@ -70,7 +70,7 @@ class Chat:
         return self._code
 
     def _obey(self, line: str) -> bool:
-        """Whether the chat goes on after this command."""
+        """Execute a command. Return whether the chat goes on."""
 
         try:
             outcome = self._runner.run(self._outcome(line))
@@ -105,7 +105,7 @@ class Chat:
             write(shown.note)
 
     def _turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
-        """Whether the chat goes on after this run. A paused one is answered first."""
+        """Wait for a run, and if it paused, ask for the answers. Return whether the chat goes on."""
         try:
             result = self._runner.run(playing)
         except CallerError as error:
@@ -118,7 +118,7 @@ class Chat:
         return result.status != "paused" or self._answer_open(result.session_id)
 
     def _answer_open(self, session_id: str) -> bool:
-        """Answer what the session waits for, if anything. Whether the chat goes on."""
+        """Ask for the answers that the session waits for, and give them. Return whether the chat goes on."""
         if not self._runner.run(self._partner.questions(session_id)):
             return self._code != STOPPED
         self._code = STOPPED
@@ -126,7 +126,7 @@ class Chat:
         return bool(confirmations) and self._turn(self._partner.answer(session_id, confirmations))
 
     def _confirmations(self, session_id: str) -> list[Confirmation]:
-        """The user's answer to each open question; none at the end of the input."""
+        """Ask for the user's answer to each open question. Return an empty list at the end of the input."""
         confirmations = []
         for question in self._runner.run(self._partner.questions(session_id)):
             answer = self._answer(question)
@@ -146,7 +146,7 @@ class Chat:
         return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
 
     def _ask(self, prompt: str) -> str:
-        """A line, stripped; empty at the end of the input and at Ctrl-C."""
+        """Read a line from the user, stripped. It is empty at the end of the input and at Ctrl-C."""
         try:
             return ask(prompt)
         except (EOFError, KeyboardInterrupt):

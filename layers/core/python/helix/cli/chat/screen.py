@@ -1,7 +1,7 @@
-"""The chat on the screen: history above, what waits for the user, the prompt, and a line with status and cost.
+"""The chat on the screen: the history, the form of a waiting call, the prompt, and a line with status and cost.
 
-Law: the screen shows what `Talk` has and `Commands` returns, and decides nothing. It is drawn a few times a second,
-however fast the stream is.
+Law: the screen shows the data of `Talk` and the outcomes of `Commands`, and decides nothing itself. It is drawn a few times
+a second, however fast the stream is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from helix.runtime.local import LocalExecutor
 
 DRAW_S, LOOK_S, TWICE_S = 0.06, 8.0, 2.0
 HERE_S, QUIET_HERE_S, QUIET_S = 0.03, 0.5, 2.0
-"""How often a local store is read, and at least how often a quiet stream, here and elsewhere."""
+"""The pause between polls of a local store, and the longest pauses for a quiet stream, locally and elsewhere (seconds)."""
 
 CSS = """
 #history { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -79,18 +79,19 @@ PLAIN_CSS = """
 TextArea:nocolor .text-area--cursor, OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
 Head:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
 """
-"""Without colours, what has the focus is shown in reverse."""
+"""Styles without colours, in which the element with the focus is shown in reverse."""
 
 
 class PrintableText(LineFilter):
-    """All that is drawn goes through `printable`, whichever widget it is in: an earlier message in the prompt too."""
+    """A filter that passes everything that is drawn through `printable`, in all widgets. That includes earlier messages in
+    the prompt."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(printable(text), style, control) for text, style, control in segments]
 
 
 class WithoutColour(LineFilter):
-    """For `NO_COLOR`: Textual's own filter for it writes shades of grey."""
+    """A filter for `NO_COLOR`. Textual's own one writes shades of grey."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(text, style and _uncoloured(style), control) for text, style, control in segments]
@@ -134,7 +135,7 @@ class Prompt(TextArea):
         self.move_cursor(self.document.end)
 
     def sent(self, text: str) -> None:
-        """It is on its way: the prompt is free."""
+        """Empty the prompt after its text was sent, and remember the text."""
         if not self.earlier or self.earlier[-1] != text:
             self.earlier.append(text)
         self._place, self.text = 0, ""
@@ -152,7 +153,7 @@ class ChatScreen(App[None]):
     ]
 
     def __init__(self, connect: Callable[[], HelixClient], agent: str, session_id: str | None, first: str = "") -> None:
-        """`first`: a line for the beginning of the history."""
+        """Create the screen. `first` is a line at the beginning of the history."""
         self._own_filters: list[LineFilter] = [PrintableText()]
         if os.environ.get("NO_COLOR"):
             self._own_filters.append(WithoutColour())
@@ -215,7 +216,7 @@ class ChatScreen(App[None]):
         if calls and self._asking is None:
             self._asking = Asking(calls[0], len(calls) - 1, self.talk.answer)
             await self._waiting.mount(self._asking)
-            if self.prompt.has_focus and not self.prompt.text:  # who is typing goes on
+            if self.prompt.has_focus and not self.prompt.text:  # do not interrupt a user who is typing
                 self._asking.focus_first()
 
     def _figures(self) -> Any:
@@ -236,13 +237,13 @@ class ChatScreen(App[None]):
         return content(*parts, (f" · {talk.session_id}" if talk.session_id else "", "dim"))
 
     async def _look(self) -> None:
-        """A worker that died says nothing."""
+        """Read the status of a running session from time to time, because a worker that died does not report it."""
         if self.talk.status == "running":
             with suppress(*TRANSIENT):
                 await self.talk.refresh()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line of the log, of what a tool prints, or of a refusal."""
+        """Show a line of the log, of a tool's output, or of a refusal."""
         self.talk.conversation.notice(text, style)
         self._changed()
 
@@ -267,7 +268,7 @@ class ChatScreen(App[None]):
     @on(Prompt.Sent)
     @work
     async def send(self, event: Prompt.Sent) -> None:
-        """A refusal gives the text back, unless the user has begun another."""
+        """Send the text of the prompt. After a refusal, put it back, unless the user has begun another one."""
         text, prompt = event.text.strip(), self.prompt
         if not text:
             return
@@ -299,7 +300,8 @@ class ChatScreen(App[None]):
                 self.exit()
 
     async def action_stop(self, control: bool) -> None:
-        """Interrupt; leave at the second time. Ctrl+C copies what is selected, and Escape leaves a form first."""
+        """Interrupt the run, and leave at the second time. Ctrl+C copies a selection first, and Escape leaves a form
+        first."""
         if control and (selected := self.screen.get_selected_text()):
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
@@ -328,7 +330,7 @@ class ChatScreen(App[None]):
 
 
 class AgentService(StoreService):
-    """A store, and an agent that runs in this process."""
+    """The service of a store, with an agent that runs in this process."""
 
     def __init__(self, local: LocalAgent) -> None:
         super().__init__(local.db)
@@ -345,7 +347,7 @@ class AgentService(StoreService):
 
 
 def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
-    """The exit code of the last run; 0 if there was none."""
+    """Chat on the screen until the user leaves. Return the exit code of the last run, or 0 without a run."""
 
     def connect() -> HelixClient:
         if isinstance(partner, LocalAgent):
@@ -378,7 +380,7 @@ def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
 
 @contextmanager
 def _log_to(app: ChatScreen) -> Iterator[None]:
-    """Lines of the log are shown in the history: on the screen they would be anywhere."""
+    """Show lines of the log in the history, because on the screen they would appear at random places."""
     root, loop = logging.getLogger(), asyncio.get_running_loop()
 
     class Lines(logging.Handler):

@@ -1,4 +1,4 @@
-"""Tables over the screen: to look at, and to choose a row of."""
+"""Tables over the chat's screen, to look at or to choose a row from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sheet(ModalScreen[None]):
 
 
 class Picker(ModalScreen[int | None]):
-    """The index of the chosen row."""
+    """A table whose result is the index of the chosen row. None if it was closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSE
 
@@ -56,6 +56,6 @@ class Picker(ModalScreen[int | None]):
 
 
 def _two_lines(row: Any) -> Any:
-    """What it is, and what is known of it: a narrow screen shows both."""
+    """Return a row as two lines, so that a narrow screen shows all of it."""
     first, *middle, last = row
     return content((first, "bold"), f"  {last}\n", (" · ".join(cell for cell in middle if cell), "dim"))

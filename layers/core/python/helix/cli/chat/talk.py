@@ -1,7 +1,8 @@
-"""The session that a chat shows: what is stored of it, what comes, and what the user does with it.
+"""The session that a chat shows: its stored rows, its stream, and the user's actions on it.
 
-Law: the stored session is read once, then its stream is followed, across runs, whoever starts them. What the user typed is
-lost by no refusal and no lost connection: it is sent, waits for the end of the run, or is given back.
+Law: the stored session is read once. Then its stream is followed across runs, also those that other clients start. A
+refusal or a lost connection does not lose the user's text. It is sent, waits for the end of the run, or is returned to the
+prompt.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
 class Talk:
-    """`connect` makes a client, again where one has given up. `changed` is called when there is something to draw."""
+    """A chat's session. `connect` creates a client, also to replace one that has given up. `changed` is called when the
+    screen must be drawn again."""
 
     def __init__(self, connect: Callable[[], HelixClient], agent: str, changed: Callable[[], None]) -> None:
         self._connect, self.agent, self.changed = connect, agent, changed
@@ -59,7 +61,7 @@ class Talk:
         await self.client.close()
 
     def show(self, session_id: str | None) -> None:
-        """Another session; None: a new one, once there is a message."""
+        """Show another session. None: a new one, which the first message creates."""
         if self._reading is not None:
             self._reading.cancel()
         self._reading, self.session_id, self.state = None, session_id, None
@@ -75,12 +77,12 @@ class Talk:
 
     @property
     def busy(self) -> bool:
-        """A run goes on, and somebody executes it."""
+        """Whether a run is executed by a living process, or is being started."""
         return self._starting or (self.status == "running" and not self.stalled)
 
     @property
     def stalled(self) -> bool:
-        """Its process is gone: the next message, or /resume, continues in its place."""
+        """Whether the process of the run is gone. Then /resume or the next message takes the run over."""
         state = self.state
         return (
             state is not None
@@ -92,7 +94,7 @@ class Talk:
     # --- what the user does ---------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Begin a run with the message; where one goes on, it waits for its end. Raises what the service refuses."""
+        """Start a run with the message. If a run goes on, queue the message until its end. Raises the service's errors."""
         if self.busy:
             self.queued.append(text)
             self.changed()
@@ -111,7 +113,7 @@ class Talk:
             self.changed()
 
     async def go_on(self, verb: str) -> None:
-        """`resume` or `retry`."""
+        """Continue the session's run, by the verb `resume` or `retry`."""
         if self.session_id is None:
             raise SessionNotFoundError("(none yet)")
         await self._start(
@@ -119,7 +121,7 @@ class Talk:
         )
 
     async def answer(self, call: Call, **verdict: Any) -> None:
-        """Of a call that waits. verdict: as of `HelixClient.answer`."""
+        """Answer a call that waits. `verdict` has the arguments of `HelixClient.answer`."""
         self._drain(await self.client.answer(str(self.session_id), call.id, **verdict))
         call.state = "open"
         await self.refresh()
@@ -147,7 +149,7 @@ class Talk:
             self._starting = False
 
     def _drain(self, handle: AgentExecutionHandle[Any]) -> None:
-        """The handle has a reader of its own, which must not fall behind."""
+        """Read the handle's own feed to its end, so that its buffer does not fill up."""
 
         async def read() -> None:
             with suppress(*TRANSIENT):
@@ -171,7 +173,7 @@ class Talk:
         if state.status == "paused":
             self.conversation.expect(state.pending)
         self.changed()
-        with suppress(CallerError):  # an older service knows no budgets
+        with suppress(CallerError):  # an older service does not have `get_budgets`
             found: Any = await self.client.get_budgets(session_id)
             self.budgets = found["budgets"]
         self.changed()
@@ -188,7 +190,7 @@ class Talk:
                     if again:
                         break
             except SessionNotFoundError:
-                return  # the first message makes it
+                return  # the first message creates the session
             except CallerError as error:
                 self.conversation.notice(str(error), "red")
                 self.changed()
@@ -197,7 +199,7 @@ class Talk:
                 await self._reconnect(error)
 
     async def _reconnect(self, error: Exception) -> None:
-        """The client has given up. The one after it goes on where this one was."""
+        """Replace a client that has given up. The new one continues at the same place."""
         self.lost = True
         self.conversation.notice(f"{error}. It is tried again.")
         self.changed()
@@ -215,7 +217,7 @@ class Talk:
         if self.status != "paused":
             return self._base
         begin = self._base
-        for run in found["runs"]:  # the answer that waits is in the run that asked, or in one before it
+        for run in found["runs"]:  # the waiting call is in the run that asked for it, or in an earlier one
             begin = min(begin, run["start_sequence"])
             if run["status"] != "superseded" and run["run_id"] != found["runs"][0]["run_id"]:
                 break
@@ -233,11 +235,11 @@ class Talk:
         return found
 
     async def load_child(self, child: Conversation) -> None:
-        """Of a sub-agent that worked before the screen was there, when somebody looks."""
+        """Load the conversation of a sub-agent that ended before the chat began. It is called when the user opens it."""
         await self._stored(child)
 
     async def _take(self, message: StreamMessage) -> bool:
-        """True where everything is to be read again."""
+        """Process a message of the stream. Return True if the session must be read again from its beginning."""
         chunk = message.parsed() if message.kind == "chunk" else None
         own, replayed = message.session_id == self.session_id, message.sequence <= self._base
         if isinstance(chunk, StreamResyncChunk) and not replayed:
@@ -259,7 +261,8 @@ class Talk:
         return False
 
     async def _begun(self, run_id: str) -> None:
-        """A run whose message is not here: of another front end, or one that has just been sent."""
+        """Insert the user's message of a run, if it is not here yet. Another client may have started the run, or the
+        message has only just been sent."""
         found = await self.client.get_messages(str(self.session_id), limit=RECENT)
         for message in _MESSAGES.validate_python(found["messages"]):
             if isinstance(message, UserMessage) and message.run_id == run_id and not self.conversation.has(run_id):

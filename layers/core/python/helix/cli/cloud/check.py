@@ -1,8 +1,8 @@
-"""`helix check --stage`: a smoke test of a deployed stage, whose report is made to be sent to somebody.
+"""`helix check --stage`: a smoke test of a deployed stage, with a report that can be sent to others.
 
-Law: it changes nothing that stays. Its sessions belong to a user of its own and are deleted, its key is revoked and expires
-in any case, and the alarm that it sets has its own state again within a minute. The report has no secrets, no account
-numbers, and nothing of other users.
+Law: it changes nothing permanently. Its sessions belong to a user of its own and are deleted. Its key is revoked, and
+expires in any case. The alarm that it sets has its own state again within a minute. The report does not contain secrets,
+account numbers, or data of other users.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from helix.core.json import JsonObject
 from helix.runtime.system import SystemClock
 
 PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
-"""Account numbers and keys."""
+"""The pattern of account numbers and keys, which the report masks."""
 
 
 def check(
@@ -59,7 +59,7 @@ def check(
 
 
 def run_checks(client: Any, stage: str, door: Door = AS_DEPLOYED, *, as_json: bool = False) -> int:
-    """Print the report. The exit code: completed, or failed where a check has failed."""
+    """Check a stage and print the report. Return the exit code: failed if a check has failed, otherwise completed."""
     try:
         clients = StageClients.of(client, stage)
     except (BotoCoreError, ClientError) as error:

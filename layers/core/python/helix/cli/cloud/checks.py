@@ -1,7 +1,7 @@
-"""What `helix check --stage` looks at, one function a check.
+"""The checks of `helix check --stage`, one function each.
 
-Law: a check asserts what a person would see, through the stage's own doors: its socket, its alarms, its log. It waits for a
-state, for at most `PATIENCE_S`, and says what it waited for.
+Law: a check asserts what a user would see, through the stage's own interfaces: its socket, its alarms and its log. It waits
+for a state, for at most `PATIENCE_S`, and reports what it waited for.
 """
 
 from __future__ import annotations
@@ -25,45 +25,56 @@ from helix.runtime.tables import open_stage
 PATIENCE_S = 120.0
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""How often the service is asked for a result whose stream is no longer read."""
+"""The silence of a stream, in seconds, after which the service is asked for the run's result."""
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000
 ALARMS = ("govern-fails", "messages-throttled", "events-undelivered")
-"""Of these, one that does not sound is set."""
+"""The alarms to choose from. The check sets one that is not set already."""
 REASON = "helix check: a test, nothing is wrong"
 Result = Literal["ok", "failed", "not run"]
 
 
 class NotRunError(Exception):
-    """The check cannot be made here; the message says why."""
+    """The check cannot be made on this stage. The message says why."""
 
 
 class CheckError(Exception):
-    """What was not as it should be."""
+    """The check has failed. The message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The outcome of a check."""
+
     name: str
+    """The check, in words."""
     result: Result
+    """Whether the check succeeded or failed. `not run` means that it cannot be made on this stage."""
     seconds: float
+    """The time that the check took."""
     detail: str
+    """The reason for a failure, or a remark. May be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageClients:
-    """A stage as CloudFormation has it. `client` makes boto3's clients; `runtime` is that of its functions."""
+    """A stage as CloudFormation describes it, with clients to reach it."""
 
     stage: str
+    """The name of the stage."""
     client: Callable[[str], Any]
+    """A function that creates boto3's client of a service."""
     outputs: Mapping[str, str]
+    """The outputs of the stage's stack."""
     auth: str
+    """The setting `auth`: the kinds of credentials that the stage accepts, or `none`."""
     runtime: str
+    """The runtime and architecture of the functions, such as `python3.13 arm64`."""
 
     @classmethod
     def of(cls, client: Callable[[str], Any], stage: str) -> Self:
-        """Raises what boto3 raises, where there is no such stage."""
+        """Look a stage up. Raises boto3's errors if it does not exist."""
         found = client("cloudformation").describe_stacks(StackName=f"helix-{stage}")["Stacks"][0]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
         function = client("lambda").get_function_configuration(FunctionName=f"helix-{stage}-ws_authorize")
@@ -81,17 +92,20 @@ class StageClients:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where and with what key the socket is opened; None: where the stage's outputs say, and with a new key."""
+    """The way to open the stage's socket."""
 
     url: str | None = None
+    """The WebSocket URL. None: the one in the stage's outputs."""
     key: str | None = None
+    """The API key or token. None: a new key, which is revoked afterwards."""
 
 
 AS_DEPLOYED = Door()
 
 
 class Probe:
-    """One report: what its checks share. Leaving it deletes the sessions and revokes the key that it made."""
+    """The connection and the sessions that the checks of one report share. Leaving it deletes the sessions, and revokes the
+    key if it created one."""
 
     def __init__(self, clients: StageClients, door: Door) -> None:
         self.at, self.clock = clients, SystemClock()
@@ -115,7 +129,7 @@ class Probe:
         await self.store.close()
 
     async def find(self, name: str, look: Callable[[Probe], Awaitable[str]]) -> Finding:
-        """What came of a check, whatever it was."""
+        """Execute a check and return its outcome. Errors become findings."""
         began = self.clock.now()
         result: Result
         try:
@@ -130,7 +144,7 @@ class Probe:
         return Finding(name, result, self.clock.now() - began, detail)
 
     async def aws(self, service: str, verb: str, **given: Any) -> Any:
-        """An API call, beside the socket."""
+        """Call an AWS API directly, without the socket."""
         return await asyncio.to_thread(getattr(self.at.client(service), verb), **given)
 
     async def until(self, look: Callable[[], Awaitable[Any]]) -> Any:
@@ -151,7 +165,7 @@ class Probe:
 
     @property
     def key(self) -> str | None:
-        """The key with which it has connected."""
+        """The key of the open connection."""
         return self._key
 
     @property
@@ -166,7 +180,7 @@ class Probe:
         return handle
 
     async def at_a_tool(self, script: Script) -> RemoteHandle:
-        """A run that is at work on a tool."""
+        """Start a run, and return it when it executes a tool."""
         handle = await self.begin(script)
         async for chunk in await handle.stream():
             if chunk.type == "tool_start":
@@ -175,7 +189,7 @@ class Probe:
 
 
 async def alarm(probe: Probe) -> str:
-    """Set, published to the encrypted topic, received by `govern`, and recorded."""
+    """Set an alarm. It must be published to the encrypted topic, received by `govern`, and recorded."""
     names = [f"{probe.at.stack}-{name}" for name in ALARMS]
     found: list[dict[str, Any]] = (await probe.aws("cloudwatch", "describe_alarms", AlarmNames=names))["MetricAlarms"]
     if not found:
@@ -202,7 +216,7 @@ async def alarm(probe: Probe) -> str:
 
 
 async def log(probe: Probe) -> str:
-    """A new line, in a group with the stage's key if it has one."""
+    """Look for a new log line, in a group that is encrypted if the stage has a key."""
     group, since = f"/aws/lambda/{probe.at.stack}-govern", int((probe.clock.now() - PATIENCE_S) * 1000)
     found = (await probe.aws("logs", "describe_log_groups", logGroupNamePrefix=group))["logGroups"]
     mine = next((one for one in found if one["logGroupName"] == group), None)
@@ -225,7 +239,7 @@ async def connection(probe: Probe) -> str:
 
 
 async def message(probe: Probe) -> str:
-    """Over several frames, and back."""
+    """Send a message of several frames, and receive it back."""
     handle = await probe.begin("message", "x" * MESSAGE_CHARS)
     result = await handle.result()
     version, _, length = (result.text or "").partition(" ")
@@ -236,7 +250,7 @@ async def message(probe: Probe) -> str:
 
 
 async def calls(probe: Probe) -> str:
-    """All of one step, each in an invocation of its own."""
+    """Make all calls in one step, each in an invocation of its own."""
     result = await (await probe.begin("calls")).result()
     if result.text != str(CALLS):
         raise CheckError(f"{result.status}: {result.text} of {CALLS} calls succeeded: {result.error}")
@@ -253,7 +267,7 @@ async def interrupt(probe: Probe) -> str:
 
 
 async def stop(probe: Probe) -> str:
-    """Step Functions ends the execution of a run that waits, and its event reaches `fail_run`."""
+    """Stop the execution of a waiting run in Step Functions. Its event must reach `fail_run`."""
     handle = await probe.at_a_tool("wait")
     machine = probe.at.outputs["MachinePattern"].replace("{profile}", "default")
     execution = f"{machine.replace(':stateMachine:', ':execution:')}:{handle.run_id}"
@@ -265,7 +279,7 @@ async def stop(probe: Probe) -> str:
 
 
 async def delete(probe: Probe) -> str:
-    """Every session of this report."""
+    """Delete every session of this report."""
     client = probe.client
     while probe.sessions:
         session = probe.sessions[-1]

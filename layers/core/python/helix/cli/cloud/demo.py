@@ -1,5 +1,5 @@
-"""`helix demo`: one question through the deployed app, offline, and what AWS's services recorded of the run. With `--kill`
-workers die in the middle of it."""
+"""`helix demo`: one question to the deployed app, offline, and a report of what AWS's services recorded of the run. With
+`--kill`, workers are killed during the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`helix deploy`: the CDK command line in the pinned version, and what comes before and after it.
+"""`helix deploy`: run the CDK command line in the pinned version, with checks before it and keys after it.
 
-Law: CDK deploys, in the user's terminal and with the user's credentials. A key is made only where there is none yet, so a
-second deployment gives nobody access.
+Law: CDK deploys, in the user's terminal and with the user's credentials. A key is created only if the stage does not have
+one yet. So a second deployment does not give access to anyone.
 """
 
 from __future__ import annotations
@@ -50,17 +50,22 @@ OFFLINE_REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A stage of a project, in the account of the AWS configuration's `profile` and `region`. `context` is CDK's."""
+    """Options of the commands that deploy or destroy a stage."""
 
     stage: StageName = "dev"
+    """The name of the stage. A `stage` in `context` replaces it."""
     profile: Profile = None
+    """The profile of the AWS configuration. None: the default one."""
     region: Region = None
+    """The AWS region. None: that of `context` or of the AWS configuration."""
     context: Context = None
+    """Settings of the deployment as `KEY=VALUE`, which CDK gets as its context."""
     project: Project = "."
+    """The project's folder, or one below it."""
 
 
 class Target:
-    """What a deployment is about."""
+    """The stage that a command deploys or destroys, with its project and its AWS clients."""
 
     def __init__(self, given: Deployment) -> None:
         self.context = {"stage": given.stage, **pairs(given.context)}
@@ -70,13 +75,13 @@ class Target:
         if (problem := emulator_problem(offline=self.setting("offline", "") == "true")) is not None:
             raise RefusedError(problem)
         offline = OFFLINE_REGION if given_endpoint() and not os.environ.get("AWS_REGION") else None
-        self.region = given.region or self.context.get("region") or offline  # the emulator has no configuration
+        self.region = given.region or self.context.get("region") or offline  # the emulator needs no AWS configuration
         self.out: TextIO | None = None
-        """Where CDK writes; None: standard output."""
-        self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # to CDK, and to CloudFormation
+        """The file that CDK writes to. None: standard output."""
+        self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # the names in CDK and CloudFormation
 
     def setting(self, name: str, default: str) -> str:
-        """Of context: the command line's, else the project's."""
+        """Return a setting of the command line, or else of the project, as text."""
         found = self.context.get(name, self.settings.get(name, default))
         return found if isinstance(found, str) else json.dumps(found)
 
@@ -84,8 +89,11 @@ class Target:
         return aws_client(service, self.profile, region or self.region)
 
     def cdk(self, verb: str, *words: str) -> None:
-        """Deploy or destroy the stage. An app of the project's own is synthesised first, because its manifest alone knows
-        its stacks: all but those of other stages are deployed, and the stage's is destroyed, with those that use it."""
+        """Deploy or destroy the stage.
+
+        If the project has its own CDK app, synthesise it first, because only its manifest knows its stacks. A deployment
+        then leaves out the stacks of other stages. A deletion covers the stage's stack and those that use it.
+        """
         context = [word for name, value in self.context.items() for word in ("-c", f"{name}={value}")]
         if not self.app:
             self._cdk(verb, self.construct, *words, "--app", f'"{sys.executable}" -m helix.infra.app', *context)
@@ -108,7 +116,8 @@ class Target:
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
 
     def _program(self) -> list[str]:
-        """The version that Helix is made for: the project's own where it is that one, or else npx fetches it."""
+        """Return the command line of CDK, in the version that Helix is made for. It is the project's own installation if
+        that has the version. Otherwise npx fetches it."""
         wanted = json.loads((FILES / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
         modules = self.root / "node_modules"
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -160,7 +169,7 @@ def deploy(
 
 
 def bring(target: Target, *, yes: bool) -> dict[str, str]:
-    """Deploy the stage, unless what is there forbids it. Returns the outputs of its stack."""
+    """Deploy the stage, unless its present state forbids it. Return the outputs of its stack."""
     tools = read_project(target.root).tools
     if target.setting("offline", "") != "true":
         check_builder(tools.images(target.stage))
@@ -175,7 +184,7 @@ def bring(target: Target, *, yes: bool) -> dict[str, str]:
         wanted = target.setting("streaming", "kinesis")
         clients = (target.client("cloudformation"), target.client("cloudwatch"))
         check_streaming(*clients, SystemClock(), target.stack, wanted)
-        if (shards := target.setting("shards", "1")).isdecimal():  # else the synthesis says what is wrong
+        if (shards := target.setting("shards", "1")).isdecimal():  # otherwise the synthesis reports the error
             check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(shards))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
@@ -191,7 +200,8 @@ def bring(target: Target, *, yes: bool) -> dict[str, str]:
 
 
 def check_console(target: Target) -> None:
-    """Raise `RefusedError` for CloudFront where it cannot serve: most templates are made for any region."""
+    """Raise `RefusedError` if the console needs CloudFront, and the region does not allow it. The synthesis cannot check
+    it, because most templates are made for any region."""
     console = target.setting("console", "off") if target.setting("offline", "") != "true" else "off"
     problem = console_problem(console, str(target.client("cloudformation").meta.region_name))
     if problem is not None:
@@ -199,15 +209,18 @@ def check_console(target: Target) -> None:
 
 
 def keep_log_role(target: Target) -> None:
-    """API Gateway writes the logs of all APIs of an account and region by one role. The stack sets it where there is none.
-    It replaces an existing one only where the setting `api_log_role` says so."""
+    """Keep the role by which API Gateway writes the logs of all APIs of an account and region.
+
+    The stack sets the role if it is missing. It replaces an existing role only if the setting `api_log_role` says so.
+    """
     if target.setting("api_log_role", "") == "" and target.setting("offline", "") != "true":
         known = target.client("apigateway").get_account().get("cloudwatchRoleArn")
         target.context["api_log_role"] = "false" if known else "true"
 
 
 def read_concurrency(target: Target) -> None:
-    """What Lambda allows the stage: what no function of the account and region reserves, and what its own functions do."""
+    """Set `concurrency` of the context to the concurrency that Lambda allows the stage. It is the account's unreserved
+    concurrency in the region, and what the stage's own functions reserve."""
     if target.setting("concurrency", "") != "" or target.setting("offline", "") == "true":
         return
     client = target.client("lambda")
@@ -222,7 +235,7 @@ def read_concurrency(target: Target) -> None:
 
 
 def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
-    """A key for `user`, unless the stage has keys already."""
+    """Create a key for `user`. Return None if the stage has keys already."""
     keys = ApiKeys(_control(target, outputs), SystemClock())
 
     async def make() -> str | None:
@@ -234,7 +247,7 @@ def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | No
 
 
 def metrics_token(target: Target, outputs: Mapping[str, str]) -> str | None:
-    """The bearer token for /metrics, unless the stage has one already."""
+    """Create the bearer token for /metrics. Return None if the stage has one already."""
     return asyncio.run(make_token(_control(target, outputs), SystemIds()))
 
 

@@ -1,7 +1,8 @@
-"""`helix destroy`: what a deletion leaves is named before and after.
+"""`helix destroy`: delete a stage, and name the resources that stay before and after.
 
-Law: nothing runs any more when the deletion begins. CloudFormation says what it leaves. Only buckets and tables that the
-stack's own template lets go are emptied and unprotected.
+Law: the command stops all runs before it begins the deletion, but does not wait longer than `stopping.PATIENCE_S` for them.
+CloudFormation says which resources it retains. Only buckets and tables that the stack's own template does not retain are
+emptied and unprotected.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", 
 
 
 def remove(target: Target, deployed: Deployed) -> None:
-    """End what runs, and delete the stack with what it does not retain."""
+    """Stop the runs, and delete the stack with the resources that it does not retain."""
     with schedules_off(target.client("events"), deployed):
         _stop(target, deployed)
         _delete(target, deployed)
@@ -76,7 +77,8 @@ def _stop(target: Target, deployed: Deployed) -> None:
 
 
 def _delete(target: Target, deployed: Deployed) -> None:
-    """Runs in progress may fill the bucket again before their functions are gone: then once more, without them."""
+    """Delete the stack. If it fails because running functions have filled a bucket again, empty it and repeat the
+    deletion, now without these functions."""
     protect_tables(target.client("dynamodb"), deployed)
     _empty(target, deployed)
     try:
@@ -88,7 +90,7 @@ def _delete(target: Target, deployed: Deployed) -> None:
 
 
 def _empty(target: Target, deployed: Deployed) -> int:
-    """How many objects there were."""
+    """Empty the buckets that are deleted, and return the number of objects."""
     storage, count = target.client("s3"), 0
     for bucket in deployed.buckets:
         count += (found := empty(storage, bucket))

@@ -1,7 +1,8 @@
-"""`helix dev`: the offline cloud in a terminal, until Ctrl-C, with its traces.
+"""`helix dev`: the offline cloud in a terminal, with its traces, until Ctrl-C.
 
-Law: Ctrl-C and SIGTERM end it in order at any moment, and what prevents its start is one line. Files with keys are readable
-by their owner alone, from the first byte. A user's own endpoint gets the traces, and then none are shown here.
+Law: Ctrl-C and SIGTERM end it in order at any moment. If it cannot start, one line says why. Files with keys are readable
+only by their owner, from the first byte on. If the user has set an endpoint for traces, it gets them, and none are shown
+here.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ Show = Callable[[list[Received]], None]
 
 @contextlib.contextmanager
 def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator[tuple[dict[str, str], str | None]]:
-    """While the block runs: the variables that functions need, and where their traces are served. Nothing if they go to
-    the user's endpoint, or if OpenTelemetry is not installed."""
+    """Receive traces while the block runs. Yield the variables that functions need, and the address of the traces.
+
+    If the user has set an endpoint, yield the user's own variables and that endpoint instead. Without OpenTelemetry, yield
+    no variables and None.
+    """
     elsewhere = environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
     if elsewhere or not _installed():
         own = {name: value for name, value in environment.items() if name.startswith("OTEL_")}
@@ -55,7 +59,7 @@ def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator
 
 
 def show_traces(as_json: bool) -> Show:
-    """Prints each finished run, in the format of the logs."""
+    """Return a function that prints the trace of each finished run, in the format of the logs."""
 
     def show(spans: list[Received]) -> None:
         if as_json:
@@ -71,7 +75,7 @@ def show_traces(as_json: bool) -> Show:
 
 
 def _installed() -> bool:
-    names = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.proto")  # the first, or looking for the others raises
+    names = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.proto")  # without the first, `find_spec` would raise
     return all(importlib.util.find_spec(name) is not None for name in names)
 
 
@@ -87,19 +91,29 @@ StageName = Annotated[str, typer.Option("--stage", help="Name of the stage")]
 
 @dataclass(frozen=True, slots=True)
 class CloudOptions:
-    """Of an offline cloud. `model` None: the agents' own, where they can be called."""
+    """Options of an offline cloud."""
 
     project: Project = "."
+    """The project's folder, or one below it."""
     state: State = None
+    """The folder where sessions are stored. None: `.helix` in the project."""
     model: Model = None
+    """The model for all agents. None: that of the context, or the agents' own models. If a key is missing for these, the
+    demonstration model is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
+    """Options of `helix dev`."""
+
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 for a free one")] = 4566
+    """The port of the emulator on 127.0.0.1, or 0 for a free one. The console gets the next one, if it is free."""
     auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True
+    """Whether the emulator enforces IAM, as AWS does."""
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload code that changes")] = True
+    """Whether changed code of the project is reloaded."""
     logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text"
+    """The format of logs and traces: `text` or `json`."""
 
 
 def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: Context = None) -> None:
@@ -121,7 +135,7 @@ def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: 
             wanted: dict[str, Any] = {"port": serve.port, "auth": serve.auth, "variables": variables}
             cloud, choice, profiles = make_cloud(options, root, given, **wanted)
             with cloud:
-                if asked.is_set():  # Python drops an exception that is raised while it cleans up
+                if asked.is_set():  # the signal's exception may have been lost: Python drops it during cleanup
                     raise KeyboardInterrupt
                 Serving(cloud, as_json=as_json).serve(choice, profiles if serve.watch else None, began, traces)
     except KeyboardInterrupt:
@@ -135,13 +149,14 @@ class Serving:
         self._cloud, self._as_json, self._ended = cloud, as_json, threading.Event()
 
     def serve(self, choice: ModelChoice, profiles: Any, began: float, traces: str | None) -> None:
-        """Until a signal. `profiles`: of the agents, if their code is watched."""
+        """Serve until a signal. `profiles` are the agents' profiles, or None if their code is not watched. `began` is the
+        start of the command in Unix seconds."""
         cloud, ended = self._cloud, self._ended
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         console = Console(sys.stdout, prefix=cloud.function(""), colour=colour, as_json=self._as_json)
-        # What functions log while their cloud ends is not shown.
+        # Log lines of functions are not shown while the cloud ends.
         cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
         watching = threading.Event()
         if profiles is not None:
@@ -161,13 +176,13 @@ class Serving:
         say("stopping; sessions are saved")
 
     def _warm(self) -> None:
-        """While a person reads the welcome. A cloud that ends meanwhile needs no warm functions."""
+        """Warm the functions while the user reads the welcome. If the cloud ends meanwhile, ignore the error."""
         with contextlib.suppress(OfflineError):
             self._cloud.warm()
 
     def _watch(self, profiles: Any, watching: threading.Event) -> None:
         def show(done: Reloaded) -> None:
-            if not self._ended.is_set():  # else the same Ctrl-C has broken the reload off
+            if not self._ended.is_set():  # otherwise Ctrl-C has ended the reload too
                 say(done.what if done.error is None else f"NOT reloaded, the previous code stays in use: {done.error}")
 
         watch(Reloader(self._cloud, profiles), self._ended, show, watching)
@@ -203,7 +218,7 @@ class Serving:
 
 @contextlib.contextmanager
 def _console(cloud: OfflineCloud, key: str) -> Iterator[str]:
-    """The address of the console: on the port behind the emulator's, or a free one."""
+    """Serve the console and yield its address. Its port is the one after the emulator's, or a free one."""
     service = Service(cloud.url, key, f"helix dev, stage {cloud.stage}", list(cloud.agents))
     try:
         server = ConsoleServer(service, port=cloud.emulator.port + 1)
@@ -214,7 +229,7 @@ def _console(cloud: OfflineCloud, key: str) -> Iterator[str]:
 
 
 def pairs(context: Sequence[str] | None) -> dict[str, str]:
-    """`KEY=VALUE` of the command line."""
+    """Parse the `KEY=VALUE` arguments of the command line. Raises `RefusedError`."""
     split = [text.partition("=") for text in context or ()]
     if wrong := [name for name, equals, _ in split if not (name and equals)]:
         raise RefusedError(f"--context {wrong[0]!r} is not of the form KEY=VALUE")
@@ -222,7 +237,7 @@ def pairs(context: Sequence[str] | None) -> dict[str, str]:
 
 
 def find_root(project: str) -> Path:
-    """Of the project, where what an offline cloud needs is installed."""
+    """Return the project's root. Raises `RefusedError` if packages that the offline cloud needs are not installed."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise RefusedError(f"{', '.join(missing)} is not installed: pip install 'helix-agents[local]'")
     return find_project(Path(project))
@@ -231,8 +246,10 @@ def find_root(project: str) -> Path:
 def make_cloud(
     options: CloudOptions, root: Path, context: Mapping[str, str], *, aside: str = "", **wanted: Any
 ) -> tuple[OfflineCloud, ModelChoice, Any]:
-    """The cloud, its model, and the agents' profiles. `context` is CDK's. `aside`: keep its state in a folder of that
-    name. `wanted`: as `OfflineCloud` takes it. Raises `RefusedError` for broken code.
+    """Create a cloud. Return it with its model and the agents' profiles. Raises `RefusedError` for broken code.
+
+    `context` is CDK's. `aside` is the folder of its state, below that of the project. `wanted` has further options of
+    `OfflineCloud`.
     """
     stored = root / STATE if options.state is None else Path(options.state)
     if options.state is None:
@@ -258,7 +275,7 @@ def make_cloud(
 
 
 def _key(cloud: OfflineCloud) -> str:
-    """The first key is made once and stored beside the state."""
+    """Return the operator's key. It is created once, and stored beside the state."""
     stored = cloud.folder / KEY_FILE
     if stored.is_file() and cloud.knows_operator(key := stored.read_text(encoding="utf-8").strip()):
         return key

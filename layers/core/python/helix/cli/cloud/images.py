@@ -1,4 +1,4 @@
-"""Container images of a stage: whether there is what builds them, and what is done in their place offline."""
+"""Container images of a stage: the check that they can be built, and their replacement in the offline cloud."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping
 from helix.cli.output import RefusedError
 
 PROGRAM = "CDK_DOCKER"
-"""The variable by which CDK's own command line finds another program than `docker`."""
+"""The environment variable that names another program than `docker` for CDK."""
 ANSWERS_S = 30
 
 
 def check_builder(packages: Collection[str], environment: Mapping[str, str] = os.environ) -> None:
-    """Raises `RefusedError` if `packages` are to be in images, and nothing can build one."""
+    """Raise `RefusedError` if `packages` need images, and none can be built here."""
     if not packages:
         return
     program = environment.get(PROGRAM) or "docker"
@@ -38,7 +38,7 @@ def check_builder(packages: Collection[str], environment: Mapping[str, str] = os
 
 
 def in_place_of_images(packages: Collection[str]) -> str:
-    """What the offline cloud does, in one line; "" if the stage has no images."""
+    """Return one line about what the offline cloud uses instead of images, or "" if the stage does not have any."""
     if not packages:
         return ""
     named = ", ".join(name if _installed(name) else f"{name} (not installed)" for name in sorted(packages))

@@ -1,6 +1,6 @@
 """`helix demo --kill`: three workers of a run are killed, and a report says how the run continued.
 
-Law: the report reads what became of each death in the stored rows, after the run.
+Law: the report is made from the stored rows, after the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.testing.invariants import find_problems, read_tree
 
 LOOK_S = 0.05
 TAIL_S = 0.5
-"""The pause before a death is shown: the end of the stream that its worker wrote comes first."""
+"""The seconds before a death is shown, so that the last chunks of the killed worker come first."""
 INTRODUCTION = """\
 A worker is the process that runs a Lambda function. Three workers of this run will be killed with SIGKILL:
 before an answer of the model is stored, after a tool ran and before its result is stored, and at the end.
@@ -36,15 +36,18 @@ SKIPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A killed worker. `record`: what it wrote before it died. `at`: when, in Unix seconds."""
+    """A killed worker."""
 
     plan: str
+    """The planned place of its death, one of `helix.local.kill_points.PLANS`."""
     record: dict[str, Any]
+    """The record that the worker wrote before it died: its verb, session and process, and details of the place."""
     at: float
+    """The time of its death in Unix seconds, by the modification time of the record's file."""
 
     @property
     def moment(self) -> str:
-        """The worker's last act, and the next one that it missed."""
+        """The last thing that the worker did, and the next one that it did not."""
         match self.plan:
             case "answer":
                 return f"had the model's answer of step {self.record['step']}, and had not stored it"
@@ -55,7 +58,7 @@ class Death:
 
 
 class Kills:
-    """The planned deaths of one run. `folder` is empty, and of this run alone."""
+    """The planned deaths of one run. `folder` is an empty folder that only this run uses."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,18 +66,18 @@ class Kills:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the environment of the functions."""
+        """The variables for the functions' environment."""
         return {KILLS: str(self._folder)}
 
     def plan(self, session_id: str) -> None:
-        """Let a worker of the session die at each of the places."""
+        """Plan the death of a worker of the session at each of the places."""
         for name in PLANS:
             planned = self._folder / f"{name}.planned"
             planned.write_text(session_id, encoding="utf-8")
             planned.rename(self._folder / name)
 
     async def watch(self, show: Callable[[str], None]) -> None:
-        """Show each death as it comes, until cancelled."""
+        """Show each death when it happens, until cancelled."""
         while True:
             for death in self._fresh():
                 await asyncio.sleep(TAIL_S)
@@ -95,7 +98,7 @@ class Kills:
                 yield death
 
     async def report(self, store: StateStore, session_id: str) -> list[str]:
-        """Each death, how the run continued after it, what was repeated and what was not."""
+        """Return the lines of the report: each death, how the run continued, and what was repeated."""
         list(self._fresh())
         problems = await find_problems(store, SegmentStreams(store), session_id, at_rest=True)
         tree = await read_tree(store, session_id)
@@ -112,7 +115,7 @@ class Kills:
 
 
 def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str]]:
-    """Lines on how the run continued after a death: (heading, text)."""
+    """Yield lines on how the run continued after a death, as (heading, text)."""
     here = [rows for rows in tree if rows.session_id == death.record["session_id"]]
     match death.plan:
         case "answer":

@@ -1,4 +1,4 @@
-"""Before a deployment: are the secrets there that its tools will read?"""
+"""The check before a deployment that the secrets of its tools exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NOT_THERE = ("ParameterNotFound", "ResourceNotFoundException")
 
 
 def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str]) -> None:
-    """Raises `RefusedError` that names those that are not. An ARN may be of another account: functions see."""
+    """Raise `RefusedError` with the names of missing secrets. ARNs are not checked, because they may belong to another
+    account, which only the functions can read."""
     missing = {
         name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
     }
@@ -30,6 +31,6 @@ def _lacks(client: Callable[[str], Any], place: SecretPlace) -> bool:
             client("ssm").get_parameter(Name=place.id)
         else:
             client("secretsmanager").describe_secret(SecretId=place.id)
-    except ClientError as error:  # who deploys may not be allowed to look
+    except ClientError as error:  # the user who deploys may not have the right to look
         return error.response["Error"]["Code"] in NOT_THERE
     return False

@@ -1,4 +1,4 @@
-"""The shards of a stage's chunk stream: what Kinesis allows in one step."""
+"""The check that Kinesis allows a change of the shards of a stage's chunk stream in one step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from helix.cli.output import RefusedError
 
 
 def check_shards(kinesis: Any, stream: str, shards: int) -> None:
-    """Raise `RefusedError` where Kinesis would refuse to change `stream` to `shards` shards: it at most doubles them and at
-    most halves them in one step. A stream that does not exist may have any number; 0 leaves it to Kinesis."""
+    """Raise `RefusedError` if Kinesis would refuse to change `stream` to `shards` shards.
+
+    Kinesis at most doubles them, and at most halves them, in one step. A new stream may have any number. 0 leaves the
+    number to Kinesis.
+    """
     if shards == 0:
         return
     try:

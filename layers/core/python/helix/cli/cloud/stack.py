@@ -1,7 +1,7 @@
-"""A stage as CloudFormation has it, and the protection of its data.
+"""A deployed stage as CloudFormation describes it, and the protection of its data.
 
-Law: data is protected once it is there, and never before: a protected table, or a protected stack, would keep a failed
-first deployment from deleting what it made, and the next one from making it.
+Law: data is protected only after a successful deployment. A protected table or stack would keep a failed first deployment
+from deleting its resources, and the next one from creating them.
 """
 
 from __future__ import annotations
@@ -27,25 +27,33 @@ RETAINED = frozenset({"Retain", "RetainExceptOnCreate", "Snapshot"})
 
 @dataclass(frozen=True, slots=True)
 class Resource:
+    """A resource of a stack or of its nested stacks."""
+
     kind: str
+    """The type in CloudFormation, such as `AWS::DynamoDB::Table`."""
     name: str
+    """The physical id in CloudFormation. Depending on the type, it is a name or an ARN."""
     retained: bool
+    """Whether the resource stays when the stack is deleted, by its deletion policy."""
     own: bool = True
-    """Of Helix, and not of the app around it."""
+    """Whether the resource belongs to Helix, and not to the app around it."""
 
     @property
     def words(self) -> str:
-        """`table helix-prod-sessions`."""
+        """The resource as the user reads it, such as `table helix-prod-sessions`."""
         return f"{self.kind.rpartition('::')[2].lower()} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A stage as CloudFormation has it. `protected`: the stack refuses its deletion."""
+    """A stage that is deployed."""
 
     account: str
+    """The number of the AWS account."""
     protected: bool
+    """Whether the stack has termination protection, and refuses its deletion."""
     resources: tuple[Resource, ...]
+    """All resources of the stack and its nested stacks."""
 
     @property
     def retained(self) -> list[Resource]:
@@ -53,7 +61,7 @@ class Deployed:
 
     @property
     def buckets(self) -> list[str]:
-        """Those that are deleted, which S3 refuses while they hold anything."""
+        """The buckets that are deleted with the stack. S3 deletes only empty buckets."""
         return [r.name for r in self.resources if r.kind == BUCKET and r.own and not r.retained]
 
     @property
@@ -62,7 +70,7 @@ class Deployed:
 
     @property
     def machines(self) -> list[str]:
-        """Their ARNs."""
+        """The ARNs of the state machines."""
         return [r.name for r in self.resources if r.kind == MACHINE and r.own]
 
     def tables(self, *, retained: bool) -> list[str]:
@@ -70,12 +78,12 @@ class Deployed:
 
     @property
     def key(self) -> str | None:
-        """The key that is deleted, which KMS does 30 days later."""
+        """The key that is deleted with the stack. KMS deletes it 30 days later."""
         return next((r.name for r in self.resources if r.kind == KEY and not r.retained), None)
 
 
 def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
-    """None: there is no such stack."""
+    """Return the stack of this name as CloudFormation describes it, or None if it does not exist."""
     try:
         stack: Mapping[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
     except ClientError as error:
@@ -86,7 +94,7 @@ def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def look(cloudformation: Any, name: str) -> Deployed | None:
-    """None: there is no such stack."""
+    """Return the stage of this stack, or None if it does not exist."""
     stack = described(cloudformation, name)
     if stack is None:
         return None
@@ -111,8 +119,8 @@ def release_failed(cloudformation: Any, name: str) -> None:
 
 
 def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
-    """Deletion protection for the tables that the stack retains, and for no others. The template does not have it, so
-    neither updates nor drift detection look at it (https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_StackResourceDrift.html)."""
+    """Set deletion protection for the tables that the stack retains, and remove it from all others. The template does not
+    have it, so updates and drift detection ignore it (https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_StackResourceDrift.html)."""
     for wanted in (True, False):
         for table in deployed.tables(retained=wanted):
             known = dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled", False)
@@ -122,7 +130,7 @@ def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
 
 
 def templates(cloudformation: Any, stack: str) -> Iterator[Mapping[str, Any]]:
-    """The stack's own, then those of its nested stacks."""
+    """Yield the stack's own template, then those of its nested stacks."""
     yield _template(cloudformation, stack)
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
         for found in page["StackResourceSummaries"]:
@@ -149,7 +157,7 @@ def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Delete every object, version and unfinished upload of the bucket. Returns how many objects and versions."""
+    """Delete every object, version and unfinished upload of the bucket. Return the number of objects and versions."""
     count = 0
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         there = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]

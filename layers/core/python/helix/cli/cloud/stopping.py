@@ -1,9 +1,9 @@
-"""Stop what a stage executes, before the stage is deleted.
+"""The end of a stage's executions, before the stage is deleted.
 
-Law: the schedules are off first, because the sweep starts again what stops here. Executions are stopped, because
-CloudFormation deletes a state machine when its last execution has ended, and a run may wait for days. Where the data stays,
-each run that was at work or in line is failed first, and can be retried. The stage's own `fail_run` does it, and receives
-each run by name, because the event of a stopped execution may be lost. Parents fail before their sub-agents: the failure of
+Law: the schedules are disabled first, because the sweep would start stopped runs again. Executions are stopped, because
+CloudFormation deletes a state machine only after its last execution, and a run may wait for days. If the data stays, each
+run that was at work or queued is failed first, and can be retried. The stage's own `fail_run` does it, and is called for
+each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the failure of
 a sub-agent wakes a parent that is at work.
 """
 
@@ -31,12 +31,13 @@ PAGE = 100
 AT_ONCE = 8
 CAUSE = "the stage is being deleted (helix destroy)"
 DELETION = "delete:"
-"""Begins the names of the index's entries that are not runs."""
+"""The prefix of the index's entries that are deletions and not runs."""
 
 
 @contextlib.contextmanager
 def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
-    """No schedule of the stage fires, and none does after the block, unless an error leaves it."""
+    """Disable the stage's schedules. They stay disabled after the block. If an error ends the block, they are enabled
+    again."""
     found = [events.describe_rule(Name=rule) for rule in deployed.rules]
     scheduled = [rule["Name"] for rule in found if rule.get("ScheduleExpression") and rule["State"] == "ENABLED"]
     try:
@@ -49,15 +50,15 @@ def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
 
 
 def schedules_on(events: Any, deployed: Deployed) -> None:
-    """Enable the schedules, as the template has them: a deletion that was broken off may have left them disabled."""
+    """Enable the schedules, as the template has them. A deletion that did not finish may have left them disabled."""
     for rule in deployed.rules:
-        with contextlib.suppress(ClientError):  # it is deleted by now
+        with contextlib.suppress(ClientError):  # the rule is deleted by now
             if events.describe_rule(Name=rule)["State"] == "DISABLED":
                 events.enable_rule(Name=rule)
 
 
 class Stopping:
-    """`store`: of a stage whose data stays, otherwise None."""
+    """The end of a stage's runs and executions. `store` is the stage's store if its data stays, otherwise None."""
 
     def __init__(
         self, client: Callable[[str], Any], deployed: Deployed, fail_run: str, store: StateStore | None, clock: Clock
@@ -67,8 +68,8 @@ class Stopping:
         self._store, self._clock = store, clock
 
     async def stop(self) -> int:
-        """Until there is neither an execution nor an open run: the end of one may begin the next in line. Returns how many
-        were left when the patience ended."""
+        """Stop executions and runs until none are left, because the end of one may start the next in the queue. Return the
+        number that was left after `PATIENCE_S`."""
         until = self._clock.now() + PATIENCE_S
         while True:
             runs = await self._open_runs()
@@ -78,13 +79,13 @@ class Stopping:
             await self._clock.sleep(LOOK_S)
 
     def _stop_executions(self) -> int:
-        """How many there were."""
+        """Stop all running executions, and return their number."""
         pages = self._states.get_paginator("list_executions")
         count = 0
         for machine in self._machines:
             for page in pages.paginate(stateMachineArn=machine, statusFilter="RUNNING"):
                 for execution in page["executions"]:
-                    with contextlib.suppress(self._states.exceptions.ValidationException):  # it has ended by now
+                    with contextlib.suppress(self._states.exceptions.ValidationException):  # the execution has ended
                         self._states.stop_execution(
                             executionArn=execution["executionArn"], error="Helix.StageDeleted", cause=CAUSE
                         )
@@ -92,8 +93,8 @@ class Stopping:
         return count
 
     async def _open_runs(self) -> list[tuple[int, JsonObject]]:
-        """Some of the runs that have not ended with their effects: how many parents each is under, and what `fail_run`
-        takes."""
+        """Return some of the runs that have not ended, or whose effects are not done. Each has the number of its ancestors,
+        and the payload for `fail_run`."""
         if self._store is None:
             return []
         history, found = History(self._store), list[tuple[int, JsonObject]]()
@@ -101,7 +102,7 @@ class Stopping:
             for row in await self._store.query("control", partition_name(number), start="", limit=PAGE):
                 session_id, run_id = row.value.get("session_id"), row.key.sort
                 if isinstance(session_id, str) and not run_id.startswith(DELETION):
-                    with contextlib.suppress(RunNotFoundError, DamagedRowError):  # nothing that could go on
+                    with contextlib.suppress(RunNotFoundError, DamagedRowError):  # such a run cannot go on
                         session, run = await history.with_run(session_id, run_id)
                         depth = len(session.ancestors) if session is not None else 0
                         found.append((depth, {"session_id": session_id, "run_id": run_id, "part": run.part}))
@@ -114,7 +115,7 @@ class Stopping:
                 await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in level[start : start + AT_ONCE]))
 
     def _fail(self, run: JsonObject) -> None:
-        """One that cannot end is counted as left."""
+        """Call `fail_run`. A run that does not end is found again, and counts as left."""
         error: JsonObject = {"Error": "Helix.StageDeleted", "Cause": CAUSE}
         payload = json.dumps({**run, "error": error}).encode()
         self._functions.invoke(FunctionName=self._fail_run, Qualifier="live", Payload=payload)

@@ -1,7 +1,7 @@
-"""A change of the setting `streaming` on a living stage: in which order, and when.
+"""The check of a change of the setting `streaming` on a deployed stage: its order and its time.
 
-Law: `kinesis` and `direct` do not follow each other. Between them the stage has `both`, until no function runs that was
-deployed before it, and Kinesis holds nothing that is not on the log (docs/adr/0028-streams-without-kinesis.md).
+Law: a stage does not change between `kinesis` and `direct` in one step. It has `both` in between, until functions that were
+deployed earlier have ended, and all chunks in Kinesis are on the log (docs/adr/0028-streams-without-kinesis.md).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from helix.cli.output import RefusedError
 from helix.ports.clock import Clock
 
 FLIGHT_S = 20 * 60.0
-"""After the deployment of `both`. Functions run for 15 minutes at most."""
+"""The wait after the deployment of `both`, in seconds. Functions run for at most 15 minutes."""
 LATE = ("chunks-behind", "chunks-refused")
-"""Alarms of a projector that has not taken what is on Kinesis."""
+"""The alarms of a projector that has not taken all chunks from Kinesis."""
 
 
 def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: str, wanted: str) -> None:
-    """Raise `RefusedError` where `wanted` would lose chunks of the stage as it is deployed. A new stage may have any."""
+    """Raise `RefusedError` if the change to `wanted` would lose chunks of the deployed stage. A new stage may have any
+    setting."""
     try:
         described = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
     except ClientError as error:

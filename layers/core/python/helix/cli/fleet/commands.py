@@ -31,7 +31,7 @@ Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent")
 
 
 def _with_control(store: Store, act: Callable[[FleetControl, DeployedRuntime], Awaitable[T]]) -> T:
-    """What `act` returns, given the desired state of the agents there and their runs."""
+    """Return the result of `act`, which gets the desired state of the agents in the store, and their runs."""
 
     async def on(rows: StateStore) -> T:
         clock, deployed = SystemClock(), DeployedRuntime(rows)
@@ -61,7 +61,7 @@ def stop(
     force: Annotated[bool, typer.Option("--force", help="Abort running runs, instead of interrupting them")] = False,
 ) -> None:
     async def act(control: FleetControl, deployed: DeployedRuntime) -> int | None:
-        """How many runs were asked to stop; None: the agent's runtime asks them."""
+        """Stop the agent. Return the number of runs that were asked to stop, or None if the agent's runtime asks them."""
         await control.stop(agent, force=force)
         supervised = (await control.status(agent))["supervisor"] is not None
         return None if supervised else await deployed.stop_runs(agent, force)
@@ -94,11 +94,12 @@ def restart(agent: Agent, store: Store) -> None:
 
 
 MOST = 1000
-"""Events that a history is made of."""
+"""The most decisions and crashes that a history is made from."""
 
 
 def print_found(found: Sequence[dict[str, Any]], columns: dict[str, Any], *, json: bool, otherwise: str) -> None:
-    """Each as a line of JSON, or all as a table: a column's function makes a cell of it. `otherwise`: if there is none."""
+    """Print each entry as a line of JSON, or all as a table. Each column's function returns a cell. `otherwise` is the line
+    for an empty list."""
     if json:
         for each in found:
             write_json(each)
@@ -144,7 +145,7 @@ async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dic
         counter = counters.get(entry["agent_id"])
         entry["limit"] = None if counter is None else counter.bound
         entry["stopped_by"] = None if counter is None else counter.stopped_by
-        # Deployed, the processes are the runs; here, runs without a limit are not counted.
+        # A deployment lists its runs as processes. On this machine, runs of an agent without a limit are not counted.
         unlimited = len(entry["processes"]) if deployed else 0
         entry["runs"] = counter.running if counter is not None and counter.bound is not None else unlimited
         entry["queued"] = 0 if counter is None else counter.queued
@@ -196,7 +197,7 @@ def history(agent: Agent, store: Store, limit: Limit = 20, json: Json = False) -
 
 
 async def _history(rows: StateStore, agent: str) -> list[dict[str, Any]]:
-    """Decisions and the lives of processes, by time."""
+    """Return the scaling decisions, and the starts and ends of processes, by time."""
     log = DecisionLog(rows, SystemClock(), SystemIds())
     events: list[dict[str, Any]] = []
     for row in await log.history(agent, limit=MOST):
@@ -227,11 +228,14 @@ Period = Annotated[str, typer.Argument(metavar="PERIOD", help="hour, day, week, 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a budget: one of the three, or all runs."""
+    """The scope of a budget. At most one field is set. Without any, the budget covers all runs."""
 
     agent: OfAgent = None
+    """The agent whose runs the budget covers."""
     tenant: Annotated[str | None, typer.Option("--tenant", help="Of this user id")] = None
+    """The user id whose runs the budget covers."""
     session: Annotated[str | None, typer.Option("--session", help="Of this session and its sub-agents")] = None
+    """The session that the budget covers, with its sub-agents' sessions."""
 
     def __str__(self) -> str:
         return next((f"{kind} {name!r}" for kind, name in asdict(self).items() if name is not None), "everybody")

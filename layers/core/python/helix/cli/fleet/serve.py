@@ -1,4 +1,4 @@
-"""`helix fleet serve`: a runtime in this terminal, until Ctrl-C.
+"""`helix fleet serve`: serve agents with a runtime in this terminal, until Ctrl-C.
 
 Law: the agents' modules are imported before the runtime handles signals, so that Ctrl-C ends an import that hangs.
 """

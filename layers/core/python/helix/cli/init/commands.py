@@ -1,7 +1,7 @@
-"""`helix init`: make a project from a template, or add to a project what it lacks.
+"""`helix init`: create a project from a template, or add missing files to an existing project.
 
-Law: no file that exists is changed, except that `pyproject.toml` gets the table `[tool.helix]` at its end where it has
-none. Calling it again continues what was broken off.
+Law: existing files are not changed, except that `pyproject.toml` gets the table `[tool.helix]` at its end if it lacks one.
+Calling the command again completes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.runtime.project import LOCKS, PYPROJECT, NoProjectError, read_project
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "PROJECT-NAME"
-"""Stands in the templates where the project's name goes."""
+"""The placeholder of the project's name in the templates."""
 AGENTS = "agents"
 LOCK = "requirements.lock"
 IGNORED = (".env", ".helix/")
@@ -33,7 +33,7 @@ QUESTIONS = {
     "research": "What happens to bees in winter?",
     "minimal": "When does the shop open?",
 }
-"""What the tools of each template have an answer to."""
+"""A question for each template that its tools can answer."""
 
 
 Template = StrEnum("Template", ["desk", "research", "minimal"])
@@ -53,7 +53,7 @@ def init(
     root = Path(name)
     if root.exists() and not root.is_dir():
         raise RefusedError(f"{name!r} is a file: name a folder")
-    source = _source(root)  # refuses what it cannot read before it writes anything
+    source = _source(root)  # first, because it refuses a project that it cannot read
     root.mkdir(parents=True, exist_ok=True)
     for done, path in _make(root, source, template):
         write(f"  {done:<8}{path}")
@@ -76,7 +76,7 @@ def init(
 
 
 def _source(root: Path) -> str:
-    """The folder that the project's agents are in. Raises `RefusedError`."""
+    """Return the folder that the project's agents are in. Raises `RefusedError`."""
     try:
         return read_project(root).table.source
     except NoProjectError:
@@ -86,18 +86,18 @@ def _source(root: Path) -> str:
 
 
 def _make(root: Path, source: str, template: Template) -> Iterator[tuple[str, str]]:
-    """What was done with which file."""
+    """Create the files. Yield for each what was done, and its path."""
     yield _settings(root, source), PYPROJECT
     agents = f"{AGENTS}/__init__.py"
     files = _files(template)
     own = root / source / agents
     fresh = AGENTS in read_project(root).modules and not _is_there(root / source / AGENTS)
-    if fresh or (own.is_file() and own.read_bytes() == files[agents].read_bytes()):  # else they are not the template's
+    if fresh or (own.is_file() and own.read_bytes() == files[agents].read_bytes()):  # otherwise they are the user's
         for path in sorted(path for path in files if path.startswith(f"{AGENTS}/")):
             yield _write(root / source / path, files[path], root)
         for path in sorted(path for path in files if path.startswith("tests/")):
             yield _write(root / path, files[path], root)
-    if read_project(root).table.requirements != LOCK:  # it has another, or had one of this name
+    if read_project(root).table.requirements != LOCK:  # the project has another lock, or had one of this name
         del files[LOCK]
     for path in sorted(files):
         if path != PYPROJECT and not path.startswith((f"{AGENTS}/", "tests/")):
@@ -125,7 +125,7 @@ def _write(path: Path, template: Path, root: Path) -> tuple[str, str]:
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.write_text(text, encoding="utf-8")
     try:
-        os.link(made, path)  # whole, or not at all; never over another
+        os.link(made, path)  # the file appears whole or not at all, and never replaces another
     except FileExistsError:
         return "kept", name
     finally:

@@ -1,1 +1,1 @@
-"""Commands that run an agent, here or elsewhere, and follow the run to its end."""
+"""Commands that run an agent, in this process or elsewhere, and follow the run to its end."""

@@ -1,4 +1,4 @@
-"""What the commands do: each starts or joins a run, follows it to its end, and returns its handle."""
+"""The actions of the commands. Each starts or joins a run, follows it to its end, and returns its handle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Action = Callable[[Follower], Awaitable[Handle]]
 
 
 def _followed(session_id: str | None, start: Action) -> Action:
-    """Start a run once no process has its session, and follow it. A session whose process died is waited for."""
+    """Return an action that starts a run once no process has its session, and follows it. If the process of the session
+    died, the action waits until its lease has lapsed."""
 
     async def action(follower: Follower) -> Handle:
         if session_id is not None:
@@ -27,7 +28,7 @@ def _followed(session_id: str | None, start: Action) -> Action:
 
 
 def run(message: str, session_id: str | None) -> Action:
-    """A new session, or the next message of one."""
+    """Return an action that sends a message to a session, or to a new one."""
     return _followed(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
 
 
@@ -57,7 +58,7 @@ def unanswered(session_id: str, questions: Sequence[Question]) -> RefusedError:
 
 
 def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:
-    """One answer after the other, each followed to where its run ends."""
+    """Return an action that gives one answer after the other, and follows each to the end of its run."""
 
     async def action(follower: Follower) -> Handle:
         for confirmation in confirmations:
@@ -68,7 +69,8 @@ def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:
 
 
 async def _answer(follower: Follower, session_id: str, confirmation: Confirmation) -> None:
-    """The answered call may be a sub-agent's: then its run goes on first, and its parents' runs follow."""
+    """Give an answer and follow the run. If the call is a sub-agent's, the sub-agent's run goes on first, and its parents'
+    runs follow."""
     executor, agent = follower.executor, follower.agent
     root = await executor.sessions.get(session_id)
     info = await executor.streams.info(root.stream_id)
@@ -82,7 +84,7 @@ async def _answer(follower: Follower, session_id: str, confirmation: Confirmatio
     while True:
         state = await executor.sessions.get(current)
         if state.current_run_id == runs.get(current):
-            return  # it still waits for something else
+            return  # it still waits for another answer
         member = agent.find_agent(state.agent_type) or agent
         after = await follower.follow(await executor.get_handle(member, current), after=after, root=session_id)
         if current == session_id or state.parent_session_id is None:
@@ -91,7 +93,8 @@ async def _answer(follower: Follower, session_id: str, confirmation: Confirmatio
 
 
 async def _join(follower: Follower, session_id: str) -> None:
-    """The answer is recorded and starts no run: a living run picks it up; a dead or stopped one is resumed."""
+    """Follow the run of an answer that did not start one. A living run picks the answer up. If its process died or it was
+    stopped, resume it."""
     try:
         await follower.until_free(session_id)
     except AgentAlreadyRunningError:
@@ -102,7 +105,7 @@ async def _join(follower: Follower, session_id: str) -> None:
 
 
 async def _runs_waiting(follower: Follower, session_id: str) -> dict[str, str]:
-    """Run ids of the session and of the sub-agents it waits for."""
+    """Return the current run ids of the session and of the sub-agents it waits for, by session."""
     state = await follower.executor.sessions.get(session_id)
     runs = {session_id: state.current_run_id}
     for pending in state.pending:

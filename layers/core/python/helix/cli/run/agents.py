@@ -1,7 +1,7 @@
 """The agent that a command runs: in this process, in the workers of a fleet, or in a service (`--url`, `--stage`).
 
-Law: a run of a service is shown as a run here would be. The first Ctrl-C asks it to stop and waits for it; the second
-leaves at once, and the run continues in the service.
+Law: a run of a service is shown in the same way as a run of this process. The first Ctrl-C interrupts it and waits for its
+end. The second leaves at once, and the run continues in the service.
 """
 
 from __future__ import annotations
@@ -41,37 +41,46 @@ from helix.services.claim_input import check_session_id
 from helix.services.session_calls import session_calls
 
 FLEETS_OWN = ModelChoice(None, "the fleet's model")
-"""The fleet chooses the model where it is served: this process has other variables, and may have no keys."""
+"""The model of a fleet. The process that serves the fleet chooses it, because this process has other environment variables,
+and may not have the keys."""
 
 
 Result = AgentResult[Any] | None
-"""Of a run; None if the user did not wait for its end."""
+"""The result of a run. None if the user did not wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
+    """Options of commands that show a run."""
+
     json: Json = False
+    """Whether the output is JSON lines, for programs."""
     fleet: Annotated[
         bool, typer.Option("--fleet", help="Let the workers of `helix fleet serve` on this store run it")
     ] = False
+    """Whether the worker processes of a fleet on this store execute the run, instead of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How a command shows its runs. `brief`: it is one of many, as in a chat."""
+    """The way in which a command shows its runs."""
 
     mode: Mode = Mode()
+    """The options of the command line."""
     out: TextIO | None = None
+    """The file that the run is written to. None: standard output."""
     message: str | None = None
+    """The user's message, which is shown above the run. None if it is not to be shown."""
     brief: bool = False
+    """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
 
 
 class Partner(Protocol):
-    """An agent and a place with its sessions. Each verb acts on the session, and shows the run to its end."""
+    """An agent and the place of its sessions. Each verb acts on a session, and shows the run to its end."""
 
     @property
     def name(self) -> str:
-        """The agent's own, which its sessions have."""
+        """The agent's own name, as its sessions have it."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -89,17 +98,19 @@ class Partner(Protocol):
     async def questions(self, session_id: str) -> list[Question]: ...
 
     def hint(self, session_id: str) -> str:
-        """The command that goes on with the session."""
+        """Return the command that continues the session."""
         ...
 
     def end(self, result: Result) -> None:
-        """After a command's last run: say how to go on, where the run has not."""
+        """Show how to continue after a command's last run, unless the view of the run has shown it."""
         ...
 
 
 def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
-    """`stored`: the session that must be there. Raises `RefusedError` for options of another place, and for an agent that
-    cannot be loaded."""
+    """Return the agent that a command names, in its place. `stored` is a session that must exist.
+
+    Raises `RefusedError` for options that do not fit the place, and for an agent that cannot be loaded.
+    """
     if where.here and showing.mode.fleet and options.model is not None:
         raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
     if where.here:
@@ -142,12 +153,12 @@ class LocalAgent:
         await self._executor.close()
 
     def executor(self, registry: AgentRegistry | None = None) -> LocalExecutor:
-        """With its model, in this process. `registry` as of `LocalExecutor`."""
+        """Create an executor in this process, with the chosen model. `registry` is passed to `LocalExecutor`."""
         lease = Settings(claim_s=settings().lease_s)
         return LocalExecutor(self.db, model=self.choice.adapter, settings=lease, registry=registry)
 
     async def do(self, action: Action, session_id: str | None) -> Result:
-        """Do the action on the session, and show its run."""
+        """Execute the action on the session, and show its run."""
         await self.check_model(self._executor.store, session_id)
         return await self._follower.run(action)
 
@@ -173,7 +184,8 @@ class LocalAgent:
         return self.hints("chat", "--session", session_id)
 
     async def check_model(self, store: StateStore, session_id: str | None) -> None:
-        """The demonstration model that plays because a key is missing must not continue what a real model began."""
+        """Refuse to continue a session of a real model with the demonstration model, if that is used only because a key is
+        missing. Raises `RefusedError`."""
         missing = self.choice.missing
         if session_id is not None and missing is not None and session_id not in self._checked:
             check_session_id(session_id)
@@ -189,11 +201,11 @@ class LocalAgent:
 
 UNKNOWN = ModelChoice(None)
 SERVICES_OWN = "the service's model"
-"""Shown until the first answer names the model."""
+"""The text that is shown until the first answer names the model."""
 
 
 def named_agent(name: str) -> Agent[Any, Any]:
-    """An agent of which only the name is known."""
+    """Return a placeholder for an agent of a service, of which only the name is known."""
     model = LLMConfig(model=SERVICES_OWN)
     return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
@@ -203,7 +215,7 @@ def place_of(where: Where) -> str:
 
 
 class RemoteAgent:
-    """Implements `Partner` with an agent of a service. choice: the model it calls, if that is known here."""
+    """Implements `Partner` with an agent of a service. `choice` is the model that it calls, if that is known here."""
 
     def __init__(self, name: str, where: Where, showing: Showing = Showing(), choice: ModelChoice = UNKNOWN) -> None:
         self.name, self._where, self._showing = name, where, showing
@@ -267,14 +279,14 @@ class RemoteAgent:
             given: dict[str, Any] = {"approved": answer.approved, "data": answer.data, "reason": answer.reason}
             given["arguments"] = answer.arguments
             handle = await self._client.answer(session_id, answer.tool_call_id, **given)
-            if handle.run_id != self._shown:  # the same run still waits for the other answers
+            if handle.run_id != self._shown:  # otherwise the same run still waits for the other answers
                 result = await self._show(handle)
         return result
 
     async def questions(self, session_id: str) -> list[Question]:
         try:
             return await open_questions(self._client.get_session, session_id)
-        except SessionNotFoundError:  # a new one, or another user's: the first message shows which
+        except SessionNotFoundError:  # a new session, or another user's: the first message shows which one it is
             return []
 
     async def _check_agent(self, session_id: str) -> None:
@@ -283,7 +295,7 @@ class RemoteAgent:
             raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self.name!r}")
 
     def note(self, text: str) -> None:
-        """A line of the caller's own, among those of the run."""
+        """Show a line of the caller among the lines of the run."""
         if isinstance(self._view, TerminalView):
             self._view.note(text)
 

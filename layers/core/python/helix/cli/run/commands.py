@@ -1,6 +1,6 @@
-"""`helix run`, `resume`, `retry` and `answer`.
+"""The commands `helix run`, `resume`, `retry` and `answer`.
 
-Law: everything is stored; leaving loses nothing.
+Law: everything is stored, so leaving loses nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ Calls = list[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Answers:
+    """Options of `helix resume` that answer waiting calls."""
+
     approve: Annotated[Calls, typer.Option("--approve", metavar="CALL", help="Approve a waiting call")] = None
+    """The ids of the calls to approve."""
     deny: Annotated[Calls, typer.Option("--deny", metavar="CALL", help="Deny a waiting call")] = None
+    """The ids of the calls to deny."""
     data: Annotated[str | None, typer.Option("--data", help="JSON or text that goes with the answer")] = None
+    """The data of all these answers, as JSON, or as text if it is not JSON. Its use depends on the call, see
+    `Confirmation.data`."""
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None
+    """The reason of the denials. The model reads it."""
 
 
 Work = Callable[[Partner], Awaitable[Result]]
@@ -98,14 +105,21 @@ class Asked:
     """A command that acts on a session and follows its run."""
 
     options: RunOptions
+    """The agent and the model."""
     where: Where
+    """The place of the sessions."""
     mode: Mode
+    """The options that say how the run is executed and shown."""
     session: str | None
+    """The session to act on. None for a new one with a new id."""
     message: str | None = None
+    """The user's message, which is shown above the run. None if the command does not send one."""
 
     def play(self, work: Work, *, stored: bool = True) -> int:
-        """The exit code of the run. `stored`: the session must exist. While standard output carries JSON, what agents and
-        tools print goes to standard error."""
+        """Execute the command, and return the exit code of its run. `stored`: the session must exist.
+
+        If standard output is JSON, everything that agents and tools print goes to standard error.
+        """
         out = sys.stdout
         with naming(self.session), contextlib.redirect_stdout(sys.stderr if self.mode.json else out):
             showing = Showing(self.mode, out, self.message)
@@ -119,6 +133,6 @@ class Asked:
                 result = asyncio.run(main())
                 partner.end(result)
                 return code_of(result)
-            except BrokenPipeError:  # the reader of the output has gone: the lease was released, the store has the rest
+            except BrokenPipeError:  # the reader of the output has gone; the lease is released, and the rows are stored
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return STOPPED

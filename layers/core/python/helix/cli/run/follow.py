@@ -1,10 +1,11 @@
 """Following a run to its end, and waiting for a session whose process may have died.
 
-Law: the first Ctrl-C asks the run to stop and waits for it; the second leaves at once and releases the lease, so that
-`resume` works immediately. After any other end of this process the session can be resumed once its lease has lapsed.
+Law: the first Ctrl-C interrupts the run and waits for its end. The second leaves at once and releases the lease, so that
+`resume` works immediately. If this process ends in another way, the session can be resumed once its lease has lapsed.
 
-A run is taken from a worker only after its lease has lapsed. Any sign of life before that (the lease moves, a step
-commits, the stream grows) refuses the command at once: two workers never compete, and no command waits for a living one.
+A command takes over a run only after the worker's lease has lapsed. If the worker shows a sign of life before that (the
+lease moves, a step commits, the stream grows), the command is refused at once. So two workers never compete, and no command
+waits for a living worker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from helix.runtime.system import SystemClock
 
 
 async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], session_id: str) -> list[Question]:
-    """In call order, those of sub-agents included: each in the place of the call that waits for its sub-agent."""
+    """Return the calls that wait for a person, in call order. The calls of a sub-agent take the place of the call that
+    waits for it."""
     state = await load(session_id)
     found: list[Question] = []
     if state is None:
@@ -49,7 +51,8 @@ async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], 
 def confirmations(
     approve: Sequence[str] | None, deny: Sequence[str] | None, data: str | None, reason: str | None, *, other: bool
 ) -> list[Confirmation]:
-    """Approvals first. `other`: the command line also asks for another way to resume, which is refused."""
+    """Return the answers that the command line gives, approvals first. `other`: the command line also asks for another way
+    to resume. Raises `RefusedError` for options that contradict each other."""
     approved, denied = list(approve or ()), list(deny or ())
     if not approved and not denied:
         if data is not None or reason is not None:
@@ -67,7 +70,7 @@ def confirmations(
 
 
 def parse_data(text: str) -> Any:
-    """JSON if it is, else the text itself."""
+    """Return the value of a JSON text, or the text itself if it is not JSON."""
     try:
         return loads(text)
     except ValueError:
@@ -85,13 +88,13 @@ POLL_S = 0.1
 
 
 async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
-    """Return once no worker has the session (there may be no such session). Raises `AgentAlreadyRunningError`.
+    """Wait until no worker has the session, which need not exist. Raises `AgentAlreadyRunningError`.
 
-    The wait is announced when a living worker would have renewed its lease: a refusal stays a single line.
+    The wait is announced only when a living worker would have renewed its lease, so that a refusal stays a single line.
     """
     state = await executor.sessions.load(session_id)
     if state is None or state.status != "running" or not state.lease_expires:
-        return  # without a lease a fleet executes it, which never loses runs: the claim refuses it
+        return  # without a lease it is a fleet's run, which is never lost: then the claim refuses the command
     seen, began, announced = await _signs(executor, state), clock.now(), False
     patience_s = executor.engine.settings.claim_s / 3 + 0.5
     while not _over(state, clock.now(), clock.now() - began >= patience_s):
@@ -108,12 +111,12 @@ async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
 
 
 def _over(state: SessionState, now: float, patient: bool) -> bool:
-    """After the clock was set back, a lease may lapse before its time: its worker still gets time to renew it."""
+    """Return whether the lease has lapsed. If the clock was set back, the worker still gets time to renew the lease."""
     return lapsed(state, now) and (state.lease_expires < now or patient)
 
 
 async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
-    """Why a run of a fleet stands still, if no process serves its agent."""
+    """Return why a fleet's run does not proceed, if no process serves its agent. Otherwise return None."""
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
         return None
@@ -143,7 +146,8 @@ class Follower:
         self._unserved: str | None = None
 
     async def run(self, action: Callable[[Follower], Awaitable[Handle]]) -> AgentResult[Any] | None:
-        """Do `action`, show how its last run ended and return that; None if the user did not wait for the end."""
+        """Execute `action`, show how its last run ended, and return its result. None if the user did not wait for the
+        end."""
         task = asyncio.current_task()
         assert task is not None
         with on_signals(lambda: self._on_signal(task), signal.SIGINT, signal.SIGTERM):
@@ -161,8 +165,8 @@ class Follower:
         await until_free(self.executor, session_id, self._clock)
 
     async def follow(self, handle: Handle, *, after: int | None = None, root: str | None = None) -> int:
-        """Show the run to its end. Returns the sequence of the last chunk. `root`: the session that the user named, if it
-        is not the run's own."""
+        """Show the run to its end, and return the sequence of the last chunk. `root` is the session that the user named, if
+        it is not the run's own."""
         self._followed = handle
         self.view.opened(root or handle.session_id)
         sequence = after or 0
@@ -173,7 +177,7 @@ class Follower:
         return sequence
 
     async def _chunks(self, handle: Handle, after: int | None) -> AsyncGenerator[StreamChunk, None]:
-        """The run's chunks. Raises `RunLostError` when no process makes them any more."""
+        """Yield the run's chunks. Raises `RunLostError` if no process executes the run any more."""
         chunks = aiter(await handle.stream(after=after))
         coming = asyncio.ensure_future(anext(chunks, None))
         try:
@@ -189,14 +193,15 @@ class Follower:
             await asyncio.gather(coming, return_exceptions=True)
 
     async def _check_alive(self, handle: Handle) -> None:
-        """A living worker may be late; one that is half a lease late is gone."""
+        """Raise `RunLostError` if the worker has not renewed its lease for half a lease too long. Up to then it may only be
+        late."""
         state = await self.executor.sessions.get(handle.session_id)
         slack_s = self.executor.engine.settings.claim_s / 2
         if state.status != "running" or state.current_run_id != handle.run_id:
             return
         if state.lease_expires and state.lease_expires + slack_s < self._clock.now():
             raise RunLostError("the process that executed the run is gone")
-        if not state.lease_expires:  # a fleet's, which may come back
+        if not state.lease_expires:  # a fleet executes the run, and may come back
             why = await unserved(self.executor, self.agent.name, self._clock)
             if why is not None and why != self._unserved:
                 say(why)
@@ -227,7 +232,7 @@ class Follower:
 
 @contextlib.contextmanager
 def on_signals(handler: Callable[[], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Call `handler` at these signals while the block runs, where the system and the thread allow it."""
+    """Call `handler` at these signals while the block runs, if the system and the thread allow it."""
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):

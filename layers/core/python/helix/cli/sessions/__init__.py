@@ -1,1 +1,1 @@
-"""Commands about stored sessions: list, show, copy, delete, and what one cost."""
+"""Commands about stored sessions: list, show, copy and delete them, and show their cost."""

@@ -1,7 +1,7 @@
-"""`helix cost`: every dollar of a session, or of a stage at rest, line by line.
+"""`helix cost`: the cost of a session, or of a stage at rest, line by line.
 
-Law: the total is the sum of the lines that are shown, and a line that nobody measured says so. What ran on this machine
-pays no platform.
+Law: the total is the sum of the lines that are shown. A line that is counted or estimated, not measured, says so. A session
+on this machine does not pay for a platform.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def cost(
 
 
 async def read_ledger(client: HelixClient, where: Where, session_id: str, streaming: str) -> Ledger:
-    """The ledger of the session's rows, wherever they are. streaming: see `streaming_of`."""
+    """Compute the ledger of a session from its rows, in any place. For `streaming` see `streaming_of`."""
     rows = open_store(":memory:")
     found = await read_tree(client, session_id)
     for start in range(0, len(found), PAGE):
@@ -101,7 +101,8 @@ def _idle(store: Where, *, json: bool) -> None:
 
 
 def streaming_of(where: Where) -> str:
-    """The stage's setting. Only CloudFormation knows it: a service that was found by its URL counts as one with Kinesis."""
+    """Return the stage's setting `streaming`. Only CloudFormation knows it, so a service at a URL counts as one with
+    Kinesis."""
     if where.stage is None:
         return "kinesis"
     from botocore.exceptions import BotoCoreError, ClientError
@@ -117,7 +118,7 @@ def streaming_of(where: Where) -> str:
 
 
 def ledger_rows(lines: Sequence[Line], session: str) -> list[list[str]]:
-    """A service is named once, and a sub-agent's session above its lines."""
+    """Return the rows of a table. A service is named once, and a sub-agent's session above its lines."""
     rows: list[list[str]] = []
     service = ""
     for line in lines:
@@ -142,7 +143,7 @@ def _number(quantity: float) -> str:
 
 
 def usd_of(nanos: int) -> str:
-    """To the billionth where it is that little: what is shown adds up."""
+    """Return an amount in US dollars, with up to nine decimals, so that the shown amounts add up."""
     text = f"{nanos / NANOS:.9f}".rstrip("0")
     whole, _, rest = text.partition(".")
     return f"${whole}.{rest.ljust(4, '0')}"

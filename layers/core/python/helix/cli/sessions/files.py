@@ -1,7 +1,7 @@
 """`helix export` and `helix import`: a session as a file of JSON lines.
 
-Law: an export is of one moment: a session that runs has none, and one that changes meanwhile is read again. An import
-writes rows, so only those do it who operate the store.
+Law: an export shows one moment. A running session is refused, and a session that changes during the export is read again.
+An import writes rows, so only the operator of the store may do it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ async def _export(client: HelixClient, session_id: str) -> Export:
 
 
 async def _streamed(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:
-    """Wait until the stream has the end of the run, which may come later than its row. One that is gone has none."""
+    """Wait until the stream has the end of the run, which may come later than its row. Return at once if the stream has
+    been deleted."""
     judge, after = one_run(session_id, run["turn"]), run["start_sequence"]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):

@@ -1,8 +1,8 @@
-"""`helix forget`: all that is stored of a user is deleted, and read again.
+"""`helix forget`: delete everything that is stored of a user, and verify it.
 
-Law: nothing is written before the user confirms. A note of what will be deleted is written before the first deletion, so
-a command that died continues when it is repeated, and the last check covers all that the first one saw. A session that
-runs is left alone, and so is all else of its user, unless `--abort` is given.
+Law: nothing is written before the caller confirms. A note of the data to delete is written before the first deletion. So a
+repeated command continues one that died, and the last check covers everything that the first one saw. Unless `--abort` is
+given, a running session is not touched, and neither is the other data of its user.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
-    """Write down what will be deleted, and revoke the user's keys, so that no new sessions begin meanwhile."""
+    """Write a note of the data to delete, and revoke the user's keys, so that new sessions cannot begin meanwhile."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.note(await forgetting.look())
     keys = ApiKeys(rows, SystemClock())
@@ -76,7 +76,8 @@ async def _begin(rows: StateStore, where: Where, user: str) -> None:
 
 
 async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    """Delete what is not a session's own, look again, and delete the notes."""
+    """Delete the data that does not belong to a session, check what is left, and delete the notes if nothing is. Return
+    what is left."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.delete(await forgetting.look())
     after = await _held(rows, where, user)
@@ -92,7 +93,7 @@ def _objects(where: Where) -> Objects:
 
 
 async def _check_idle(client: HelixClient, user: str) -> None:
-    """Raises `RefusedError` where a session runs."""
+    """Raise `RefusedError` if a session of the user is running."""
     _refuse_running(await _sessions(client, user), user)
 
 

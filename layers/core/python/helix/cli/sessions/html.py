@@ -1,8 +1,8 @@
 """A session as one HTML page: `helix show --html`.
 
-Law: the page is one file that asks for nothing and runs nothing. Its policy (CSP) allows its own style sheet, by its hash,
-and nothing else. What a model, a tool or a person wrote is text in it: the tree of elements is escaped when it is
-written, and control characters are shown (`core.printable`).
+Law: the page is one file that loads nothing and runs nothing. Its policy (CSP) allows only its own style sheet, by its
+hash. The words of models, tools and people are always text: the tree of elements is escaped when it is written, and
+control characters are made visible (`core.printable`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock
 
 OPEN_CHARS: Final = 600
-"""A call with so little to show is open at once."""
+"""The most characters of arguments and result with which a call is shown open at first."""
 SUMMARY_CHARS: Final = 120
 
 STYLE: Final = """
@@ -85,12 +85,15 @@ _TONES: Final[Mapping[str, str]] = {"completed": "good", "failed": "bad", "pause
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A session's page, and its sub-agents' by the calls that they worked for. `missing`: of sub-agents whose sessions are
-    not there, the name and what happened to the session."""
+    """A session with the sessions of its sub-agents."""
 
     page: Page
+    """The session itself, with all of its messages."""
     children: dict[str, Conversation] = field(default_factory=dict)
+    """The conversations of sub-agents, by the ids of the calls that they worked for."""
     missing: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The sub-agents whose sessions do not exist, by call id. Each has the agent's name, and what happened to its session
+    as in `formats.MISSING`."""
 
 
 def write_html(where: Where, session_id: str, to: str) -> None:
@@ -109,7 +112,7 @@ def write_html(where: Where, session_id: str, to: str) -> None:
 
 
 async def read_conversation(client: HelixClient, session_id: str) -> Conversation:
-    """All of it."""
+    """Read a session with all messages, and the sessions of its sub-agents."""
     page = await read_page(client, session_id, None)
     found = Conversation(page)
     for ref in page.sub_sessions:
@@ -125,7 +128,7 @@ async def read_conversation(client: HelixClient, session_id: str) -> Conversatio
 
 
 def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
-    """The page. `now`: when it is made (Unix seconds)."""
+    """Return the page. `now` is the current time in Unix seconds, which the page shows."""
     state = shown.page.state
     title = f"{state.agent_type}: {state.session_id}"
     policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
@@ -150,7 +153,7 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
 
 
 def _el(tag: str, *inside: Element | str, **attributes: str) -> Element:
-    """An element. Texts are printable; `cls` is its class."""
+    """Create an element. Its texts are made printable. `cls` is its class."""
     if (cls := attributes.pop("cls", None)) is not None:
         attributes["class"] = cls
     made = Element(tag, {name: printable(value) for name, value in attributes.items()})
@@ -224,7 +227,7 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
             for request in message.tool_calls:
                 asked.add(request.id)
                 yield _call(request, results.get(request.id), _below(shown, request.id))
-    for question in shown.page.questions:  # of an open step, which is no history yet
+    for question in shown.page.questions:  # calls of an open step, which the history does not have yet
         if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
             request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
             yield _call(request, None, None)
@@ -268,7 +271,7 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
 
 
 def _below(shown: Conversation, call_id: str) -> Element | None:
-    """The sub-agent of a call."""
+    """Return the section of a call's sub-agent. None for a call of a tool."""
     child = shown.children.get(call_id)
     if child is None:
         if call_id not in shown.missing:
@@ -285,7 +288,7 @@ def _label(text: str) -> Element:
 
 
 def _pretty(text: str) -> str:
-    """JSON objects and lists with line breaks, anything else as it is."""
+    """Return a JSON object or list with line breaks, and any other text unchanged."""
     if text[:1] not in ("{", "["):
         return text
     try:
@@ -298,7 +301,7 @@ def _pretty(text: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Element | str]], numbers: int) -> Element:
-    """The last `numbers` columns are numbers."""
+    """Create a table. Its last `numbers` columns are numbers."""
 
     def line(tag: str, cells: Sequence[Element | str]) -> Element:
         first = len(cells) - numbers

@@ -1,4 +1,4 @@
-"""`helix sessions`: the sessions there are, page by page, and what waits for an answer."""
+"""`helix sessions`: list sessions page by page, and the calls that wait for an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helix.runtime.system import SystemClock
 TITLE_CHARS = 50
 UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 Found = tuple[list[dict[str, Any]], str | None, list[str], dict[str, list[Question]]]
-"""Sessions, the next page's cursor, the ids of damaged ones, and the open questions by session."""
+"""A page: sessions, the next page's cursor, the ids of damaged sessions, and the open questions by session."""
 
 
 def sessions(
@@ -101,7 +101,8 @@ def _reading(
 
 
 def moment_of(text: str, now: float) -> float:
-    """A Unix time: `2h` ago, or of a date or time (UTC without an offset). Raises `RefusedError`."""
+    """Parse a time that the user gave: `2h` ago, or a date or time (UTC without an offset). Return it in Unix seconds.
+    Raises `RefusedError`."""
     match = re.fullmatch(r"(\d{1,9})\s*([a-z]+)", text.strip())
     if match is not None and match[2] in UNITS:
         return now - int(match[1]) * UNITS[match[2]]
@@ -120,7 +121,7 @@ def _print_sessions(found: Sequence[dict[str, Any]], now: float) -> None:
 
 
 def session_rows(found: Sequence[dict[str, Any]], now: float) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of a list of sessions."""
+    """Return the columns and rows of a list of sessions."""
     states = [SessionState.model_validate({"custom_state": {}, **entry}) for entry in found]
     users = any(state.user_id is not None for state in states)
     columns = ["session", *(["user"] if users else []), "agent", "status", "turns", "messages", "cost", "when"]

@@ -60,7 +60,7 @@ def event_line(at: float, function: str, text: str) -> str:
 
 
 _UNCAUGHT = "[ERROR] "
-"""How Lambda begins the line of an exception that a function raised."""
+"""The text with which Lambda begins the line of an exception that a function raised."""
 _HIDDEN = frozenset(
     {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id", "stage"}
     | {"session_id", "run_id", "exception", "exception_name", "stack_trace", "_aws"}
@@ -69,7 +69,7 @@ _UNITS = {"Milliseconds": "ms", "Seconds": "s", "Percent": "%"}
 
 
 def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
-    """The metrics of a line in the embedded metric format, by name; None for any other line."""
+    """Return the units of the metrics of a line in the embedded metric format, by name. None for any other line."""
     try:
         metrics = [metric for directive in fields["_aws"]["CloudWatchMetrics"] for metric in directive["Metrics"]]
         return {metric["Name"]: _UNITS.get(metric.get("Unit"), "") for metric in metrics}
@@ -107,7 +107,7 @@ def _of_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
 
 
 def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
-    """From all functions of the stage, by time."""
+    """Yield the log lines of all functions of the stage, by time."""
     from helix.cli.cloud.deploy import aws_errors
 
     client, prefix = aws_client("logs", where.profile, where.region), f"/aws/lambda/helix-{where.stage}-"

@@ -1,4 +1,4 @@
-"""`helix show`: a session on one page, the newest of it unless all is asked for."""
+"""`helix show`: a session on one page, with its newest messages, or all of them."""
 
 from __future__ import annotations
 
@@ -27,25 +27,34 @@ from helix.runtime.system import SystemClock
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
 Line = tuple[str | tuple[str, str], ...]
-"""Parts of a line: a text, or a text and its style."""
+"""The parts of a line. Each is a text, or a text and its style."""
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages oldest first, from `offset` on; runs and checkpoints newest first. `more_*`: there are older ones. `queued`:
-    its run's place in the queue for a slot."""
+    """A session as it is shown."""
 
     state: SessionState
+    """The session's committed state."""
     queued: dict[str, Any] | None
+    """The place of the session's run in the queue for a slot (`helix.core.replies.Queued`). None if it does not wait."""
     messages: Sequence[AnyMessage]
+    """The newest messages of the history, oldest first."""
     offset: int
+    """The index of the first of `messages` in the history, which is the number of earlier messages."""
     runs: Sequence[dict[str, Any]]
+    """The newest runs, newest first."""
     more_runs: bool
+    """Whether there are older runs."""
     checkpoints: Sequence[dict[str, Any]]
+    """The newest checkpoints, newest first."""
     more_checkpoints: bool
+    """Whether there are older checkpoints."""
     sub_sessions: Sequence[dict[str, Any]]
+    """The sessions of the sub-agents, each with its agent, its status and the call that it works for."""
     questions: Sequence[Question]
+    """The calls that wait for a person, with those of sub-agents."""
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -77,7 +86,7 @@ def show(
     if html is not None:
         if json or everything or last is not None:
             raise RefusedError("--html has all of the session: leave --json, --all and --last out")
-        from helix.cli.sessions.html import write_html  # it is made of pages
+        from helix.cli.sessions.html import write_html  # imported late, because it imports this module
 
         write_html(where, session, html)
         return
@@ -92,7 +101,8 @@ def show(
 
 
 async def read_page(client: HelixClient, session_id: str, most: int | None) -> Page:
-    """`most`: messages, runs and checkpoints, the newest; None: all."""
+    """Read a session with its newest `most` messages and checkpoints (None: all of them), and its newest runs, at most
+    `PAGE`."""
     first = PAGE if most is None else min(most, PAGE)
     asked: JsonObject = {"session_id": session_id, "messages": first, "runs": first, "sub_sessions": True}
     found: dict[str, Any] = dict(await client.ask("get_session", asked))

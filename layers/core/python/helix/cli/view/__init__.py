@@ -1,1 +1,1 @@
-"""What a run looks like: in a terminal, and as lines of JSON."""
+"""Views of a run: in a terminal, and as JSON lines."""

@@ -1,4 +1,4 @@
-"""What a command shows of a run: the protocol of the views, their headings and hints, and the view for programs."""
+"""Views of a run: the protocol that commands show runs through, headings and hints, and the view for programs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language mod
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Commands for one agent as the user named it. `db` and `model` are None where the defaults apply."""
+    """Commands for one agent, to be shown as the next ones to type."""
 
     agent: str
+    """The agent as the user named it on the command line."""
     db: str | None = None
+    """The store for the option `--db`. None if it is the default."""
     model: str | None = None
+    """The model for the option `--model`. None if the user did not choose one."""
     fleet: bool = False
+    """Whether the commands need the option `--fleet`."""
 
     def __call__(self, verb: str, *words: str) -> str:
         more = [*(["--model", self.model] if self.model else []), *(["--db", self.db] if self.db else [])]
@@ -41,12 +45,12 @@ class Hints:
 
 
 def command(*words: str) -> str:
-    """A command line of this program; `...` stands for a message."""
+    """Return a command line of this program. A word `...` becomes the placeholder of a message."""
     return " ".join([program(), *('"..."' if word == "..." else shlex.quote(word) for word in words)])
 
 
 def program() -> str:
-    """How this program was called: `helix` if that finds it, else the path that was typed."""
+    """Return the name to call this program by: `helix` if the shell finds it, otherwise the path that the user typed."""
     typed = sys.argv[0] if sys.argv else "helix"
     if os.path.basename(typed) == "__main__.py":
         return "python -m helix.cli"
@@ -59,26 +63,36 @@ def program() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits for a person, in the session or in a sub-agent's. `kind` and `reason` as in `core.rows.Pending`."""
+    """A call that waits for a person, in the session or in a sub-agent's session."""
 
     call_id: str
+    """The call to answer."""
     tool_name: str
+    """The tool that the model called."""
     kind: str
+    """The kind of answer that the call needs, as in `core.rows.Pending`."""
     arguments: JsonObject
+    """The arguments that the model gave."""
     agent_type: str
+    """The agent that made the call."""
     reason: str | None = None
+    """The reason why the tool asks, as in `core.rows.Pending`. None if its rule does not give one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Shown before the first run. `db`: the store, or the service's URL. `brief`: one command of many (a chat), which does
-    not say after each run how to continue."""
+    """The lines that a view shows before the first run."""
 
     agent: AnyAgent
+    """The agent that runs. Of an agent of a service only the name is known."""
     choice: ModelChoice
+    """The model that was chosen in this process."""
     db: str
+    """The place of the sessions: a store, a service's URL or a stage."""
     message: str | None = None
+    """The user's message that begins the run. None if the command does not have one."""
     brief: bool = False
+    """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
 
     @property
     def model(self) -> str:
@@ -91,8 +105,8 @@ class Heading:
 
 
 class View(Protocol):
-    """Called in order: `opened` and `chunk` of each run, `result` of the last one. `opened` gets the session that the user
-    named, also where a sub-agent's run comes first."""
+    """A view of one command's runs. The caller calls `opened` and then `chunk` for each run, and `result` for the last one.
+    `opened` gets the session that the user named, even if a sub-agent's run comes first."""
 
     def opened(self, session_id: str) -> None: ...
 
@@ -114,7 +128,7 @@ def demonstration_notice(choice: ModelChoice) -> str:
 
 
 def model_in_words(choice: ModelChoice) -> str:
-    """Which model plays, as `helix dev` and `helix fleet serve` say it."""
+    """Return the name of the model that is used, in the words of `helix dev` and `helix fleet serve`."""
     if choice.missing:
         return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
     if choice.is_demonstration:

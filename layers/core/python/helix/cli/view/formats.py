@@ -1,4 +1,4 @@
-"""Values as short text, and tables: one look for all commands."""
+"""Values as short text, and tables, in the same format for all commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LONGEST_TEXT, MOST_ITEMS = 60, 3
 
 
 def short(value: object, limit: int = 200) -> str:
-    """JSON with long texts cut and long lists counted, in at most `limit` characters; a text alone without its quotes."""
+    """Return a value as JSON in at most `limit` characters. Long texts are cut, and only the first items of a list are
+    shown. A value that is a text has no quotes."""
     if isinstance(value, str):
         return cut(value, limit)
     return cut(_short(value), limit)
@@ -37,7 +38,7 @@ def _short(value: object) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """On one line, with an ellipsis where something is missing."""
+    """Return a text on one line, with an ellipsis at its end if it was cut."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -47,7 +48,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def change(operation: Mapping[str, Any]) -> str:
-    """An RFC 6902 operation as an assignment: `/a/b/-` is `a.b += ...`."""
+    """Return an RFC 6902 operation as an assignment. For example, adding to `/a/b/-` is `a.b += ...`."""
     path = str(operation.get("path", "")).removeprefix("/").replace("/", ".").replace("~1", "/").replace("~0", "~")
     match operation.get("op"):
         case "add" if path == "-" or path.endswith(".-"):
@@ -66,7 +67,7 @@ def tokens(usage: Usage) -> str:
 
 
 def cost(usage: Usage, *, imaginary: bool = False) -> str:
-    """US dollars to two digits that say something; what a demonstration would cost is marked as imaginary."""
+    """Return a cost in US dollars, with more decimals for small amounts. `imaginary` marks the cost of a demonstration."""
     if not usage.priced:
         return "price unknown"
     digits = 2 if usage.cost_micros == 0 or usage.cost_usd >= 1 else 4 if usage.cost_micros >= 100 else 6
@@ -94,16 +95,16 @@ _STYLES = {status: style for style, statuses in _STATUSES.items() for status in 
 
 
 MISSING: Final[Mapping[str, str]] = {"deleted": "was deleted", "not_started": "has not started"}
-"""Statuses of a sub-agent's session that is not in the store, in words."""
+"""The statuses of a sub-agent's session that is not in the store, in words."""
 
 
 def status_style(status: str) -> str:
-    """Colour of a status, for rich; empty for other words."""
+    """Return the colour of a status, for Rich. Empty for other words."""
     return _STYLES.get(status, "")
 
 
 def lines_of(value: object, indent: int = 0) -> Sequence[str]:
-    """A JSON value as an indented outline: `name: value`, lists with dashes; texts stay whole."""
+    """Return a JSON value as an indented outline, with `name: value` and dashes for lists. Texts are not cut."""
     pad = "  " * indent
     match value:
         case Mapping() if value:
@@ -130,7 +131,7 @@ def print_table(
     right: Sequence[str] = (),
     last: Literal["fold", "ellipsis"] = "fold",
 ) -> None:
-    """A table as of `table_of`."""
+    """Print a table that `table_of` creates."""
     console().print(table_of(columns, rows, right=right, last=last))
 
 
@@ -141,8 +142,10 @@ def table_of(
     right: Sequence[str] = (),
     last: Literal["fold", "ellipsis"] = "fold",
 ) -> Table:
-    """A cell that is a status has its colour. Only the last column gives way on a narrow terminal: an id that is cut is
-    of no use. `right`: the columns with numbers."""
+    """Create a table, in which statuses have their colours. `right` has the columns with numbers.
+
+    Only the last column shrinks on a narrow terminal, because an id that is cut cannot be used.
+    """
     table = Table(box=None, pad_edge=False, header_style="dim")
     for index, name in enumerate(columns):
         if index == len(columns) - 1:

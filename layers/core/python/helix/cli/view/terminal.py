@@ -1,7 +1,7 @@
-"""A run as a person reads it: text as it comes, one line for everything else that happens, and what to type next.
+"""The view of a run for people: text as it arrives, one line for each other event, and the commands to type next.
 
-Law: every chunk is shown or left out on purpose; sub-agents are indented under the call that started them. A terminal
-cannot take back the text of a discarded step, so a line says so.
+Law: each kind of chunk is shown, or left out on purpose. Sub-agents are indented below the call that started them. A
+terminal cannot take back the text of a discarded step, so a line says that it is discarded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.core.usage import Usage
 from helix.runtime.models import DEMONSTRATION
 
 BUDGET = "budget_exceeded"
-"""Why a run paused that waits for nobody."""
+"""The completion reason of a run that paused without waiting for a person."""
 RESULT_CHARS, CHANGE_CHARS, CALL_CHARS = 240, 160, 60
 _RESUMED = {
     "continue": "going on where it stopped",
@@ -70,11 +70,11 @@ _LINES: dict[type, Callable[[Any], tuple[str, str]]] = {
     c.CustomEventChunk: lambda k: (f"* {k.event_name}: {formats.short(k.data, RESULT_CHARS)}", "blue"),
     c.UnknownChunk: lambda k: (f"* {k.type}", "dim"),
 }
-"""Chunks that are one line: its text and its style."""
+"""The functions that turn a chunk into one line, as its text and its style."""
 
 
 class TerminalView:
-    """Implements `View`. `hints` None: the agent runs elsewhere, and its caller shows how to go on."""
+    """Implements `View`. Without `hints` the agent runs elsewhere, and the caller shows how to continue."""
 
     def __init__(self, file: TextIO, hints: Hints | None, heading: Heading) -> None:
         self._out = Writer(file)
@@ -135,7 +135,7 @@ class TerminalView:
                 word = "paused" if isinstance(chunk, c.RunPausedChunk) else "interrupted"
                 self._line(chunk, f"{chunk.agent_type} is {word}", "yellow")
             case _:
-                pass  # the output, and how the run ended: the closing lines say it, or those of the sub-agent's call
+                pass  # output and end are shown by the closing lines, or by those of the sub-agent's call
 
     def result(self, result: AgentResult[Any], questions: Sequence[Question]) -> None:
         now, hints = time.monotonic(), self._hints
@@ -162,7 +162,7 @@ class TerminalView:
             self._next("resume", self._hints("resume", handle.session_id))
 
     def _answered_by(self, chunk: c.StepCommittedChunk) -> None:
-        """Name each model that answered, once, where this process did not choose it."""
+        """Show the name of each model that answered, once, if this process did not choose the model."""
         chosen_here = self._hints is not None or self._heading.choice.name is not None
         if chosen_here or chunk.model is None or chunk.model in self._models:
             return
@@ -177,7 +177,7 @@ class TerminalView:
         if not chunk.is_complete:
             self._thought.add(_step(chunk))
             self._grow(chunk, "thinking", chunk.content, "dim italic")
-        elif _step(chunk) not in self._thought:  # it came whole
+        elif _step(chunk) not in self._thought:  # the reasoning came in one chunk
             self._grow(chunk, "thinking", chunk.content, "dim italic")
 
     def _tool_start(self, chunk: c.ToolStartChunk) -> None:
@@ -187,9 +187,9 @@ class TerminalView:
         self._calls.setdefault(chunk.agent_id, {})[chunk.tool_call_id] = formats.cut(call, CALL_CHARS)
 
     def _tool_end(self, chunk: c.ToolEndChunk) -> None:
-        """Below its call; where several were made at once, with the call it belongs to."""
+        """Show the result of a call. If the step has several calls, name the call it belongs to."""
         if is_sub_agent_tool(chunk.tool_name) and chunk.success:
-            return  # told by subagent_end
+            return  # `subagent_end` shows it
         calls = self._calls.get(chunk.agent_id, {})
         name = calls.get(chunk.tool_call_id, chunk.tool_name) if len(calls) != 1 else ""
         said = formats.short(chunk.result, RESULT_CHARS) if chunk.success else f"failed: {chunk.error}"
@@ -205,7 +205,7 @@ class TerminalView:
     # --- the last lines of a run ----------------------------------------------------------------------------------------
 
     def _follow(self, result: AgentResult[Any], questions: Sequence[Question], hints: Hints) -> None:
-        """What to type next."""
+        """Show the commands to type next."""
         session_id = result.session_id
         match result.status:
             case "completed":
@@ -225,7 +225,7 @@ class TerminalView:
             self._next("real model", f"set {variable}, or add --model with any litellm name")
 
     def _output(self, result: AgentResult[Any]) -> None:
-        """Structured output only: a text has been on the screen already."""
+        """Show the output if it is structured. A text is already on the screen."""
         output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
         if output is None or (isinstance(output, str) and output == result.text):
             return
@@ -264,7 +264,7 @@ class TerminalView:
             self._next("deny", hints("resume", session_id, "--deny", question.call_id))
 
     def _next(self, what: str, command: str) -> None:
-        """Never wrapped: it is there to be copied."""
+        """Show a command without wrapping it, so that it can be copied."""
         self._out.line(Text.assemble((f"  {what:<12}", "dim"), command))
 
     # --- lines with their margin --------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class TerminalView:
         self._out.line(text, style, margin=self._margin(chunk))
 
     def _head(self, chunk: c.StreamChunk) -> None:
-        """The heading of a step, before the first thing it shows, and again where the model is asked once more."""
+        """Show the heading of a step before its first line, and again for each new attempt."""
         if chunk.step == 0 or isinstance(chunk, c.CheckpointCreatedChunk | c.StatePatchChunk):
             return
         step = (chunk.agent_id, chunk.step)

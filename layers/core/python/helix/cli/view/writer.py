@@ -1,7 +1,7 @@
-"""Writing to a terminal or a pipe: whole lines, and text that grows.
+"""A writer to a terminal or a pipe, for whole lines and for text that arrives in pieces.
 
-Law: text is wrapped at words within its margin as it comes; into a pipe nothing is wrapped and no control code is
-written. A line never starts in the middle of another speaker's.
+Law: arriving text is wrapped at words within its margin. In a pipe, text is not wrapped, and control codes are not
+written. A line never starts in the middle of another speaker's line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Writer:
         self._column, self._space, self._word = 0, "", ""
 
     def line(self, text: str | Text = "", style: str = "", *, margin: str = "", hang: int = 2) -> None:
-        """One line. What of a `str` does not fit goes below, `hang` columns further in."""
+        """Write one line. A `str` that does not fit continues on lines that are indented by `hang` columns."""
         self.end()
         room = self.width - len(margin)
         if isinstance(text, Text) or cell_len(text) <= room:
@@ -40,7 +40,7 @@ class Writer:
             indent = " " * hang
 
     def grow(self, speaker: Hashable, delta: str, style: str = "", *, margin: str = "") -> None:
-        """More of a speaker's text. Another speaker's text before it is ended first."""
+        """Write more of a speaker's text. End the text of another speaker first."""
         if speaker != self._speaker:
             self.end()
             self._speaker, self._margin, self._style = speaker, margin, style
@@ -48,7 +48,7 @@ class Writer:
             if not piece.isspace():
                 self._word += piece
                 if self.width < PIPE_WIDTH:
-                    continue  # the rest of the word may come
+                    continue  # the rest of the word may follow
             self._put_word()
             if piece == "\n":
                 self._new_line()
@@ -56,7 +56,7 @@ class Writer:
                 self._space = piece if self._column else ""
 
     def end(self) -> None:
-        """Finish what is growing, so that the next line starts at the left."""
+        """End the growing text, so that the next line starts at the left."""
         self._put_word()
         self._new_line()
         self._speaker = None

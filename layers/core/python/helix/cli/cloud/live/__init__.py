@@ -1,1 +1,1 @@
-"""`helix check --live`: a stage of its own, thirty scenes, and no stage."""
+"""`helix check --live`: deploy a stage of its own, play about thirty scenes on it, and destroy it."""

@@ -1,8 +1,8 @@
 """`helix check --live`: deploy a stage, play every scene on it, destroy it, and report.
 
-Law: the stage is its own and did not exist before, so nothing of anybody is touched; it is destroyed whatever happened. The
-report is on standard output, and says neither account numbers nor keys; all else is on standard error. Once the money is
-used up, no scene is played any more.
+Law: the command creates the stage, so it does not touch the data of others, and destroys it in any case. The report is on
+standard output, without account numbers and keys. Everything else is on standard error. Once the money is used up, no
+further scene is played.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from helix.runtime.system import SystemClock
 PROJECT = Path(__file__).parent / "project"
 AT_ONCE = 6
 SCENE_USD = 0.005
-"""At most, and mostly a tenth of it: a hundred invocations and a thousand requests."""
+"""The upper limit of a scene's cost in US dollars: 100 invocations and 1,000 requests. Most scenes cost a tenth of it."""
 DEPLOYED_USD = 0.02
-"""What the requests of CloudFormation, S3 and logs cost at a deployment and its deletion."""
+"""The cost of a deployment and its deletion in US dollars, for requests of CloudFormation, S3 and logs."""
 MONTH_HOURS = 730
 CONTEXT = {"key": "aws", "retain": "false", "console": "http", "dashboards": "false", "auth": "keys"}
 
 
 class Money:
-    """What it has cost at most, in US dollars: what stands by the hour, and a bound for each scene."""
+    """The upper limit of the cost so far, in US dollars: the hourly cost of the stage, and a limit for each scene."""
 
     def __init__(self, most: float) -> None:
         self.most, self.spent = most, 0.0
         self._hourly, self._since = 0.0, 0.0
 
     def stands(self, hourly: float, now: float) -> None:
-        """From now on this stands; 0: nothing does."""
+        """Set the hourly cost of the deployed stage from now on. 0: the stage does not exist any more."""
         self.spent += self._hourly * (now - self._since) / 3600
         self._hourly, self._since = hourly, now
 
@@ -66,7 +66,7 @@ class LiveCheck:
         self._clock, self._money, self._findings = SystemClock(), Money(most), list[Finding]()
 
     def run(self) -> int:
-        """The exit code: completed, or failed where a scene has failed."""
+        """Play all scenes. Return the exit code: failed if a scene has failed, otherwise completed."""
         with tempfile.TemporaryDirectory(prefix="helix-live-") as folder:
             project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
             first = self._target(project, streaming="kinesis")
@@ -100,12 +100,12 @@ class LiveCheck:
 
     @contextlib.contextmanager
     def _secret(self, target: Target) -> Iterator[None]:
-        """With a model's key, which a scene rotates."""
+        """Store a model's key in a secret while the block runs. A scene rotates it."""
         secrets, name = target.client("secretsmanager"), secret_name(target.stage)
         with aws_errors():
             try:
                 secrets.create_secret(Name=name, SecretString=key_text("one"))
-            except secrets.exceptions.ResourceExistsException:  # of a check that was killed
+            except secrets.exceptions.ResourceExistsException:  # an earlier check was killed
                 secrets.put_secret_value(SecretId=name, SecretString=key_text("one"))
         try:
             yield
@@ -159,7 +159,7 @@ class LiveCheck:
         return played
 
     def _end(self, target: Target) -> None:
-        """Destroy the stage. That nothing of it is left is the last scene."""
+        """Destroy the stage. As the last scene, check that nothing of it is left."""
         began, detail = self._clock.now(), ""
         try:
             with contextlib.redirect_stdout(sys.stderr):
@@ -181,7 +181,7 @@ class LiveCheck:
 
 
 def _left(target: Target) -> list[str]:
-    """What still has the stage's name: its stack, tables, functions, state machines, log groups."""
+    """Return the resources that still have the stage's name: its stack, tables, functions, state machines, log groups."""
     prefix, client = f"{target.stack}-", target.client
     found = [target.stack] if described(client("cloudformation"), target.stack) is not None else []
     asked = (

@@ -1,7 +1,7 @@
-"""What `helix check --live` plays on its stage, one function a scene.
+"""The scenes that `helix check --live` plays on its stage, one function each.
 
-Law: a scene says what a user would see, through the stage's own doors. It stores nothing outside of the stage. Its model
-and its tools do what the message says (`project/live_agents.py`).
+Law: a scene asserts what a user would see, through the stage's own interfaces. It stores nothing outside the stage. Its
+model and its tools do what the message says (`project/live_agents.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TALKER, INLINE, SINGLE, POOR = "live_talker", "live_inline", "live_single", "liv
 LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 30
 LARGE = 500_000
 OLD, NEW = "1", "2"
-"""Editions of the project."""
+"""The editions of the project before and after the upgrade."""
 SPOKEN_S, WORDS = 2.0, "one two three four five six"
 
 
@@ -50,7 +50,7 @@ async def completed(handle: RemoteHandle, text: str = "done") -> AgentResult[Any
 
 
 async def results(probe: Probe, handle: RemoteHandle) -> list[str]:
-    """The contents of the session's tool results."""
+    """Return the contents of the session's tool results."""
     page: Any = await probe.client.get_messages(handle.session_id)
     return [str(message["content"]) for message in page["messages"] if message["role"] == "tool"]
 
@@ -64,7 +64,7 @@ def expect(found: Any, wanted: Any) -> None:
 
 
 async def live_text(probe: Probe) -> str:
-    """The first word arrives while the model still speaks."""
+    """Check that the first word arrives while the model still speaks."""
     handle = await say(probe, {"say": WORDS, "pause_s": SPOKEN_S})
     arrived = []
     async for chunk in await handle.stream():
@@ -77,7 +77,7 @@ async def live_text(probe: Probe) -> str:
 
 
 async def reader_returns(probe: Probe) -> str:
-    """Who left after a message goes on behind it, and misses none."""
+    """Check that a reader that left after a message continues after it, and misses none."""
     handle = await say(probe, {"say": WORDS, "pause_s": 0.5})
     seen = []
     async for message in await handle.messages():
@@ -96,7 +96,7 @@ async def reader_returns(probe: Probe) -> str:
 
 
 async def approval(probe: Probe) -> str:
-    """With another amount than the model's."""
+    """Approve a call with another amount than the model's."""
     handle = await say(probe, call("pay", euros=5), end())
     paused = await handle.result()
     expect(paused.status, "paused")
@@ -126,7 +126,7 @@ async def sub_agent(probe: Probe) -> str:
 
 
 async def inline_tool(probe: Probe) -> str:
-    """Executed by the invocation that asked the model."""
+    """Run an inline tool, which the invocation that called the model executes."""
     handle = await say(probe, call("look", topic="kettle"), end(), agent=INLINE)
     await completed(handle)
     expect((await results(probe, handle))[0].partition(":")[0], "kettle")
@@ -134,7 +134,7 @@ async def inline_tool(probe: Probe) -> str:
 
 
 async def long_tool(probe: Probe) -> str:
-    """Started once, although it takes longer than a claim lasts."""
+    """Check that a tool is started once, although it takes longer than a claim lasts."""
     handle = await say(probe, call("wait", seconds=LONG_S), end())
     begun = 0
     async for chunk in await handle.stream():
@@ -145,7 +145,7 @@ async def long_tool(probe: Probe) -> str:
 
 
 async def large_answer(probe: Probe) -> str:
-    """Larger than an item of DynamoDB."""
+    """Check an answer that is larger than an item of DynamoDB."""
     handle = await say(probe, {"size": LARGE})
     expect(len((await handle.result()).text or ""), LARGE)
     page: Any = await probe.client.get_messages(handle.session_id)
@@ -157,7 +157,7 @@ async def large_answer(probe: Probe) -> str:
 
 
 async def tool_dies(probe: Probe) -> str:
-    """With SIGKILL, for five seconds; it may be repeated."""
+    """Kill the process of a tool with SIGKILL, again and again for five seconds. The tool may be repeated."""
     handle = await say(probe, call("die", until=probe.clock.now() + DEAD_S), end())
     await completed(handle)
     (said,) = await results(probe, handle)
@@ -167,7 +167,7 @@ async def tool_dies(probe: Probe) -> str:
 
 
 async def tool_dies_once(probe: Probe) -> str:
-    """It must not be repeated: the model learns that the outcome is unknown."""
+    """Kill the process of a tool that must not be repeated. The model must get an unknown outcome."""
     handle = await say(probe, call("die_once", until=probe.clock.now() + 600), end())
     await completed(handle)
     (said,) = await results(probe, handle)
@@ -182,7 +182,7 @@ async def model_dies(probe: Probe) -> str:
 
 
 async def provider_refuses(probe: Probe) -> str:
-    """The run fails by its reason; a retry completes it."""
+    """Check that a run fails with the provider's reason, and that a retry completes it."""
     until = probe.clock.now() + REFUSED_S
     handle = await say(probe, {"say": "at last", "refuse_until": until})
     failed = await handle.result()
@@ -193,7 +193,7 @@ async def provider_refuses(probe: Probe) -> str:
 
 
 async def lambda_refuses(probe: Probe) -> str:
-    """No concurrency is left for the function of tools, for a quarter of a minute."""
+    """Take all concurrency from the function of tools, for a quarter of a minute."""
     function = {"FunctionName": f"{probe.at.stack}-call_tool"}
     await probe.aws("lambda", "put_function_concurrency", **function, ReservedConcurrentExecutions=0)
     try:
@@ -206,7 +206,7 @@ async def lambda_refuses(probe: Probe) -> str:
 
 
 async def key_rotates(probe: Probe) -> str:
-    """A process that knows the old key of a model gets the new one when its provider refuses the old one."""
+    """Check that a process with an old key of a model reads the new one when the provider refuses the old one."""
     secret = {"SecretId": secret_name(probe.at.stage)}
     await completed(await say(probe, {"say": "old", "key": "one"}), "old")
     await probe.aws("secretsmanager", "put_secret_value", **secret, SecretString=key_text("two"))
@@ -233,7 +233,7 @@ async def budget(probe: Probe) -> str:
 
 
 async def queue(probe: Probe) -> str:
-    """An agent that runs one at a time: the second run waits for the first."""
+    """Start two runs of an agent that executes one run at a time. The second must wait for the first."""
     first = await say(probe, call("wait", seconds=BUSY_S), end(), agent=SINGLE)
     second = await say(probe, end(), agent=SINGLE)
     waited = False
@@ -249,7 +249,7 @@ async def queue(probe: Probe) -> str:
 
 
 async def branch(probe: Probe) -> str:
-    """From the first run's end: the second one is not in it."""
+    """Branch from the end of the first run. The branch must not contain the second run."""
     handle = await say(probe, end("first"))
     await completed(handle, "first")
     listed: Any = await probe.client.list_checkpoints(handle.session_id)
@@ -263,7 +263,7 @@ async def branch(probe: Probe) -> str:
 
 
 async def same_key(probe: Probe) -> str:
-    """A request that comes twice starts one run."""
+    """Check that a request that comes twice starts one run."""
     key = f"live-{probe.clock.now():.0f}"
     handles = [await say(probe, end(), key=key) for _ in range(2)]
     probe.sessions.pop()
@@ -277,7 +277,7 @@ async def same_key(probe: Probe) -> str:
 
 @contextlib.asynccontextmanager
 async def across(probe: Probe) -> AsyncIterator[Scene]:
-    """Around a deployment: a run that works until it is asked by the new code, and the scene that looks at it."""
+    """Keep a run at work across a deployment. Yield the scene that checks that the new code completed it."""
     handle = await say(probe, {"edition": NEW})
     async for chunk in await handle.stream():
         if chunk.type == "custom":

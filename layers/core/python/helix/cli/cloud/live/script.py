@@ -9,7 +9,7 @@ from helix.cli.cloud.live import doors, scenes
 from helix.cli.cloud.live.scenes import Scene
 
 Group = Mapping[str, Scene]
-"""Played at once."""
+"""Scenes that are played at the same time."""
 FIRST: Sequence[Group] = (
     {"a connection": checks.connection},
     {
@@ -43,7 +43,7 @@ FIRST: Sequence[Group] = (
     },
     {"Lambda that refuses": scenes.lambda_refuses},
 )
-"""With Kinesis."""
+"""The groups of scenes on a stage with Kinesis."""
 SECOND: Sequence[Group] = (
     {"no Kinesis": doors.no_kinesis, "a connection, again": checks.connection},
     {
@@ -53,6 +53,6 @@ SECOND: Sequence[Group] = (
     },
     {"deleted sessions": checks.delete},
 )
-"""Without."""
+"""The groups of scenes on a stage without Kinesis."""
 PLAYED = sum(map(len, (*FIRST, *SECOND))) + 3
-"""With the upgrade, and the end of both stages."""
+"""The number of all scenes, with the upgrade and the end of both stages."""

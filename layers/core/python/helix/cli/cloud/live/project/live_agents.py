@@ -1,6 +1,6 @@
-"""The agents of `helix check --live`. A program answers for their models, so they cost no tokens.
+"""The agents of `helix check --live`. A program takes the place of their models, so they cost no tokens.
 
-Law: a message is the whole script, as JSON. So each process, and each repeat, does the same.
+Law: a message contains the whole script, as JSON. So each process, and each repeat, does the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLOCK, PACE = SystemClock(), Pace(SystemClock(), None)
 
 
 def die_until(moment: float) -> None:
-    """End the process, as the platform would, before that moment (Unix seconds)."""
+    """Kill the process with SIGKILL, as the platform would, if that moment (Unix seconds) has not come."""
     if CLOCK.now() < moment:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -141,6 +141,7 @@ def _agent(name: str, **fields: Any) -> Agent[Any, Any]:
 
 class Answer(BaseModel):
     summary: str
+    """The text that the script gives as the sub-agent's output."""
 
 
 helper = _agent("live_helper", output_schema=Answer)
