@@ -2,15 +2,19 @@
 
     python clients/js/schema.py     then, in clients/js: npm run generate
 
-Law: everything comes from the models of the service. `tests/js/test_schema.py` fails where schema.json is another.
+Law: everything comes from the models of the service, also the descriptions of fields, which are the docstrings under them.
+`tests/js/test_schema.py` fails if schema.json is out of date.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+import griffe
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
@@ -41,10 +45,34 @@ MADE: tuple[type[BaseModel], ...] = (StreamMessage, AgentResult)
 """What the client makes of replies."""
 
 
-class _Untitled(GenerateJsonSchema):
+class _Documented(GenerateJsonSchema):
+    """Describes each field, and gives none a title: a field needs no type of its own."""
+
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """A type of its own for each field helps nobody."""
         return False
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        texts = field_docstrings(schema["cls"])
+        for name, field in made.get("properties", {}).items():
+            if name in texts:
+                field["description"] = texts[name]
+        return made
+
+
+def field_docstrings(cls: type) -> dict[str, str]:
+    """Return the docstrings under the fields of a class and its bases, each in one line."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("helix."):
+            fields = _module(base.__module__, inspect.getsourcefile(base) or "")[base.__qualname__].attributes
+            found |= {name: " ".join(field.docstring.value.split()) for name, field in fields.items() if field.docstring}
+    return found
+
+
+@cache
+def _module(name: str, file: str) -> griffe.Module:
+    return griffe.visit(name, Path(file), Path(file).read_text("utf-8"))
 
 
 def schema() -> dict[str, Any]:
@@ -55,7 +83,7 @@ def schema() -> dict[str, Any]:
     sent = {*chunks.values(), *MADE, *REPLIES.values()}
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(cls, "validation") for cls in requests.values()]
     modes += [(cls, "serialization") for cls in sorted(sent, key=lambda cls: cls.__name__)]
-    places, found = models_json_schema(modes, schema_generator=_Untitled)
+    places, found = models_json_schema(modes, schema_generator=_Documented)
     named = {key: place["$ref"].rpartition("/")[2] for key, place in places.items()}
     found["$defs"]["Patch"] = PATCH
     for model in list(found["$defs"].values()):

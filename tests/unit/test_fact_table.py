@@ -36,7 +36,7 @@ def taken(observer: Callable[..., Any]) -> set[str]:
 def test_the_table_has_each_fact_once() -> None:
     named = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])]
     assert len(named) == len(set(named)) and all(len(row) == 5 for row in ROWS)
-    assert FACTS == {kind.__name__ for kind in facts.Fact.__args__}
+    assert {kind.__name__ for kind in facts.Fact.__args__} == FACTS
 
 
 @pytest.mark.parametrize("name", OBSERVERS)

@@ -5,8 +5,14 @@ import { compile } from "json-schema-to-typescript";
 const place = new URL("../src/generated.ts", import.meta.url);
 const schema = JSON.parse(
   readFileSync(new URL("../schema.json", import.meta.url), "utf8"),
-  // The generator takes a default for a type of its own.
-  (key, value) => (key === "default" ? undefined : value),
+  // The generator takes a default for a type of its own, also a described reference, and a described field of any type for
+  // an object.
+  (key, value) => {
+    if (key === "default") return undefined;
+    if (typeof value?.$ref === "string") return { $ref: value.$ref };
+    if (typeof value?.description === "string" && Object.keys(value).length === 1) return { ...value, tsType: "unknown" };
+    return value;
+  },
 );
 
 const mapOf = (title: string, description: string, named: Record<string, string>) => ({
