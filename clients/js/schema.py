@@ -66,7 +66,9 @@ def field_docstrings(cls: type) -> dict[str, str]:
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("helix."):
             fields = _module(base.__module__, inspect.getsourcefile(base) or "")[base.__qualname__].attributes
-            found |= {name: " ".join(field.docstring.value.split()) for name, field in fields.items() if field.docstring}
+            found |= {
+                name: " ".join(field.docstring.value.split()) for name, field in fields.items() if field.docstring
+            }
     return found
 
 

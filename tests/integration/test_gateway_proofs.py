@@ -18,15 +18,18 @@ from tests.support_gateway import BRISK, executor_of
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from helix import MemoryStateStore
-from helix.adapters.system import SystemIds
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel
+from helix.adapters.system import SystemClock, SystemIds
 from helix.client import HelixClient
 from helix.core.errors import InvalidInputError, NotAuthenticatedError, StoreError
+from helix.core.registry import AgentRegistry
 from helix.gateway import json_web_tokens
 from helix.gateway.authoriser import ApiKeys, Authoriser, Principal, accepted_subprotocol, token_of
+from helix.gateway.backend import FOREVER, OperatorBackend
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
+from helix.gateway.gateway import Gateway
 from helix.gateway.json_web_tokens import KEEP_S, REFRESH_S, TokenRules, TokenVerifier
-from helix.gateway.loopback import LoopbackGateway
+from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
 from helix.testing.clocks import ShiftedClock
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
@@ -384,3 +387,10 @@ async def test_the_handshake_of_a_browser_and_of_a_program(issuer: Issuer, verif
             assert (await client.whoami())["prefix"] == "ada:"
             renewed = await client.authenticate(token(clock, exp=clock.now() + 1000))
             assert float(str(renewed["expires_at"])) == pytest.approx(clock.now() + 1030, abs=5)
+
+
+async def test_an_operator_whom_iam_has_authorised_is_told_who_it_is() -> None:
+    async with LocalExecutor(MemoryStateStore(), model=ScriptedModel([]), registry=AgentRegistry()) as executor:
+        gateway = Gateway(OperatorBackend(executor, LoopbackSockets(), Authoriser(SystemClock(), anonymous=True)))
+        said = json.loads(await gateway.answer('{"v": 1, "action": "authenticate", "id": "1"}'))
+    assert said["type"] == "reply" and said["operator"] is True and said["expires_at"] == FOREVER, said

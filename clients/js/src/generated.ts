@@ -1608,9 +1608,13 @@ export interface GetSession {
    */
   run_id?: string | null;
   /**
-   * The number of newest runs to add as `"runs"`.
+   * The number of runs to add as `"runs"`: the newest ones, or those before `runs_before`.
    */
   runs?: number;
+  /**
+   * The run after the last of these runs, which are newest first. None: the newest runs.
+   */
+  runs_before?: string | null;
   /**
    * The session that the request is about.
    */

@@ -251,7 +251,9 @@ class GetSession(_OfSession):
     before: int | None = Field(default=None, ge=0)
     """The index after the last of these messages. None: the newest messages."""
     runs: int = Field(default=0, ge=0, le=PAGE)
-    """The number of newest runs to add as `"runs"`."""
+    """The number of runs to add as `"runs"`: the newest ones, or those before `runs_before`."""
+    runs_before: RunId | None = None
+    """The run after the last of these runs, which are newest first. None: the newest runs."""
     sub_sessions: bool = False
     """Whether to add the sessions of the sub-agents as `"sub_sessions"`."""
     snapshot: bool = False

@@ -153,7 +153,9 @@ def check_root(row: SessionRow) -> None:
         raise InvalidInputError(f"session {row.session_id!r} is a sub-agent's: act on its root, {row.stream_id!r}")
 
 
-OPERATOR = Connection("operator", None, float("inf"), 0.0)
+FOREVER = 253_402_300_799.0
+"""The end of the year 9999 in Unix seconds. JSON has no infinity."""
+OPERATOR = Connection("operator", None, FOREVER, 0.0)
 """The caller who runs the service: the command line on its own store, or a caller of AWS whom IAM lets invoke the
 function."""
 

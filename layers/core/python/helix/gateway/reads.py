@@ -56,7 +56,7 @@ async def get_session(backend: Backend, caller: Connection, request: p.GetSessio
         found["messages"] = [message.model_dump(mode="json") for message in page.messages[: end - start]]
         found["offset"] = start
     if request.runs:
-        listed = await sessions.list_runs(request.session_id, limit=request.runs)
+        listed = await sessions.list_runs(request.session_id, limit=request.runs, before=request.runs_before)
         found["runs"] = [run.model_dump(mode="json") for run in listed.runs]
         found["more_runs"] = listed.has_more
     if request.sub_sessions:

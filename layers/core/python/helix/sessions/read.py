@@ -23,7 +23,7 @@ from helix.core.handles import CanResumeResult, SessionState, SubSessionRef
 from helix.core.json import JsonObject, text_size
 from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
-from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort, run_sort
 from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
@@ -245,11 +245,12 @@ class Sessions:
             start = rows[-1].key.sort + "\x00"
         return text
 
-    async def list_runs(self, session_id: str, *, limit: int = 20) -> RunPage:
-        """Return the session's runs, newest first."""
+    async def list_runs(self, session_id: str, *, limit: int = 20, before: str | None = None) -> RunPage:
+        """Return the session's runs, newest first. `before`: the id of the run at which the page before ended."""
         await self._existing(session_id)
+        end = "r$" if before is None else run_sort(before)
         rows = await self.store.query(
-            "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
+            "sessions", session_id, start="r#", end=end, limit=_limit(limit) + 1, reverse=True
         )
         return RunPage([RunRow.at(session_id, r.key.sort, r.value) for r in rows[:limit]], len(rows) > limit)
 

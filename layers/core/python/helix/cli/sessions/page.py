@@ -101,8 +101,7 @@ def show(
 
 
 async def read_page(client: HelixClient, session_id: str, most: int | None) -> Page:
-    """Read a session with its newest `most` messages and checkpoints (None: all of them), and its newest runs, at most
-    `PAGE`."""
+    """Read a session with its newest `most` messages, runs and checkpoints (None: all of them)."""
     first = PAGE if most is None else min(most, PAGE)
     asked: JsonObject = {"session_id": session_id, "messages": first, "runs": first, "sub_sessions": True}
     found: dict[str, Any] = dict(await client.ask("get_session", asked))
@@ -112,6 +111,12 @@ async def read_page(client: HelixClient, session_id: str, most: int | None) -> P
         limit = PAGE if most is None else min(PAGE, most - len(messages))
         older: dict[str, Any] = await client.get_messages(session_id, limit=limit, before=offset)
         messages, offset = [*older["messages"], *messages], older["offset"]
+    runs, more_runs = found["runs"], found["more_runs"]
+    while more_runs and (most is None or len(runs) < most):
+        limit = PAGE if most is None else min(PAGE, most - len(runs))
+        earlier = {"session_id": session_id, "runs": limit, "runs_before": runs[-1]["run_id"]}
+        page: dict[str, Any] = dict(await client.ask("get_session", earlier))
+        runs, more_runs = [*runs, *page["runs"]], page["more_runs"]
     checkpoints: list[dict[str, Any]] = []
     cursor: Any = None
     while most is None or len(checkpoints) < most:
@@ -125,8 +130,8 @@ async def read_page(client: HelixClient, session_id: str, most: int | None) -> P
         queued=found.get("queued"),
         messages=_MESSAGES.validate_python(messages),
         offset=offset,
-        runs=found["runs"],
-        more_runs=found["more_runs"],
+        runs=runs,
+        more_runs=more_runs,
         checkpoints=checkpoints,
         more_checkpoints=cursor is not None,
         sub_sessions=found["sub_sessions"],
