@@ -202,8 +202,8 @@ class Parent(Record):
     """The call that gets the sub-agent's result."""
 
 
-class SessionRow(Stored):
-    """The state of a session: its current run, the end of its history, and its open step."""
+class SessionIdentity(Stored):
+    """The session itself: who it belongs to, and where it comes from."""
 
     kind: Literal["session"] = "session"
     """The tag of this kind of row in the store."""
@@ -213,78 +213,15 @@ class SessionRow(Stored):
     """The name of the session's agent, which never changes."""
     stream_id: str
     """The stream that the session's chunks go to: its own id, or the id of its root session."""
-    status: AsStored[SessionStatus]
-    """The status of the last run, or `deleting` while the session's rows are being removed."""
-    version: int
-    """A counter that grows by one with each transaction that writes this row. Renewing a deadline does not change
-    it."""
-    run_id: str
-    """The current or last run. Empty in a copy that has not run yet."""
-    turn: int
-    """The number of that run within the session, from 1. 0 in a copy that has not run yet."""
-    lineage: int = 0
-    """The current lineage."""
-    lineages: int = 0
-    """The highest lineage number given so far. A rewind takes the next one."""
-    count: int = 0
-    """The number of messages of the lineage that are history."""
-    step: int = 0
-    """The number of the last step that is history. 0 before the first."""
-    checkpoint: str = ""
-    """The id of the last checkpoint. Empty before the first."""
-    state_at: str = ""
-    """The id of the checkpoint that holds the current custom state. Empty: the agent's initial state."""
-    open: OpenStep | None = None
-    """The staged step that is not history yet. None if there is no such step."""
-    claim: StepClaim | None = None
-    """The claim of the worker that is buying the next step. None while no step is being bought."""
-    last: tuple[int, int] | None = None
-    """The (step, attempt) staged or committed last, with which the stream settles an attempt left open. None before the
-    first answer and after a rewind."""
-    pending: list[Pending] = Field(default_factory=list)
-    """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
-    lease_owner: str | None = None
-    """The worker that holds the run in process. None on AWS and in worker processes, and between runs. In a hidden
-    session, the id of its deletion."""
-    lease_expires: float = 0
-    """The deadline of that worker's claim on the run (Unix seconds). 0: no lease."""
-    run_steps: int = 0
-    """The number of steps that the current run has bought, for the limit `max_steps`. A call that failed counts too."""
-    misses: int = 0
-    """The number of times that the current run's model gave no valid output, for the limit `max_completion_retries`."""
-    forced: bool = False
-    """Whether the next answer must be the output. The model then has to call `__finish__`."""
-    run_usage: StoredUsage = Usage()
-    """The usage of the current run, including that of its tools and sub-agents."""
-    run_parts: dict[str, StoredUsage] = Field(default_factory=dict)
-    """The parts of the current run that its own model did not use, by name (`core.usage_parts`). Amounts assumed for
-    calls without an answer are here only, not in `run_usage`."""
-    usage: StoredUsage = Usage()
-    """The usage of all runs, including that of tools and sub-agents. It is not stored if it equals `run_usage`."""
-    blocks: list[Block] = Field(default_factory=list)
-    """The amounts that the current run has drawn from budgets. The run's end moves them to its row."""
-    bounds: Bounds | None = None
-    """The budgets that bound the session, as last read. None if no budget had ever been defined."""
-    user_budgets: str = ""
-    """A digest of the budgets that the project declared for each user when `bounds` was read. Empty without a user or
-    such budgets."""
-    output: JsonValue = None
-    """The output of the last run. None if it gave none, or is still active."""
-    error: ErrorInfo | None = None
-    """The reason why the last run failed. None if it did not."""
-    aborted: bool = False
-    """Whether the last run was aborted. An aborted session takes a new message, but no retry."""
-    abort_reason: str | None = None
-    """The reason that the abort's caller gave, if any."""
     parent: Parent | None = None
     """The call that a sub-agent's session works for. None for a root session."""
-    trace: Trace | None = None
-    """The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root
-    session."""
     ancestors: list[str] = Field(default_factory=list)
     """The agents above a sub-agent, the root's first. Empty for a root session."""
     forked_from: JsonObject | None = None
     """The `session_id` and `checkpoint_id` that a branch or clone was copied from. None for other sessions."""
+    trace: Trace | None = None
+    """The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root
+    session."""
     user_id: str | None = None
     """The user who owns the session. None if its creator named no user."""
     tags: list[str] = Field(default_factory=list)
@@ -298,6 +235,93 @@ class SessionRow(Stored):
     updated_at: float = 0
     """The time of the last write that raised the version (Unix seconds)."""
 
+
+class SessionHistory(Stored):
+    """How far the history of a session reaches."""
+
+    version: int
+    """A counter that grows by one with each transaction that writes this row. Renewing a deadline does not change
+    it."""
+    turn: int
+    """The number of the current or last run within the session, from 1. 0 in a copy that has not run yet."""
+    lineage: int = 0
+    """The current lineage."""
+    lineages: int = 0
+    """The highest lineage number given so far. A rewind takes the next one."""
+    count: int = 0
+    """The number of messages of the lineage that are history."""
+    step: int = 0
+    """The number of the last step that is history. 0 before the first."""
+    last: tuple[int, int] | None = None
+    """The (step, attempt) staged or committed last, with which the stream settles an attempt left open. None before the
+    first answer and after a rewind."""
+    checkpoint: str = ""
+    """The id of the last checkpoint. Empty before the first."""
+    state_at: str = ""
+    """The id of the checkpoint that holds the current custom state. Empty: the agent's initial state."""
+
+
+class SessionWork(Stored):
+    """The current run of a session, and who works on it."""
+
+    status: AsStored[SessionStatus]
+    """The status of the last run, or `deleting` while the session's rows are being removed."""
+    run_id: str
+    """The current or last run. Empty in a copy that has not run yet."""
+    run_steps: int = 0
+    """The number of steps that the current run has bought, for the limit `max_steps`. A call that failed counts too."""
+    misses: int = 0
+    """The number of times that the current run's model gave no valid output, for the limit `max_completion_retries`."""
+    forced: bool = False
+    """Whether the next answer must be the output. The model then has to call `__finish__`."""
+    open: OpenStep | None = None
+    """The staged step that is not history yet. None if there is no such step."""
+    claim: StepClaim | None = None
+    """The claim of the worker that is buying the next step. None while no step is being bought."""
+    pending: list[Pending] = Field(default_factory=list)
+    """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
+    lease_owner: str | None = None
+    """The worker that holds the run in process. None on AWS and in worker processes, and between runs. In a hidden
+    session, the id of its deletion."""
+    lease_expires: float = 0
+    """The deadline of that worker's claim on the run (Unix seconds). 0: no lease."""
+
+
+class SessionMoney(Stored):
+    """What a session and its current run have used, and what bounds them."""
+
+    usage: StoredUsage = Usage()
+    """The usage of all runs, including that of tools and sub-agents. It is not stored if it equals `run_usage`."""
+    run_usage: StoredUsage = Usage()
+    """The usage of the current run, including that of its tools and sub-agents."""
+    run_parts: dict[str, StoredUsage] = Field(default_factory=dict)
+    """The parts of the current run that its own model did not use, by name (`core.usage_parts`). Amounts assumed for
+    calls without an answer are here only, not in `run_usage`."""
+    blocks: list[Block] = Field(default_factory=list)
+    """The amounts that the current run has drawn from budgets. The run's end moves them to its row."""
+    bounds: Bounds | None = None
+    """The budgets that bound the session, as last read. None if no budget had ever been defined."""
+    user_budgets: str = ""
+    """A digest of the budgets that the project declared for each user when `bounds` was read. Empty without a user or
+    such budgets."""
+
+
+class SessionEnd(Stored):
+    """How the last run of a session ended."""
+
+    output: JsonValue = None
+    """The output of the last run. None if it gave none, or is still active."""
+    error: ErrorInfo | None = None
+    """The reason why the last run failed. None if it did not."""
+    aborted: bool = False
+    """Whether the last run was aborted. An aborted session takes a new message, but no retry."""
+    abort_reason: str | None = None
+    """The reason that the abort's caller gave, if any."""
+
+
+class SessionRow(SessionEnd, SessionMoney, SessionWork, SessionHistory, SessionIdentity):
+    """The state of a session: its current run, the end of its history, and its open step."""
+
     _expand = model_validator(mode="before")(expand_session)
 
     @classmethod
@@ -309,8 +333,8 @@ class SessionRow(Stored):
         return shorten_session(super().dump())
 
 
-class RunRow(Stored):
-    """One execute, resume or retry of a session. Its claim writes the row, and its end completes it."""
+class RunIdentity(Stored):
+    """The run itself: what it was asked, and by which run it was preceded."""
 
     kind: Literal["run"] = "run"
     """The tag of this kind of row in the store."""
@@ -320,33 +344,32 @@ class RunRow(Stored):
     """The session of the run. It is not stored here, because it names the partition."""
     turn: int
     """The number of the run within its session, from 1. It is not stored if the run's id contains it."""
-    status: AsStored[RunStatus]
-    """The status of the session while this is its current run; final afterwards. An interrupted or paused run becomes
-    `superseded` when the next run is claimed."""
     mode: AsStored[ClaimMode] = "execute"
     """The kind of claim that began the run (docs/protocol.md#claims)."""
     agent_type: str
     """The name of the session's agent."""
-    first_step: int = 1
-    """The number of the first step that the run may buy."""
-    part: int = 1
-    """The number of the execution at work, from 1. A long run on AWS moves to a new execution
-    (docs/protocol.md#roll-over)."""
-    part_step: int = 0
-    """The first step that this execution buys. 0: `first_step`."""
+    previous_run_id: str | None = None
+    """The run of the session before this one. None for the first."""
+    input: JsonObject | None = None
+    """The `message` and `state` that the run was given. None if it continues without a message."""
+    priority: int = 0
+    """The rank of the run while it waits for a slot, from -999 to 999. A higher one goes first."""
+    fingerprint: str = ""
+    """A digest of the agent's prompt, model, tools and output schema at the claim."""
+    editions: list[tuple[int, str]] = Field(default_factory=list)
+    """The (step, fingerprint) pairs of later steps at which a delivery found a changed agent."""
     deadline: float | None = None
     """The moment at which the tool of a sub-agent's parent stops waiting (Unix seconds). None for root runs, and in
     process, where the parent's worker watches the time."""
     trace: Trace | None = None
     """The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root run."""
-    fingerprint: str = ""
-    """A digest of the agent's prompt, model, tools and output schema at the claim."""
-    editions: list[tuple[int, str]] = Field(default_factory=list)
-    """The (step, fingerprint) pairs of later steps at which a delivery found a changed agent."""
-    previous_run_id: str | None = None
-    """The run of the session before this one. None for the first."""
-    input: JsonObject | None = None
-    """The `message` and `state` that the run was given. None if it continues without a message."""
+
+
+class RunStart(Stored):
+    """Where the history stood when a run began."""
+
+    first_step: int = 1
+    """The number of the first step that the run may buy."""
     start_lineage: int = 0
     """The lineage in which the run began. The `start_*` fields say where history stood before the run's own message. A
     retry `from_start` goes back there."""
@@ -356,8 +379,37 @@ class RunRow(Stored):
     """The id of the checkpoint with the custom state that the run began with. Empty: the agent's initial state."""
     start_step: int = 0
     """The number of the last step in history when the run began."""
+    start_sequence: int = 0
+    """The last sequence of the stream before the run. Readers of the run start after it. 0: the stream had no
+    messages."""
+    started_at: float = 0
+    """The time of the claim (Unix seconds)."""
+
+
+class RunProgress(Stored):
+    """How far a run has come, and how its parts are executed."""
+
+    status: AsStored[RunStatus]
+    """The status of the session while this is its current run; final afterwards. An interrupted or paused run becomes
+    `superseded` when the next run is claimed."""
+    part: int = 1
+    """The number of the execution at work, from 1. A long run on AWS moves to a new execution
+    (docs/protocol.md#roll-over)."""
+    part_step: int = 0
+    """The first step that this execution buys. 0: `first_step`."""
     steps: int = 0
     """The number of steps that the run bought. The run's end writes it."""
+    last: tuple[int, int] | None = None
+    """The (step, attempt) staged or committed last, taken over from the session at the run's end. None if there was
+    none."""
+    claim: StepClaim | None = None
+    """The step claim that was open at the run's end. Its effects count the reservation as spent. None if no call was
+    open."""
+
+
+class RunMoney(Stored):
+    """What a run has used, and what it has drawn from budgets."""
+
     model: str = ""
     """The model that its agent was set to call. Empty if the agent decides at each call."""
     usage: StoredUsage = Usage()
@@ -378,12 +430,13 @@ class RunRow(Stored):
     blocks: list[Block] = Field(default_factory=list)
     """The amounts that the run drew from budgets, taken over from the session at the run's end. Its effects return the
     rest."""
-    claim: StepClaim | None = None
-    """The step claim that was open at the run's end. Its effects count the reservation as spent. None if no call was
-    open."""
-    last: tuple[int, int] | None = None
-    """The (step, attempt) staged or committed last, taken over from the session at the run's end. None if there was
-    none."""
+
+
+class RunEnd(Stored):
+    """How a run ended."""
+
+    ended_at: float | None = None
+    """The time of the end (Unix seconds). None while the run is active."""
     output: JsonValue = None
     """The output of the run. None if it gave none."""
     error: ErrorInfo | None = None
@@ -397,17 +450,12 @@ class RunRow(Stored):
     """The calls that a paused run waits for."""
     checkpoint: str | None = None
     """The id of the session's last checkpoint at the run's end. None while the run is active."""
-    start_sequence: int = 0
-    """The last sequence of the stream before the run. Readers of the run start after it. 0: the stream had no
-    messages."""
     effects: Literal["open", "done"] = "open"
     """`open` until all that follows from the run's end is done, then `done` (docs/protocol.md#ends)."""
-    priority: int = 0
-    """The rank of the run while it waits for a slot, from -999 to 999. A higher one goes first."""
-    started_at: float = 0
-    """The time of the claim (Unix seconds)."""
-    ended_at: float | None = None
-    """The time of the end (Unix seconds). None while the run is active."""
+
+
+class RunRow(RunEnd, RunMoney, RunProgress, RunStart, RunIdentity):
+    """One execute, resume or retry of a session. Its claim writes the row, and its end completes it."""
 
     _expand = model_validator(mode="before")(expand_run)
 
