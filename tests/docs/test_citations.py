@@ -88,5 +88,5 @@ def test_every_row_has_a_section() -> None:
     kinds = {
         kind for m in modules for kind in vars(m).values() if isinstance(kind, type) and kind.__module__ == m.__name__
     }
-    kinds -= {rows.Stored}
+    kinds -= {base for kind in kinds for base in kind.__bases__}  # groups of fields are sections of their rows
     assert kinds == {row for listed in SECTIONS.values() for row in listed}

@@ -291,8 +291,8 @@ FAULTS = (
     Fault(
         "mcp: a repeated call starts a second run",
         "mcp/calls.py",
-        'key = _key(caller, card, arguments) or self._ids.new("key")  # the client may send the request again',
-        'key = self._ids.new("key")  # the client may send the request again',
+        'key = _key(caller, card, arguments) or self._ids.new("key")  # a repeated request must find the same run',
+        'key = self._ids.new("key")  # a repeated request must find the same run',
         _runs("mcp_server", "mcp_access", "mcp_limits"),
     ),
     # --- fleet, workers, compat

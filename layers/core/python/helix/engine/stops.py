@@ -128,12 +128,12 @@ class _Look:
         except Exception as error:
             _warn(f"{len(runs)} runs", error)
             return
-        told = [
+        judgements = [
             self._judge(*run, value)
             for run, value in zip(runs, values, strict=True)
             if value is not None or run[1].parent is not None
         ]
-        await asyncio.gather(*told)
+        await asyncio.gather(*judgements)
 
     async def _judge(self, watch: StopWatch, session: SessionRow, run_id: str, value: dict[str, Any] | None) -> None:
         try:
