@@ -1,5 +1,5 @@
-"""The infrastructure of a deployed Helix: one construct per capability. `Helix` composes them, for a stack of one's own;
-`HelixStack` is a stack that holds one."""
+"""The infrastructure of a deployed Helix: one construct per capability. `Helix` composes them, for use in any stack;
+`HelixStack` is a stack with a `Helix` construct in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ for _name, _version in NODE_NOTICES.items():  # before CDK is imported
 
 
 def __getattr__(name: str) -> Any:
-    """CDK takes seconds to import, and most modules here do not need it."""
+    """Import the constructs on first use. CDK takes seconds to import, and most modules here do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from helix.infra import stack

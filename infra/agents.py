@@ -1,7 +1,7 @@
-"""Which resource profiles a deployment needs: its agents' modules and `[tool.helix]` say so.
+"""The resource profiles that a deployment needs, from its agents' modules and `[tool.helix]`.
 
-Law: the modules are imported from the project's source, with nothing but the registry looked at; one that cannot be
-imported stops the synthesis, as it would stop every function.
+Law: the modules are imported from the project's source, and only the registry is read afterwards. A module that cannot
+be imported stops the synthesis, as it would stop every function.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
     from helix.infra.profile import Profile
 
 LONGEST_NAME, LONGEST_S = 64, 900
-"""Of a Lambda function."""
+"""The limits of a Lambda function's name, in characters, and of its timeout, in seconds."""
 SPARE_S = 15
-"""What a function needs beside its tool or model: to claim the work before, and to record its result after."""
+"""The seconds that a function needs besides its tool or model: to claim the work, and to record its result."""
 
 
 def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
-    """`default` first, then one for each agent, or sub-agent of one, that asks for resources or has tables of its own."""
-    from helix.infra.profile import Profile  # CDK, which takes seconds to import
+    """Return `default` first, then one profile for each agent or sub-agent that asks for resources or has its own
+    table.
+
+    Raises `SettingsError` for an agent that cannot be deployed, or a table or trigger that names an unknown agent.
+    """
+    from helix.infra.profile import Profile  # it imports CDK, which takes seconds
 
     declared = project.tools
-    os.environ.update(declared.of(settings.stage).environment)  # their modules may read it when they are imported
+    os.environ.update(declared.of(settings.stage).environment)  # the agents' modules may read it on import
     agents = {agent.name: agent for agent in deployed_agents(settings, project)}
     tables = declared.agents(settings.stage)
     if unknown := [name for name in tables if name not in agents]:
@@ -69,8 +73,8 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
 
 
 def _check_digests(declared: Collection[str], others: Collection[str]) -> None:
-    """Functions know the agents of `[tool.helix.agent]` by digests. Raises `SettingsError` for an agent without a table
-    that they would take for one with a table."""
+    """Check that no agent without a table has the digest of one with a table. Functions know the agents of
+    `[tool.helix.agent]` by digests. Raises `SettingsError`."""
     known = {profile_digest(name): name for name in declared}
     for name in others:
         if (same := known.get(profile_digest(name))) is not None:
@@ -85,7 +89,8 @@ def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:
 
 
 def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
-    """Raises `SettingsError` for what may take longer than its function, or a tool that no image can have."""
+    """Return the profile with its tools. Raises `SettingsError` for a model or tool that may take longer than its
+    function, and for an inline tool of an agent with a container image."""
     for agent in agents:
         check_times(agent, tools.timeout_s)
         if tools.image and (beside := [tool.name for tool in agent.tools if agent.is_inline(tool)]):
@@ -97,9 +102,12 @@ def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -
 
 
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:
-    """`declared_s`: `timeout_s` of `[tool.helix]`. Raises `SettingsError` for a tool that may take longer than its
-    function: a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain. One
-    try of a model must fit too; its repeats get what is left."""
+    """Check the timeouts of the agent's model and tools. `declared_s`: `timeout_s` of `[tool.helix]`.
+
+    Raises `SettingsError` for a tool that may take longer than its function. A delivery executes a tool with all its
+    retries, and a delivery that Lambda ends would be repeated without success. One attempt of a model must fit too; its
+    retries get the time that is left.
+    """
     longest = LONGEST_S - SPARE_S
     if isinstance(agent.llm_config, LLMConfig) and agent.llm_config.timeout_s > longest:
         problem = f"the model of agent {agent.name!r} may take {agent.llm_config.timeout_s:g} s for one try"
@@ -123,11 +131,11 @@ def _check_time(agent: AnyAgent, tool: AnyTool, declared_s: int | None) -> None:
 
 
 def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAgent]:
-    """Every agent that the modules register, and every sub-agent of one, once."""
+    """Import the modules, and yield every agent that they register and every sub-agent, once."""
     if (source := str(project.source)) not in sys.path:
         sys.path.insert(0, source)
     absent = frozenset[str]()
-    if not (settings.offline or settings.deps):  # else functions have what is installed here, or what the folder has
+    if not (settings.offline or settings.deps):  # otherwise functions have other packages than the lock's
         lock = lock_of(project, settings)
         check_imports(settings, project, lock)
         absent = unlocked(settings, project, lock)
@@ -144,7 +152,7 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
 
 
 def registered_agents() -> Iterator[AnyAgent]:
-    """Those of the registry, and every sub-agent of one, once."""
+    """Yield every agent of the registry and every sub-agent, once."""
     waiting = [default_registry.resolve(name) for name in default_registry.registered_types()]
     seen: set[str] = set()
     while waiting:

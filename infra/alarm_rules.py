@@ -1,10 +1,12 @@
-"""Which alarms there are: of the stage, and of each agent with resources.
+"""The rules of the alarms: those of the stage, and those of each agent with resources.
 
-Law: an alarm stands for something to be done, by `govern` or by a person, and each metric that it looks at is paid for,
-used or not. So what a function of the stage can see itself has no alarm of its own: it records a warning or a failure, and
-one alarm stands for all of each (docs/adr/0057-a-stage-at-rest-costs-cents.md). A fleet that rests is silent, which is no
-fault; what runs by the minute is never silent, and its silence is one. An agent's cost is the sum of a sliding hour, which
-a single call cannot trip and which no projection exaggerates.
+Law: an alarm calls for an action by `govern` or by a person, and each metric that it watches is paid for, used or not.
+So conditions that a function of the stage can see itself have no alarm of their own. The function records a warning or
+a failure, and one alarm covers all warnings, another all failures (docs/adr/0057-a-stage-at-rest-costs-cents.md).
+
+A fleet at rest is silent, and its silence is not a fault. A function that runs every minute is never silent, so its
+silence is a fault. An agent's cost is the sum of a sliding hour: a single call cannot set off the alarm, and no
+projection exaggerates the cost.
 """
 
 from __future__ import annotations
@@ -26,31 +28,39 @@ from helix.services.warnings import FAILURES, WARNINGS
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
 SILENT = Duration.minutes(5)
-"""Longer than CloudWatch takes to show what was invoked."""
+"""The period of the rule about silence. It is longer than the delay with which CloudWatch shows an invocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Sounds when `metric` is more than `threshold`, or, if `reached`, has reached it, `minutes` times in a row. `silent`:
-    sounds when it is less, or when there is no data. `agent`: whose it is."""
+    """The rule of one alarm. Its alarm goes off when the condition holds for `minutes` periods in a row."""
 
     name: str
+    """The name of the rule. It is unique among the rules of one agent, or of the stage."""
     description: str
+    """The description of the alarm: the problem, for the person who receives it."""
     metric: cloudwatch.IMetric
+    """The metric that the alarm watches. Most have a period of one minute."""
     threshold: float = 0
+    """The threshold in the unit of `metric`. The alarm goes off above it, unless `reached` or `silent` is set."""
     minutes: int = 1
+    """The number of periods of `metric` in a row for which the condition must hold."""
     reached: bool = False
+    """Whether the alarm also goes off at exactly `threshold`."""
     silent: bool = False
+    """Whether the alarm goes off below `threshold` instead, and without data."""
     agent: str = ""
+    """The agent that the rule is about. Empty: the whole stage."""
 
     @property
     def alarm(self) -> str:
-        """Its alarm's name, within the stage."""
+        """Return the name of the alarm within the stage."""
         return f"{self.name}-{self.agent}" if self.agent else self.name
 
 
 def agent_rules(names: Names, thresholds: Thresholds, agent: str, instances: int) -> Iterator[Rule]:
-    """Of an agent with resources, which `govern` scales up to `instances`: these start it."""
+    """Yield the rules of an agent with resources, which `govern` scales up to `instances`. Their alarms start
+    `govern`."""
     t = thresholds
 
     def of(measure: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
@@ -81,7 +91,8 @@ def of_function(names: Names, verb: str, metric: str, statistic: str, period: Du
 
 
 def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """A projector that is behind. `helix deploy` looks at these two before a stage leaves `streaming=both`."""
+    """Yield the rules about a projector that is behind. `helix deploy` checks both before a stage leaves
+    `streaming=both`."""
     yield Rule(
         "chunks-behind",
         "Clients see chunks late: project_stream does not keep up, or fails again and again.",
@@ -89,8 +100,8 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         threshold=BEHIND_MS,
         minutes=5,
     )
-    # IteratorAge comes from invocations: a function that Lambda cannot invoke has no age. Lambda gives up on records after
-    # 23 hours of either, and not before.
+    # Invocations emit IteratorAge, so a function that Lambda cannot invoke does not have it. In both cases Lambda
+    # gives up on records only after 23 hours.
     assert streaming.source is not None, "the stream feeds nothing yet"
     yield Rule(
         "chunks-refused",
@@ -101,8 +112,8 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
 
 
 def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """What does not recover by itself, and what govern, fail_run and sweep report. A person receives these; they start
-    `govern`, and it has nothing to do for them."""
+    """Yield the rules about faults that do not recover by themselves, and about what govern, fail_run and sweep report.
+    A person receives these alarms. They also start `govern`, which does nothing about them."""
     yield from chunk_rules(names, streaming)
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(
@@ -120,14 +131,14 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         "A threshold is passed, or a health check says no: lines that begin with 'warning:' in the log of govern name it.",
         helix_metric(names, WARNINGS, "Sum"),
     )
-    # govern looks after sweep, and CloudWatch after govern.
+    # govern watches sweep, and CloudWatch watches govern.
     yield Rule(
         "govern-fails",
         "Limits stay as they are, whatever the fleet does; warnings, gauges and budget notices are missing.",
         of_function(names, "govern", "Errors", "Sum"),
         minutes=3,
     )
-    # What is throttled, dropped, or not scheduled does not count as an invocation, and emits no error.
+    # A call that is throttled, dropped or not scheduled is not an invocation and emits no error.
     yield Rule(
         "govern-silent",
         "govern did not run: its schedule is off, or Lambda throttles or drops it. Nothing warns of anything else.",

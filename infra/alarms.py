@@ -1,6 +1,7 @@
-"""Alarms, made of their rules: each notifies the alarm topic when it goes off, and when it is over.
+"""The alarms, made from their rules. Each alarm notifies the alarm topic when it goes off, and when it is over.
 
-Law: periods are as short as CloudWatch's metrics are fine, and no data is no fault, unless a rule is about silence.
+Law: periods are as short as the resolution of CloudWatch's metrics. Missing data does not set off an alarm, unless its
+rule is about silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CDK command line.
 
-Law: the assembly is a function of the package, the project of the working directory and context; no account is asked, and
-nothing about this machine gets into it unless offline=true says so.
+Law: the assembly depends only on the package, the project of the working directory, and context. No account is asked,
+and nothing about this machine gets into the assembly unless offline=true says so.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from helix.local.node import node_advice
 from helix.runtime.project import FILES, HelixProject, NoProjectError, ProjectError, find_project, read_project
 
 FLAGS = {**json.loads((FILES / "cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
-"""Of the app: those that CDK recommends, also for a project without a cdk.json."""
+"""The feature flags of the app: those that CDK recommends, even for a project without a cdk.json."""
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
-    """The app, not synthesised yet. `context` goes over the project's settings; the CLI's goes over both.
+    """Return the app, not synthesised yet. `context` overrides the project's settings; the CLI's context overrides
+    both.
 
     Raises `SettingsError` for a setting that is wrong, `ProjectError`, and `BuildError` if a layer cannot be built.
     """
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         build(project, pairs(given.context), outdir).synth()
     except (SettingsError, BuildError, LockError, NoProjectError, ProjectError) as error:
         sys.exit(f"infra: {error}")
-    except RuntimeError as error:  # jsii's only exception
+    except RuntimeError as error:  # the only exception that jsii raises
         if "ValidationFailed" not in str(error):
             raise
         sys.exit(f"infra: a rule of cdk-nag is broken, and nobody explained why: see above. {error}")

@@ -1,6 +1,6 @@
-"""What containers of this machine can reach: a port of the container bridge that leads to the same port of loopback.
+"""A port of the container bridge that leads to the same port of loopback, so that containers can reach it.
 
-Law: it listens at the bridge's address alone, and only while the block runs; nothing from other machines gets in.
+Law: it listens only at the bridge's address, and only while the block runs. Other machines cannot connect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ADDRESS = "{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}"
 
 
 class BridgeError(RuntimeError):
-    """There is no bridge to listen at; the message says what is missing."""
+    """A bridge that cannot be used. The message says what is missing."""
 
 
 def bridge_address() -> str:
-    """This machine's address on Docker's default bridge, such as 172.17.0.1. Raises `BridgeError`."""
+    """Return this machine's address on Docker's default bridge, such as 172.17.0.1. Raises `BridgeError`."""
     command = ["docker", "network", "inspect", "bridge", "--format", _ADDRESS]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,15 +32,15 @@ def bridge_address() -> str:
     if done.returncode or not done.stdout.strip():
         raise BridgeError(f"the Docker engine does not answer: {done.stderr.strip() or 'it has no bridge'}")
     *gateway, subnet = done.stdout.split()
-    # An engine that was restarted may name the subnet only: its gateway is the first address there.
+    # A restarted engine may list only the subnet. The gateway is the first address in it.
     return gateway[0] if gateway else str(ip_network(subnet)[1])
 
 
 @asynccontextmanager
 async def bridged(address: str, port: int) -> AsyncIterator[bool]:
-    """Carry connections to `address`:`port` on to loopback's `port`. False, and nothing to carry, where the bridge is on
-    another machine, as Docker Desktop has it: containers get to loopback by its own ways.
-    """
+    """Forward connections at `address`:`port` to loopback's `port`. Yields False, and forwards nothing, if the bridge
+    is on another machine. That is so with Docker Desktop, whose containers reach loopback by its own means. Raises
+    `BridgeError`."""
     try:
         server = await asyncio.start_server(lambda reader, writer: _carry(reader, writer, port), address, port)
     except OSError as error:
@@ -64,7 +64,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, por
 
 
 async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Until the source ends, or either side hangs up."""
+    """Copy bytes until the source ends, or either side hangs up."""
     with contextlib.suppress(ConnectionError):
         while piece := await source.read(PIECE):
             target.write(piece)

@@ -1,7 +1,7 @@
 """Folders that become layers: sources with compiled files beside them, and packages for Lambda's platform.
 
-Law: what a folder holds is a function of its inputs, whose digest is part of its name; one that is there is used as it is.
-No container, no compiler: packages come as wheels for the target.
+Law: the content of a folder depends only on its inputs, whose digest is part of its name. An existing folder is used as
+it is. A build needs no container and no compiler, because packages come as wheels for the target.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from helix.runtime.private import make_folder
 from helix.runtime.project import FILES, PACKAGE
 
 BUILDS = ".helix/layers"
-"""In the project's folder."""
+"""The folder of the builds, in the project's folder."""
 REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console", "infra", "local", "mcp", "testing"))
-"""Folders of the core layer's sources that no function imports. They are not deployed."""
+"""The folders of the core layer's sources that no function imports. They are not deployed."""
 MOST_BUILDS = 6
-"""How many builds of a layer stay: the last ones may still be in use, and there are two at once."""
+"""The number of builds of a layer that are kept. The latest ones may still be in use, and there are two at once."""
 
 UNUSED = (
     "bin",  # command line tools
@@ -43,27 +43,31 @@ UNUSED = (
     "*/tests",  # of fsspec, jsonschema, referencing, certifi, regex
 )
 NOT_COMPILED = r"[/\\]litellm[/\\]proxy[/\\]"
-"""The proxy server is not run here: compiled files of the few modules of it that are imported would cost 17 MB for all."""
+"""The files that are not compiled. Functions do not run litellm's proxy server. They import few of its modules, and the
+compiled files of all its modules take 17 MB."""
 MODEL_PACKAGES = ("litellm", "openai", "anthropic")
 """The packages of requirements.in that call models. boto3 comes with the runtime."""
 DATA_OF_LITELLM = ("model_prices_and_context_window_backup.json", "litellm_core_utils/tokenizers")
-"""What a layer without litellm has of it all the same: prices, windows, and the tables that tokens are counted with."""
+"""The parts of litellm that a layer without it still has: prices, context windows, and the tables for counting
+tokens."""
 GLIBC = ("manylinux_2_28", "manylinux2014")
-"""Wheels that run on Amazon Linux 2023 (glibc 2.34), the newest first."""
+"""The platform tags of wheels that run on Amazon Linux 2023 (glibc 2.34), the newest first."""
 
 
 class BuildError(RuntimeError):
-    """A layer could not be built; the message holds what the tool said."""
+    """A layer that could not be built. The message holds the tool's output."""
 
 
 def core_files(package: Path = PACKAGE, *, console: bool = False) -> dict[str, Path]:
-    """Of this package without `NOT_IN_FUNCTIONS`, by their paths in the core layer. `console`: with the console's page."""
+    """Return the files of this package, without `NOT_IN_FUNCTIONS`, by their paths in the core layer. `console`:
+    whether to include the console's page."""
     page = [file for file in STATIC.iterdir() if file.is_file()] if console else []
     return {file.relative_to(package.parent).as_posix(): file for file in [*_sources(package), *sorted(page)]}
 
 
 def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path) -> Path:
-    """A layer of the files, compiled if an interpreter of that version is on this machine. It is kept in `builds`."""
+    """Return a layer of the files, compiled if this machine has an interpreter of that version. It is kept in
+    `builds`."""
     interpreter = interpreter_of(python)
     digest = hashlib.sha256(f"{python} {interpreter is not None}".encode())
     for path, file in files.items():
@@ -88,8 +92,9 @@ def deps_layer(
     lock: Lock = NO_LOCK,
     name: str = "deps",
 ) -> Path:
-    """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need; and
-    those of the project's lock. Raises `BuildError` if one has no wheel for it."""
+    """Return a layer with the packages of layers/deps/requirements.txt and those of the project's lock, for Lambda.
+    Packages that only other model packages need are left out. Raises `BuildError` if a package has no wheel for Lambda.
+    """
     interpreter = interpreter_of(python)
     ours = requirements_for(model_packages)
     lock = lock.beside({_name(pin) for pin in ours})
@@ -103,7 +108,7 @@ def deps_layer(
             *pip_target(architecture, python),
             "--no-deps",
             "--no-compile",
-            "--ignore-requires-python",  # pip compares it with its own Python; the wheel's tags say what runs
+            "--ignore-requires-python",  # pip checks its own Python; the wheel's tags decide
             "--target",
             str(target),
             *packages,
@@ -119,7 +124,7 @@ def deps_layer(
         if lock.pins:
             (folder / "lock.txt").write_text(lock.text, encoding="utf-8")
             install(aside, "--requirement", str(folder / "lock.txt"))
-            shutil.copytree(aside, target, dirs_exist_ok=True)  # pip leaves out what a namespace has already
+            shutil.copytree(aside, target, dirs_exist_ok=True)  # pip skips a namespace folder that exists already
             shutil.rmtree(aside)
             (folder / "lock.txt").unlink()
         for pattern in UNUSED:
@@ -135,14 +140,15 @@ def _name(pin: str) -> str:
 
 
 def requirements_for(model_packages: Sequence[str]) -> list[str]:
-    """The pins of requirements.txt that are needed with these: after a `#` stand the packages that alone need one."""
+    """Return the pins of requirements.txt that these packages need. The comment after a pin lists the model packages
+    that need it. A pin without a comment is always needed."""
     lines = [line for line in REQUIREMENTS.read_text("utf-8").splitlines() if not line.startswith("#")]
     pins = [(pin.strip(), why.split()) for pin, _, why in (line.partition("#") for line in lines)]
     return [pin for pin, why in pins if pin and (not why or set(why) & set(model_packages))]
 
 
 def keep_data(litellm: Path, target: Path) -> None:
-    """Copy `DATA_OF_LITELLM`. The folder is no package: `import litellm` finds no module in it."""
+    """Copy `DATA_OF_LITELLM`. The target folder has no modules, so `import litellm` finds none there."""
     for name in DATA_OF_LITELLM:
         for file in [litellm / name] if (litellm / name).is_file() else (litellm / name).glob("*"):
             if file.suffix != ".py" and file.is_file():
@@ -152,14 +158,15 @@ def keep_data(litellm: Path, target: Path) -> None:
 
 
 def pip_target(architecture: Architecture, python: str) -> list[str]:
-    """What makes pip choose wheels for Lambda instead of this machine."""
+    """Return the options with which pip chooses wheels for Lambda instead of this machine."""
     platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine(architecture)}")]
     return [*platforms, "--implementation", "cp", "--python-version", python, "--only-binary=:all:"]
 
 
 @lru_cache
 def interpreter_of(python: str) -> str | None:
-    """A CPython of that version on this machine, if there is one: this one, one on the path, or one that pyenv keeps."""
+    """Return a CPython of that version on this machine: this one, one on the path, or one of pyenv. None if there is no
+    such interpreter."""
     if python == HOST_PYTHON:
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
@@ -176,11 +183,12 @@ def interpreter_of(python: str) -> str | None:
 
 
 def built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that name and digest; made aside and renamed, so that nobody sees half of it."""
+    """Return the folder of that name and digest. A new folder is made aside and renamed, so it is never seen half
+    made."""
     folder = builds / f"{name}-{digest[:16]}"
     if folder.is_dir():
         return folder
-    make_folder(builds)  # sessions may be kept beside
+    make_folder(builds)  # its parent may also hold sessions
     with tempfile.TemporaryDirectory(dir=builds, prefix=".making-") as place:
         made = Path(place) / "layer"
         made.mkdir()
@@ -188,7 +196,7 @@ def built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) ->
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # otherwise somebody else made the same
+            if not folder.is_dir():  # otherwise another process made the same folder
                 raise
     _forget_old(builds, name)
     return folder
@@ -201,7 +209,8 @@ def _forget_old(builds: Path, name: str) -> None:
 
 
 def _tag(python: str) -> str:
-    """No dot: CDK takes what follows one in a folder's name for a file's extension."""
+    """Return the version as `py313`, without a dot. CDK takes the part of a folder's name after a dot for an
+    extension."""
     return f"py{python.replace('.', '')}"
 
 
@@ -215,11 +224,12 @@ def _sources(package: Path) -> Iterator[Path]:
 
 
 def _compile(folder: Path, interpreter: str | None) -> None:
-    """Compiled files that hold whatever the sources' times say, which zip and Lambda change; paths as in Lambda."""
+    """Compile the sources in the folder, with paths as on Lambda. The compiled files are valid whatever the sources'
+    modification times are, because zip and Lambda change those."""
     if interpreter is None:
         return
     options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/opt", "-x", NOT_COMPILED]
-    # -j 0 uses every core; files that do not compile (templates, other versions' syntax) are left as they are.
+    # -j 0 uses every core. Files that do not compile (templates, syntax of other versions) stay uncompiled.
     subprocess.run(
         [interpreter, "-m", "compileall", "-j", "0", *options, str(folder)], check=False, capture_output=True
     )

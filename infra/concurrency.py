@@ -1,8 +1,8 @@
-"""How a stage divides the concurrent executions that Lambda allows it: runs, and the small functions beside them.
+"""The division of Lambda's concurrent executions in a stage, between runs and the small functions beside them.
 
-Law: a run that waits for its model must not take the place of the gateway, of the projector, of `sweep` or `govern`. Where
-AWS leaves enough to reserve, they have places of their own; elsewhere fewer runs are at work at once. The account is not
-asked here: the setting `concurrency` says what it allows.
+Law: a run that waits for its model must not take the concurrency of the gateway, the projector, `sweep` or `govern`. If
+AWS leaves enough to reserve, these have reserved concurrency; otherwise fewer runs work at once. This module does not
+ask the account: the setting `concurrency` has its limit.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from helix.infra.config import Settings
 from helix.infra.streaming import LANES
 
 UNRESERVED = 100
-"""This many stay unreserved in every account and region:
+"""The concurrency that AWS keeps unreserved in every account and region:
 https://docs.aws.amazon.com/lambda/latest/api/API_PutFunctionConcurrency.html"""
 SHARES = {"ws_message": 0.05, "ws_authorize": 0.02, "ws_connect": 0.02, "ws_disconnect": 0.02}
-"""A reservation is a bound, too, so what clients call grows with the account."""
+"""The shares of the functions that clients call. A reservation is also a limit, so it grows with the account's
+limit."""
 LEAST_SHARE = 5
 FIXED = {"sweep": 2, "govern": 2, "health": 4}
 
 
 def reserved(settings: Settings) -> Mapping[str, int]:
-    """Reserved concurrency by verb; empty where the limit is unknown, or too low to reserve anything. `project_stream` has
-    none where the number of shards is unknown: Kinesis chooses it, or DynamoDB."""
+    """Return the reserved concurrency by verb. Empty if the limit is unknown, or too low to reserve anything.
+    `project_stream` gets no reservation if the number of shards is unknown, because Kinesis or DynamoDB chooses it."""
     wished = {verb: max(LEAST_SHARE, round(share * settings.concurrency)) for verb, share in SHARES.items()} | FIXED
     if settings.shards and settings.streaming == "kinesis":
         wished["project_stream"] = settings.shards * LANES
@@ -32,8 +33,11 @@ def reserved(settings: Settings) -> Mapping[str, int]:
 
 
 def runs_at_once(settings: Settings) -> int:
-    """`max_runs`, or what the limit leaves for it: half of it without reservations, and four fifths of what is not reserved
-    with them, because steps with several calls take several. 0: no bound."""
+    """Return `max_runs`, or else its default by the limit. 0: no limit.
+
+    The default is half of the limit without reservations, and four fifths of the unreserved rest with them. The
+    remainder is for steps with several calls, which take several executions.
+    """
     if settings.max_runs is not None:
         return settings.max_runs
     taken = sum(reserved(settings).values())
@@ -41,7 +45,7 @@ def runs_at_once(settings: Settings) -> int:
 
 
 def division(settings: Settings) -> str:
-    """In words, for the stack's output."""
+    """Return the division in words, for the stack's output."""
     if not settings.concurrency:
         return "unknown; nothing is reserved"
     runs, taken = runs_at_once(settings), reserved(settings)

@@ -1,8 +1,10 @@
-"""What a deployment can choose: `[tool.helix.settings]` of pyproject.toml, and CDK context, which goes over it:
-`helix deploy -c auth=jwt ...`, or cdk.json.
+"""The settings of a deployment: `[tool.helix.settings]` of pyproject.toml, and CDK context, which overrides it.
+
+Context comes from `helix deploy -c auth=jwt ...`, or from cdk.json.
 
 Law: a key that is not listed here, or a value that does not fit, stops the synthesis with an error that names the key.
-Nothing is looked up: no account, no region, no clock, no git. Only offline=true reads AWS_ENDPOINT_URL.
+Nothing is looked up: no account, no region, no clock, no git. Only offline=true uses AWS_ENDPOINT_URL; otherwise an
+emulator's address in it stops the synthesis.
 """
 
 from __future__ import annotations
@@ -36,138 +38,166 @@ AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
 ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d+)?|http://(127\.0\.0\.1|localhost)(:\d+)?")
 MAX_TRIGGER_BYTES = 2_000
-"""Lambda allows 4 KB for all variables of a function."""
+"""The room for the JSON of the triggers. Lambda allows 4 KB for all variables of a function."""
 NEW_TABLE_WRITES, NEW_TABLE_READS = 4_000, 12_000
-"""What a new on-demand table takes a second, and the least that warm throughput may be:
+"""The units a second that a new on-demand table takes, which are also the least warm throughput:
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/warm-throughput-scenarios.html"""
 _SEPARATORS = (":", "@")
-"""CDK's own context keys have one of these in their name; Helix's have none."""
+"""The marks of CDK's own context keys. Helix's keys contain neither."""
 
 
 class SettingsError(ValueError):
-    """A context value is wrong. The message names the key and says what it may be."""
+    """A wrong context value. The message names the key and says what it may be."""
 
 
 ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
 
 
 class Settings(AlarmSettings):
-    """Every key that context may hold, beside the alarms' (`helix.infra.thresholds`).
+    """The settings of a deployment: every key that CDK context may hold.
 
-    stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
-    offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
-    endpoint: where an emulator answers for AWS. Offline, the default of a template parameter, and AWS_ENDPOINT_URL by
-        default; otherwise the template is for `sam local` and not for deploying: passed to the functions.
-    architecture, python: of the functions; `host` is this machine's processor.
-    agents: modules that register agents, separated by commas; by default those of `[tool.helix]`.
-    model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
-    model_packages: the packages that call models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask
-        Bedrock), separated by commas. The deps layer has these and no other. Default: those that the agents' models need
-        (`helix.infra.model_packages`).
-    model_secrets: names or ARNs of Secrets Manager secrets that call_model may read.
-    auth: which proofs of identity are accepted on $connect; `none` admits everybody. jwt_user_claim: the claim of a token
-        that names its user.
-    console: where the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the HTTP API),
-        or `off`. The emulator has no CloudFront: offline, `cloudfront` is `http`.
-    console_client_id: of the console at the issuer of `jwt_issuer`, as a public client; "" offers no sign-in there.
-        console_scope: what it asks for. console_origins: where signing in leads beside the issuer's own origin.
-    streaming: how chunks get from functions to the log and to clients: by Kinesis, or `direct`: functions append to the log
-        themselves, and its table's stream reaches the sockets. `both` is between them: a stage that changes from one to the
-        other has it for a while (docs/guide/deploy.md).
-    key: what encrypts the stage at rest: `own`, a customer managed key, and a secret that holds the token for /metrics; or
-        `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. Default: `aws` with streaming=direct,
-        otherwise `own`. `helix deploy` never takes the key from a stage that has one.
-    enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): records are pushed within
-        ~70 ms. Without it a shard is polled once a second, and text comes in bursts. Default: for what is deployed; an
-        emulator has none.
-    shards: of the chunk stream; 0 lets Kinesis choose, and charges for it.
-    socket_messages: how many messages a second all clients together may send over the WebSocket API.
-    warm_writes, warm_reads: units a second that the tables of sessions and streams take at once; 0 leaves what they take by
-        themselves. DynamoDB charges once for what is above the table's present value, and refuses a lower one.
-    snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
-    provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
-        its limit from then on.
-    dashboards: make two CloudWatch dashboards. An account has three for nothing; each further one costs $3 a month.
-    detailed_metrics: let API Gateway record its metrics for each route too, at $0.30 a metric and month.
-    roll_over_events: how long the history of an execution may get before the run goes on in the next one. The rest of
-        the 25,000 events is for one step's calls and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md).
-    steps_per_invocation: how many steps of a run one invocation of call_model takes at most; 0 is as many as fit.
-    stream_days: how long streams can be replayed; 0 is for ever.
-    session_days: how long after its last use a session that neither runs nor waits for people is deleted, with its
-        sub-agents' sessions and its stream; 0 is never. keep_checkpoints: how many of a session's newest checkpoints stay,
-        beside those with a name; 0 is all.
-    run_days, child_hours: bounds of one execution, and of waiting for a sub-agent.
-    api_log_role: set the account's role for API Gateway's logs, which replaces the one that it has. `helix deploy` does so
-        where it has none.
-    retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
-    concurrency: how many of Lambda's concurrent executions the stage may count on; `helix deploy` asks the account.
-        It gives the small functions reserved concurrency, and `max_runs` its default (`infra/concurrency.py`). 0: unknown.
-    max_runs: the most runs of the stage at a time, the others wait; 0 applies the agents' own limits only.
-    otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
-        commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
-    tags: on every resource, `name=value` separated by commas, or a mapping.
-    triggers: what starts runs by itself, by name (`[tool.helix.triggers]`, docs/guide/triggers.md).
-    budgets: what each user may spend (`[tool.helix.budgets]`, docs/guide/budgets.md).
-    deps: a folder to use as the deps layer instead of building it.
+    The keys that begin with `alarm_` are in `helix.infra.thresholds`. A tuple may be given as words separated by
+    commas.
     """
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
+    """The name of the stage. It is part of every resource's name, so stages live side by side in an account. It cannot
+    contain a dash, because a dash ends it in those names."""
     offline: bool = False
+    """Whether the stage is for the emulator on this machine. It then uses this machine's interpreter and packages, and
+    has no deps layer and no bootstrap roles."""
     endpoint: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
+    """The URL at which an emulator answers for AWS. "" is AWS itself. Offline it is the default of a template
+    parameter, and its own default is AWS_ENDPOINT_URL, or else `EMULATOR`. Without `offline` the template is for
+    `sam local` and not for deploying, and the functions get the URL as a variable."""
     account: str | None = Field(default=None, pattern=r"^\d{12}$")
+    """The id of the AWS account to deploy to. None leaves the choice to the credentials."""
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    """The AWS region to deploy to. None leaves the choice to the credentials."""
     architecture: Literal["arm64", "x86_64", "host"] = "arm64"
+    """The processor architecture of the functions. `host` is this machine's, and the default offline."""
     python: Literal["3.11", "3.12", "3.13", "3.14"] = "3.13"
+    """The Python version of the functions. Offline the default is this machine's."""
     agents: str = Field(default="agents", pattern=r"^[A-Za-z_][\w.]*(,[A-Za-z_][\w.]*)*$")
+    """The modules that register agents, separated by commas. By default those of `[tool.helix]`."""
     model: str = ""
+    """The model of all agents: `demo` or a litellm name. "" lets each agent use its own. Offline the default is
+    `demo`."""
     model_packages: tuple[ModelPackage, ...] | None = None
+    """The packages that call models: `litellm`, `openai`, `anthropic` and `bedrock` (boto3, with the right to call
+    Bedrock). The deps layer has these and no others. None chooses those that the agents' models need
+    (`helix.infra.model_packages`)."""
     model_secrets: tuple[str, ...] = ()
+    """Names or ARNs of the Secrets Manager secrets that `call_model` may read."""
     auth: str = "keys"
+    """The proofs of identity that $connect accepts: `keys`, `jwt`, `keys,jwt`, or `none`, which admits everyone."""
     jwt_issuer: str = ""
+    """The issuer (`iss`) that tokens must name. Required with `jwt` in `auth`."""
     jwt_audience: str = ""
+    """The audience (`aud`) that tokens must name. Required with `jwt` in `auth`."""
     jwks_url: str = ""
+    """The URL of the issuer's public keys. Required with `jwt` in `auth`; it must use https, except offline."""
     jwt_user_claim: str = Field(default="sub", min_length=1)
+    """The claim of a token that names its user."""
     console: Literal["off", "cloudfront", "http"] = "off"
+    """The place where the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the
+    HTTP API), or `off`. The emulator has no CloudFront, so `cloudfront` means `http` offline."""
     console_client_id: str = ""
+    """The id of the console at the issuer `jwt_issuer`, where it is registered as a public client. "" offers no sign-in
+    there."""
     console_scope: str = Field(default="openid", pattern=r"(^|.* )openid( .*|$)")
+    """The OAuth scopes that the console asks for when a user signs in, separated by spaces. `openid` must be among
+    them."""
     console_origins: tuple[str, ...] = ()
+    """The origins that the console may connect to for the sign-in, besides the issuer's own."""
     streaming: Literal["kinesis", "both", "direct"] = "kinesis"
+    """The path of chunks from functions to the log and to clients. `kinesis` goes through Kinesis. With `direct`,
+    functions append to the log themselves, and its table's stream reaches the sockets. `both` is the state between
+    them, for a stage that changes from one to the other (docs/guide/deploy.md)."""
     key: Literal["own", "aws"] = "own"
+    """The key that encrypts the stage at rest. `own`: a customer managed key, and a secret that holds the token for
+    /metrics. `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. The default is `aws` with
+    `streaming=direct`, otherwise `own`. `helix deploy` never takes the key from a stage that has one."""
     enhanced_fan_out: bool = True
+    """Whether `project_stream` has a Kinesis consumer of its own (about $11 a shard and month), to which records are
+    pushed within ~70 ms. Without it each shard is polled once a second, and text comes in bursts. The default is true,
+    and false for an emulator, which has no consumers."""
     shards: int = Field(default=1, ge=0, le=500)
+    """The number of shards of the chunk stream. 0 lets Kinesis choose it, and charges for it."""
     socket_messages: int = Field(default=500, ge=1, le=10_000)
+    """The number of messages a second that all clients together may send over the WebSocket API."""
     warm_writes: int = Field(default=0, ge=0, le=1_000_000)
+    """The write units a second that the tables of sessions and streams take at once. 0 leaves the default of DynamoDB,
+    which charges once for an increase above the table's present value, and refuses a lower one."""
     warm_reads: int = Field(default=0, ge=0, le=1_000_000)
+    """The read units a second that the tables of sessions and streams take at once. 0 and prices as for
+    `warm_writes`."""
     snap_start: bool = False
+    """Whether `call_model` uses SnapStart, for shorter cold starts. Lambda does not combine it with provisioned
+    concurrency."""
     provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
+    """The provisioned concurrency of the default profile's `call_model`. 0 keeps none warm."""
     provision_agents: bool = False
+    """Whether each agent with resources of its own gets provisioned concurrency: its `min_instances` at first, and its
+    limit once `govern` changes it."""
     dashboards: bool = True
+    """Whether the stage has two CloudWatch dashboards. Three are free in an account; each further one costs $3 a
+    month."""
     detailed_metrics: bool = False
+    """Whether API Gateway also records its metrics for each route, at $0.30 a metric and month."""
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
+    """The number of days that CloudWatch keeps logs: one of the periods that it offers."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The level from which the functions log."""
     roll_over_events: int = Field(default=12_000, ge=50, le=12_000)
+    """The number of events in an execution's history after which the run goes on in a new execution. The rest of the
+    25,000 events is for the calls of one step and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md)."""
     steps_per_invocation: int = Field(default=0, ge=0, le=1000)
+    """The limit of steps of a run in one invocation of `call_model`. 0: as many as fit."""
     stream_days: int = Field(default=30, ge=0, le=3650)
+    """The number of days for which streams can be replayed. 0: for ever."""
     session_days: int = Field(default=0, ge=0, le=36_500)
+    """The number of days after its last use at which a session is deleted, with its sub-agents' sessions and its
+    stream. A session that runs or waits for a person is not deleted. 0: never."""
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
+    """The number of newest checkpoints that each session keeps, besides those with a name. 0: all."""
     run_days: int = Field(default=30, ge=1, le=365)
+    """The limit of the duration of one execution, in days."""
     child_hours: int = Field(default=168, ge=1, le=8760)
+    """The limit of the wait for one sub-agent, in hours. It cannot exceed `run_days`."""
     concurrency: int = Field(default=0, ge=0, le=1_000_000)
+    """The number of Lambda's concurrent executions that the stage may count on; `helix deploy` asks the account for it.
+    The reserved concurrency of the small functions and the default of `max_runs` follow from it
+    (`infra/concurrency.py`). 0: unknown."""
     max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
+    """The limit of concurrent runs in the stage; further runs wait. 0 applies only the limits of the agents. None
+    computes it from `concurrency`."""
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """The URL to which functions send traces (OTLP over HTTP). "" sends none."""
     otlp_headers: str = ""
+    """The headers of requests to `otlp_endpoint`: `name=value`, separated by commas. The template shows them, so they
+    must not hold secrets."""
     trace_content: bool = False
+    """Whether traces also hold messages and answers."""
     api_log_role: bool = False
+    """Whether the stack sets the account's role for API Gateway's logs, which replaces the present one. `helix deploy`
+    sets this to true if the account has no such role."""
     retain: bool = False
+    """Whether tables, bucket, key and stream stay when the stack is deleted. The default is true in production
+    (`PRODUCTION_STAGES`) only."""
     tags: dict[str, str] = Field(default_factory=dict)
+    """The tags of every resource, as a mapping, or as `name=value` separated by commas."""
     triggers: Triggers = Field(default_factory=dict)
+    """The triggers that start runs, by name (`[tool.helix.triggers]`, docs/guide/triggers.md)."""
     budgets: dict[str, Any] = Field(default_factory=dict)
+    """The budgets of each user (`[tool.helix.budgets]`, docs/guide/budgets.md)."""
     deps: str = ""
+    """The folder to use as the deps layer. "" builds the layer."""
 
     @model_validator(mode="before")
     @classmethod
     def _defaults_that_follow(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Defaults that depend on other keys: offline means this machine, production keeps its data."""
+        """Set the defaults that depend on other keys: offline means this machine, and production keeps its data."""
         made = dict(given)
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
@@ -244,7 +274,7 @@ class Settings(AlarmSettings):
             for key in ("jwt_issuer", "jwt_audience", "jwks_url"):
                 if not getattr(self, key):
                     raise ValueError(f"{key}: is needed with auth={self.auth}")
-            # Keys fetched over a plain connection could be anybody's; offline there is nobody else.
+            # An attacker could replace keys that are fetched over a plain connection. Offline there is no network.
             if not self.jwks_url.startswith("https://") and not self.offline:
                 raise ValueError("jwks_url: must start with https://")
         if (problem := self._sign_in_problem()) is not None:
@@ -269,7 +299,7 @@ class Settings(AlarmSettings):
         return self
 
     def _sign_in_problem(self) -> str | None:
-        """Of the console."""
+        """Return what is wrong with the settings of the console's sign-in, or None."""
         if self.console_client_id and "jwt" not in self.auth:
             return "console_client_id: belongs to auth=jwt or auth=keys,jwt"
         if self.console_client_id and not ORIGIN.fullmatch(origin_of(self.jwt_issuer)):
@@ -282,7 +312,7 @@ class Settings(AlarmSettings):
 
     @property
     def calling(self) -> tuple[ModelPackage, ...]:
-        """The packages that call models; where no agent was asked, those that call any."""
+        """Return the packages that call models. If they are not chosen yet, return litellm, which calls any model."""
         return ("litellm",) if self.model_packages is None else self.model_packages
 
     @property
@@ -291,12 +321,12 @@ class Settings(AlarmSettings):
 
     @property
     def stage_triggers(self) -> dict[str, Trigger]:
-        """Those that are deployed."""
+        """Return the triggers that are deployed in this stage."""
         return {name: each for name, each in self.triggers.items() if not each.stages or self.stage in each.stages}
 
     @property
     def for_sam(self) -> bool:
-        """Whether functions run in containers beside an emulator, and nothing is deployed."""
+        """Return whether functions run in containers beside an emulator, and nothing is deployed."""
         return bool(self.endpoint) and not self.offline
 
     @property
@@ -305,7 +335,8 @@ class Settings(AlarmSettings):
 
 
 def read_settings(context: Mapping[str, Any]) -> Settings:
-    """The settings in CDK context; CDK's own keys are left alone. Raises `SettingsError` naming the first wrong key."""
+    """Read the settings from CDK context, without CDK's own keys. Raises `SettingsError`, which names the first wrong
+    key."""
     given = {key: value for key, value in context.items() if not any(mark in key for mark in _SEPARATORS)}
     try:
         return Settings(**given)
@@ -332,8 +363,11 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
 def settings_of(
     context: Mapping[str, Any], project: HelixProject, stage: str | None, given: Mapping[str, Any]
 ) -> Settings:
-    """Of a stage in any app: context goes over `given`, which goes over the project's. Context keys that Helix does not
-    know are the app's own. Raises `SettingsError` also where AWS is an emulator, and the stage is not for one."""
+    """Read the settings of a stage in any app. Context overrides `given`, which overrides the project's table. Context
+    keys that Helix does not know belong to the app and are ignored.
+
+    Raises `SettingsError` for a wrong key, and if AWS is an emulator but the stage is not for one.
+    """
     known = {key: value for key, value in {**project.context, **context}.items() if key in Settings.model_fields}
     name = stage or known.get("stage") or given.get("stage") or DEFAULT_STAGE
     settings = read_settings({**project.table_settings(name), **given, **known, "stage": name})
@@ -343,5 +377,5 @@ def settings_of(
 
 
 def pairs(words: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` of the command line."""
+    """Parse `KEY=VALUE` words of the command line."""
     return {key: value for key, _, value in (word.partition("=") for word in words)}

@@ -1,8 +1,8 @@
-"""The console of a stage: one function of the HTTP API, or a private bucket behind CloudFront; by default neither.
+"""The console of a stage: one function of the HTTP API, or a private bucket behind CloudFront. By default neither.
 
-Law: nothing of it costs anything at rest. The files come out of the package; what the page knows of the stage is public and
-no secret. Nobody but the distribution reads the bucket. The page may connect to the stage's WebSocket API and to where one
-signs in, and to no other place.
+Law: the console costs nothing at rest. The files come from the package, and the page's settings for the stage are
+public. Only the distribution reads the bucket. The page may connect only to the stage's WebSocket API and to the
+addresses of the sign-in.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from helix.infra.regions import console_problem
 from helix.infra.sockets import Sockets
 
 FRESH = "public, max-age=0, s-maxage=31536000, must-revalidate"
-"""CloudFront has a file until the next deployment; a browser asks each time whether it is still the newest."""
+"""The cache policy of a file. CloudFront keeps it until the next deployment; a browser revalidates it each time."""
 UPLOAD_MB = 256
 
 
 class Console(Construct):
-    """`config`: what the page knows of the stage, as JSON. `url`: of the page; None without one."""
+    """The console of a stage. `config`: the page's settings for the stage, as JSON. `url`: the URL of the page; None if
+    the stage does not serve it."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys, sockets: Sockets
@@ -59,7 +60,7 @@ class Console(Construct):
 
     @property
     def verbs(self) -> list[str]:
-        """Of the functions that the stage has for it."""
+        """Return the verbs of the functions that the stage has for the console."""
         return ["serve_console"] if self._kind == "http" else []
 
     def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
@@ -71,7 +72,7 @@ class Console(Construct):
         return {"ConsoleUrl": (self.url, "The console; where the issuer sends browsers back to")} if self.url else {}
 
     def _bucket(self) -> s3.Bucket:
-        """Its content is public, and is here again after the next deployment."""
+        """Create the bucket of the page. Its content is public, and the next deployment restores it."""
         bucket = s3.Bucket(
             self,
             "Bucket",
@@ -147,7 +148,8 @@ class Console(Construct):
         names: Names,
         keys: Keys,
     ) -> None:
-        """By a function of CDK's own while the stack is deployed. It tells CloudFront to forget what it has."""
+        """Upload the files with a function of CDK during a deployment. The function also invalidates CloudFront's
+        cache."""
         role = iam.Role(
             self,
             "UploadRole",
@@ -181,14 +183,14 @@ class Console(Construct):
 
 
 def _assets(scope: Construct) -> str:
-    """ARN of all assets of the app, wherever its synthesizer puts them."""
+    """Return the ARN pattern of all assets of the app, wherever its synthesizer puts them."""
     asset = assets.Asset(scope, "Page", path=str(STATIC))
     arn: str = asset.bucket.arn_for_objects("*")
     return arn
 
 
 def site_config(settings: Settings, url: str) -> dict[str, Any]:
-    """What the page knows of the stage. `url`: of the WebSocket API."""
+    """Return the page's settings for the stage. `url`: the URL of the WebSocket API."""
     known: dict[str, Any] = {"url": url, "place": f"stage {settings.stage}", "sign_in": []}
     if "keys" in settings.auth:
         known["sign_in"].append("key")
@@ -199,7 +201,7 @@ def site_config(settings: Settings, url: str) -> dict[str, Any]:
             "client_id": settings.console_client_id,
             "scope": settings.console_scope,
             "audience": settings.jwt_audience,
-            # An ID token is for the client, an access token for the audience that was asked for.
+            # The audience of an ID token is the client; that of an access token is the requested one.
             "token": "id_token" if settings.jwt_audience == settings.console_client_id else "access_token",
             "origins": list(settings.console_origins),
         }

@@ -1,8 +1,8 @@
-"""The stage's two dashboards: what agents do and cost, and what they run on.
+"""The stage's two dashboards: one of agents and their cost, one of the resources that they run on.
 
-Law: every metric on them is one that code here records, or that AWS documents for the resource; each measure of
-`helix.core.measures` is on one, of the whole stage or of each agent. A dashboard has at most 50 lines, however
-many agents there are: searches find what belongs to an agent.
+Law: every metric on them is one that Helix records, or that AWS documents for the resource. Each measure of
+`helix.core.measures` is on a dashboard, for the whole stage or for each agent. A dashboard has at most 50 lines,
+however many agents there are, because searches find the metrics of agents.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from helix.infra.widgets import HEIGHT, Lines, heading
 
 SHOWN = Duration.hours(3)
 MAX_ALARMS = 100
-"""In one widget: https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html."""
+"""The most alarms in one widget:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html."""
 
 
 class Dashboards(Construct):
-    """`rules`: of all alarms, the stage's own first."""
+    """The two dashboards of a stage. `rules`: those of all alarms, the stage's own first."""
 
     def __init__(
         self,

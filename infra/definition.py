@@ -1,4 +1,4 @@
-"""The state machine, in Amazon States Language: how one part of a run goes on from delivery to delivery.
+"""The state machine in Amazon States Language, which takes one part of a run from delivery to delivery.
 
     CallModel ─> Route ─┬─ one call ──────> CallTool  ─┐
         ▲               ├─ one child ─────> StartRun  ─┤   on a task token
@@ -9,9 +9,10 @@
     a call that finds no free Lambda ─────> CallModel       which has it executed again
     whatever fails for good ──────────────> FailRun ─> Failed
 
-Law: what passes from state to state are ids and counters; what they mean lies in the store. A step with one tool costs
-three transitions: CallModel, Route, CallTool. A run waits for a free Lambda: CallModel for hours, a call for minutes, then
-CallModel decides anew. The execution's history has room for every attempt (docs/adr/0025-runs-wait-for-a-free-lambda.md).
+Law: states pass only ids and counters to each other; everything else is in the store. A step with one tool costs three
+transitions: CallModel, Route, CallTool. A run waits for a free Lambda. CallModel waits for hours; a call waits for
+minutes, and then CallModel decides again. The execution's history has room for every attempt
+(docs/adr/0025-runs-wait-for-a-free-lambda.md).
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ VERBS = {
     "FinishRun": "finish_run",
     "FailRun": "fail_run",
 }
-"""The places in the definition that hold a function's ARN, and whose."""
+"""The verb of the function whose ARN replaces each placeholder of the definition."""
 
 TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90, "fail_run": 90}
-"""One delivery: a little more than the function's own timeout, which then is the one that strikes."""
+"""The timeout of one delivery by verb, in seconds. It is a little longer than the function's own, so that the latter
+fires first."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
-"""Another delivery of the same work is alive (its answer was lost, or the platform delivered twice): for 15 minutes at
-most. Or it is dead, and its claim has not lapsed yet: for 30 seconds at most."""
+"""The errors of a delivery whose work is claimed. The other delivery may be alive, for 15 minutes at most, because its
+answer was lost or the platform delivered twice. Or it is dead and its claim has not lapsed, for 30 seconds at most."""
 OVERLOAD = [
     "Lambda.TooManyRequestsException",
     "Lambda.ServiceException",
@@ -61,13 +63,14 @@ OVERLOAD = [
     "Lambda.EC2ThrottledException",
     "Lambda.EC2UnexpectedException",
 ]
-"""Nothing was executed, and a later attempt may be. After weeks without a call Lambda makes a function's snapshot, code and
-network interfaces anew (https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
+"""The errors after which nothing was executed, and a later attempt may be. After weeks without a call Lambda creates a
+function's snapshot, code and network interfaces again
+(https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
 TIMED_OUT = "States.Timeout"
 INFRASTRUCTURE = [
     StoreError.__name__,
     ContentionError.__name__,
-    ObjectGoneError.__name__,  # a state machine knows names, not their tree
+    ObjectGoneError.__name__,  # a state machine matches names, not base classes
     RowMissingError.__name__,
     StateMissingError.__name__,
     "Lambda.AWSLambdaException",
@@ -78,17 +81,17 @@ INFRASTRUCTURE = [
     "Sandbox.Timedout",
     TIMED_OUT,
 ]
-"""Nothing is known of what was done; the next delivery finds out. What Lambda itself reports is listed in
-https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
+"""The errors after which it is unknown what was done; the next delivery finds out. Errors of Lambda itself are listed
+in https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 DENIED = [AccessDeniedError.__name__]
-"""IAM takes seconds until a right that a deployment grants holds everywhere. A right that is missing stays missing: the run
-fails soon, and a tool that may be repeated is started three times at most."""
+"""The errors of a missing right. A right that a deployment grants takes effect everywhere only after some seconds. A
+right that stays missing makes the run fail soon, and a repeatable tool is started three times at most."""
 
 INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
 HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
-"""Attempts against overload. With full jitter up to two minutes between them, `HOURS` is six hours on average. A call is
-attempted for some minutes."""
+"""The numbers of retries after overload. The pauses have full jitter, up to two minutes, so `HOURS` retries take six
+hours on average. A call is retried for some minutes."""
 
 FAILED = (
     "The run's record says why: helix show SESSION. To continue: helix retry AGENT SESSION. A redrive changes nothing."
@@ -104,8 +107,9 @@ ROUTES = {
 
 
 def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
-    """The machine, with `${CallModel}` and so on (see `VERBS`) for the functions' ARNs, and `${Partition}` for AWS's
-    partition. Times in seconds: of one execution, and of waiting for one sub-agent."""
+    """Return the machine with placeholders: `${CallModel}` and so on (see `VERBS`) for the functions' ARNs, and
+    `${Partition}` for AWS's partition. `run_s`, `child_s`: the limits of one execution, and of the wait for one
+    sub-agent, in seconds."""
     place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
     position = {**place, "step.$": "$.step", "events.$": "$.events"}
     attempt = {**position, "retries.$": "$$.State.RetryCount"}
@@ -156,14 +160,14 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
 
 
 def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
-    """`DefinitionSubstitutions` from verb -> ARN of its alias."""
+    """Return the `DefinitionSubstitutions`. `arns`: the ARN of each verb's alias."""
     return {**{name: arns[verb] for name, verb in VERBS.items()}, "Partition": partition}
 
 
 def longest_retries_s() -> int:
-    """How long a task's retries may take, when every delivery and every pause takes all the time it may."""
+    """Return the most seconds that a task's retries may take, with the longest deliveries and pauses."""
     waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
-    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # the others are refused at once
+    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused at once
     return executed * max(TASK_S.values()) + waiting
 
 
@@ -180,25 +184,27 @@ def _task(name: str, payload: State, rest: State, *, overload: int = MINUTES) ->
 
 
 def _token_task(call: State, child_s: int, rest: State) -> State:
-    """Goes on when the child's end answers the token, which `start_run` keeps with the child's session."""
+    """Return a task that waits for a sub-agent. It continues when the child's end answers the task token, which
+    `start_run` stores with the child's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
     task = _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
-    # The sub-agent's time was over, or its token was lost: another delivery would wait as long again.
+    # A timeout is not retried. The sub-agent's time is over or its token is lost, so another delivery would wait as long.
     retry = [{**rule, "ErrorEquals": [e for e in rule["ErrorEquals"] if e != TIMED_OUT]} for rule in task["Retry"]]
     return {**task, "Retry": retry}
 
 
 def _choice(variable: str, routes: Mapping[str, str]) -> State:
-    """No default: an answer that is not listed fails the execution, and its status event reaches `fail_run`."""
+    """Return a choice without a default. An unlisted value fails the execution, and its status event reaches
+    `fail_run`."""
     rules = [{"Variable": variable, "StringEquals": word, "Next": state} for word, state in routes.items()]
     return {"Type": "Choice", "Choices": rules}
 
 
 def _retry(overload: int) -> list[State]:
     return [
-        # Nobody tells the living holder from the dead one. Short pauses let the run go on soon after a death: with the
-        # claim, 35 seconds later at most. Many attempts outlast a living holder: with full jitter a pause is half of its
-        # limit on average, so 420 of them are 17 minutes, and hardly ever below 16.
+        # A holder of the claim that is alive looks like a dead one. Short pauses let the run continue soon after a death:
+        # 35 seconds later at most, with the claim. Many attempts outlast a living holder. With full jitter a pause is half
+        # of its limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),
@@ -218,7 +224,8 @@ def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attemp
 
 
 def _later(state: str) -> State:
-    """The call was not executed: the next CallModel finds that out and has it executed, or lets the run roll over."""
+    """Return the catcher for a call that was not executed. The next CallModel notices this and has the call executed,
+    or lets the run roll over."""
     return {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": state}
 
 

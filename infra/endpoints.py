@@ -1,8 +1,8 @@
-"""The HTTP API: GET /health, /ready, /live and /metrics, all of one function; the routes of runs and of the console.
+"""The HTTP API: GET /health, /ready, /live and /metrics of one function, and the routes of runs and of the console.
 
-Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. What it costs, and what is
-wrong, is for those who hold the token: its text is in the stage's secret, or its hash in a row. The function asks for it.
-Probes and scrapers ask seldom, so few requests a second are let through.
+Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. Costs and faults are
+only for holders of the token; the function checks it. The stage's secret has its text, or a row has its hash. Probes
+and scrapers send few requests, so the limit of requests a second is low.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from helix.infra.sockets import EMULATED
 
 PATHS = ("health", "ready", "live", "metrics")
 STAGE = "$default"
-"""Has no place in the URL."""
+"""The API's stage, which is not part of the URL."""
 RATE, BURST = 20, 40
-"""Requests a second."""
+"""The throttle of the health routes, in requests a second."""
 RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
 RUN_RATE, RUN_BURST = 250, 500
-"""Of each of these routes."""
+"""The throttle of each of these routes, in requests a second."""
 CONSOLE_ROUTES = ("GET /console", "GET /console/{file}")
 CONSOLE_RATE, CONSOLE_BURST = 50, 100
-"""Opening the page takes six requests."""
+"""The throttle of each of these routes, in requests a second. Opening the page takes six requests."""
 _PATH_PART = re.compile(r"\{[^}]*\}")
 TOKEN_LENGTH = 40
 _LOGGED = {
@@ -50,12 +50,12 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""No addresses, no headers, no content."""
+"""The fields of the access log. It has no addresses, headers or content."""
 
 
 class Endpoints(Construct):
-    """`endpoint`: where the emulator answers, offline. `token`: the secret whose text opens /metrics; None with
-    `key=aws`."""
+    """The HTTP API of a stage. `endpoint`: the parameter with the emulator's URL; None unless offline. `token`: the
+    secret with the bearer token for /metrics; None with `key=aws`."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Endpoints(Construct):
 
     @property
     def url(self) -> str:
-        """Of all paths, without a slash at its end."""
+        """Return the URL before all paths, without a slash at its end."""
         if self._endpoint is not None:
             return f"{self._endpoint.value_as_string}{EMULATED}/{self.api.ref}"
         stack = Stack.of(self)
@@ -120,11 +120,11 @@ class Endpoints(Construct):
 
     @property
     def token_arn(self) -> str:
-        """ "" where the stage has no secret."""
+        """Return the ARN of the secret with the token, or "" if the stage has no secret."""
         return str(self.token.attr_id) if self.token else ""
 
     def grant_token(self, grantee: iam.IGrantable) -> None:
-        """Read the token."""
+        """Let `grantee` read the token. Without a secret there is nothing to grant."""
         if self.token is None:
             return
         read = ["secretsmanager:GetSecretValue"]

@@ -1,6 +1,6 @@
 """The environment of the functions.
 
-Law: the names are those of `helix.runtime.cloud_settings`, which reads them. A variable that would be empty is left out.
+Law: the names are those that `helix.runtime.cloud_settings` reads. An empty variable is left out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from helix.runtime.cloud_settings import variable
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
 METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
 TRACES, TRACE_HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
-"""OpenTelemetry's own."""
+"""The variables of OpenTelemetry."""
 
 
 def environment(
     settings: Settings, storage: Storage, streaming: Streaming, executions: Executions, sockets: Sockets
 ) -> dict[str, str]:
-    """The variables of every function."""
+    """Return the variables of every function."""
     known = {
         variable("stage"): settings.stage,
         variable("sessions_table"): storage.tables["sessions"].table_name,
@@ -70,7 +70,7 @@ def environment(
 def own_environment(
     settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers, console: Console
 ) -> Mapping[str, Mapping[str, str]]:
-    """Variables of these verbs only: no other has the right to what they name."""
+    """Return the variables that only one verb gets, by verb. Other verbs have no right to the named resources."""
     return {
         "call_model": _filled({variable("model_secrets"): ",".join(settings.model_secrets)}),
         "govern": _filled(
@@ -90,7 +90,7 @@ def own_environment(
 
 
 def _thresholds(settings: Settings) -> str:
-    """Those that differ from the defaults; "" where none does."""
+    """Return the thresholds that differ from the defaults as JSON, or "" if none does."""
     chosen = settings.model_dump(include=set(Thresholds.model_fields), exclude_defaults=True)
     return json.dumps(chosen) if chosen else ""
 

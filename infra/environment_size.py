@@ -1,6 +1,6 @@
-"""How much of Lambda's room for environment variables a function takes.
+"""The size of a function's environment variables, compared with Lambda's limit.
 
-Law: a function whose variables may not fit is refused when the template is made, by name, with what takes most of the room.
+Law: if the variables of a function may not fit, the synthesis fails with the function's name and the largest variables.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import Any
 from helix.infra.config import SettingsError
 
 MAX_BYTES = 4096
-"""Of all variables of a function: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. Lambda measures
-them as one JSON object, as its error shows: https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594"""
+"""The limit of all variables of a function: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html.
+Lambda measures them as one JSON object, as its error shows:
+https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594"""
 NAME_BYTES, ARN_BYTES = 63, 128
-"""The most that CloudFormation fills in for a reference: the name of a bucket; the ARN of a secret, the URL of a queue."""
+"""The most bytes that CloudFormation fills in for a reference: for a name, such as a bucket's, and for an ARN or a
+URL."""
 PSEUDO_BYTES = {"AWS::AccountId": 12, "AWS::Partition": 10, "AWS::Region": 16, "AWS::URLSuffix": 16}
 LARGEST = 3
 
 
 def check_environment(function: str, variables: Mapping[str, Any], own: Collection[str]) -> None:
-    """`variables`: as the template has them. `own`: those that only this function has, whose references are ARNs and URLs.
-    Raises `SettingsError`."""
+    """Check that the variables fit. `variables`: the values in the template. `own`: the names of those that only this
+    function has, whose references are ARNs and URLs. Raises `SettingsError`."""
     sizes = {name: len(name) + 6 + _bytes(value, name in own) for name, value in variables.items()}  # "":"",
     if (size := sum(sizes.values()) + 1) <= MAX_BYTES:
         return
@@ -34,7 +36,7 @@ def check_environment(function: str, variables: Mapping[str, Any], own: Collecti
 
 
 def _bytes(value: Any, is_own: bool) -> int:
-    """Of a value, at most."""
+    """Return the most bytes that a value can take."""
     match value:
         case str():
             return len(json.dumps(value, ensure_ascii=False).encode()) - 2

@@ -1,7 +1,7 @@
 """Rights on executions of the stage's state machines, by constructed ARN.
 
-Law: rights are for the machines of the stage, and no other, by the prefix of their names: a stage's name has no dash. So a
-policy has one size, however many agents have machines of their own.
+Law: rights cover the stage's machines and no others, by the prefix of their names. This is safe because a stage's name
+has no dash. So the size of a policy does not depend on the number of agents with machines of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from helix.infra.names import PROFILE, Names
 
 
 class Executions:
-    """`profiles`: every resource profile that is deployed. `prefix` is what all their machines' ARNs begin with."""
+    """The state machines of a stage, and rights on them. `profiles`: every deployed resource profile. `prefix`: the
+    start of all their machines' ARNs."""
 
     def __init__(self, scope: IConstruct, *, names: Names, profiles: Sequence[str]) -> None:
         stack = Stack.of(scope)
@@ -36,7 +37,7 @@ class Executions:
         self._grant_executions(grantee, "states:StopExecution")
 
     def grant_wake(self, grantee: iam.IGrantable) -> None:
-        """Answer the task token of a parent that waits for its child."""
+        """Let `grantee` answer the task token of a parent that waits for its child."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["states:SendTaskSuccess"], resource_arns=["*"])
         why = "SendTaskSuccess knows no resources: the token names the one task that it can answer, and is a secret."
         explain(grantee.grant_principal, "IAM5[Resource::*]", why)

@@ -1,7 +1,7 @@
 """One Lambda function: role, log group, code, version, alias.
 
-Law: a verb's folder is its code, the alias `live` is what others call, and its role holds what the `grant_*` of other
-constructs put into it, beside writing its own log: nothing is inherited, nothing is shared.
+Law: a verb's folder is its code, and others call its alias `live`. Its role may write its own log, and has the rights
+that the `grant_*` methods of other constructs add. No right is inherited or shared.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """timeout_s: Lambda's own limit is 900. memory_mb: processor time grows with it, a whole core at 1,769."""
+    """The timeout and the memory of a verb's function."""
 
     timeout_s: int
+    """The timeout of one invocation, in seconds. Lambda's own limit is 900."""
     memory_mb: int = 512
+    """The memory in MB. Processor time grows with it: 1,769 MB have a whole core."""
 
 
 SIZES: Mapping[str, Size] = {
@@ -46,7 +48,7 @@ SIZES: Mapping[str, Size] = {
     "fail_run": Size(60),
     "sweep": Size(60),
     "project_stream": Size(60),
-    # API Gateway waits 29 s for an integration, and no longer.
+    # API Gateway waits at most 29 s for an integration.
     "ws_authorize": Size(29),
     "ws_connect": Size(29),
     "ws_disconnect": Size(29),
@@ -58,14 +60,15 @@ SIZES: Mapping[str, Size] = {
 
 TRIGGER_SIZES: Mapping[str, Size] = {
     "start_triggered": Size(30),
-    "serve_http": Size(30),  # API Gateway waits so long
+    "serve_http": Size(30),  # API Gateway waits this long
 }
-"""Of functions that a stage has with triggers only."""
+"""The sizes of functions that only a stage with triggers has."""
 CONSOLE_SIZES: Mapping[str, Size] = {"serve_console": Size(10, 256)}
-"""Of the function that a stage has with console=http only."""
+"""The size of the function that only a stage with console=http has."""
 WITHOUT_LITELLM_MB = {"call_model": 512}
-"""The import of litellm must fit into the 10 seconds that Lambda allows a function to start: more memory is more processor.
-Without it, call_model needs no more than the others (docs/adr/0027-memory-by-measurement.md)."""
+"""The memory of functions without litellm, in MB. The import of litellm must fit into the 10 seconds that Lambda allows
+a function to start, and more memory means a faster processor. Without litellm, `call_model` needs no more memory than
+the others (docs/adr/0027-memory-by-measurement.md)."""
 
 
 def size_of(verb: str) -> Size:
@@ -73,8 +76,8 @@ def size_of(verb: str) -> Size:
 
 
 def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int = 0) -> int:
-    """In MB. `profile_mb`: what the agent's resources ask for; `tools_mb`: what the project declares for executing tools,
-    which `call_tool` gets exactly."""
+    """Return the memory of a function in MB. `profile_mb`: the memory that the agent's resources ask for. `tools_mb`:
+    the memory that the project declares for executing tools; `call_tool` gets exactly this. 0 asks for nothing."""
     if verb == "call_tool" and tools_mb:
         return tools_mb
     return max(profile_mb, tools_mb, _own_memory(verb, settings))
@@ -88,27 +91,37 @@ def _own_memory(verb: str, settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What every function of a stage is made with. `own`: variables of that verb only. `tools`: what the project declares
-    for tools of agents without tables of their own."""
+    """The parts from which every function of a stage is made."""
 
     settings: Settings
+    """The settings of the stage."""
     project: HelixProject
+    """The project whose agents are deployed."""
     names: Names
+    """The names of the stage's resources."""
     keys: Keys
+    """The key that encrypts the functions' logs, or none with `key=aws`."""
     layers: Layers
+    """The layers and container images with the functions' packages."""
     environment: Mapping[str, str]
+    """The environment variables that every function gets."""
     own: Mapping[str, Mapping[str, str]]
+    """The environment variables that only one verb's function gets, by verb."""
     tools: ToolSettings
+    """The project's declarations for tools of agents without a table of their own in `[tool.helix.agent]`."""
 
 
 WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")
-"""They import none of the project's modules, and get none of its variables."""
+"""The verbs that import none of the project's modules, and so get none of its variables."""
 NO_TOOLS = ToolSettings()
 
 
 class Function(Construct):
-    """One verb. `memory_mb` replaces the verb's own where it is more; `live` is the alias. `tools`: what the project
-    declares for the agents at work here; default the stage's. `executes_tools`: whether it executes theirs."""
+    """The Lambda function of one verb. `live` is its alias.
+
+    memory_mb: replaces the verb's own memory if it is more. tools: the project's declarations for the agents of this
+    function; by default the stage's. executes_tools: whether the function executes their tools.
+    """
 
     def __init__(
         self,
@@ -195,5 +208,5 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
 
 
 def _places(tools: ToolSettings) -> str:
-    """As `CloudSettings.secrets` has them: where each secret is, which is no secret."""
+    """Return the places of the secrets in the form of `CloudSettings.secrets`. A place is not secret itself."""
     return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

@@ -1,7 +1,8 @@
 """The functions that a stage has once, and the rights of every verb.
 
-Law: this is the only place where a function gets a right, besides its own log, and each is one that it uses: without it,
-one of the tests in tests/e2e/test_iam.py fails.
+Law: functions get the rights of their verbs only here. Elsewhere they get only those to write their own logs, to read
+chunks (`Streaming.feed`), and those of tools (`tool_rights`). Each function uses all of its rights: without any one of
+them, a test in tests/e2e/test_iam.py fails.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from helix.infra.topics import Topics
 from helix.infra.triggers import Triggers
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
-"""In the control table: slots and usage, what draws of budgets left, the index of open runs."""
+"""The actions on the control table: slots, usage, draws from budgets, the index of open runs."""
 STEP = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
-"""On rows of sessions. Who works renews its claim by an update, and returns a claim that it has not begun by a deletion."""
+"""The actions on rows of sessions. A worker renews its claim with an update, and returns an unstarted claim with a
+deletion."""
 LOOK = (QUERY, GET)
-"""At the end of a stream. A row whose object is gone is read once more, by its key."""
+"""The actions to read the end of a stream. A row whose object is missing is read once more, by its key."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
 class Rights:
-    """`grant(function)` gives a function what its verb needs."""
+    """The rights of every verb. `grant(function)` gives a function those of its verb."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class Rights:
 
     def _call_model(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", *STEP)
-        # Budgets are drawn from, answers kept.
+        # For reservations of budgets, and the response cache.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
@@ -96,7 +98,8 @@ class Rights:
         self._queue(role)
 
     def _sweep(self, role: iam.Role) -> None:
-        """Deletions that were begun are completed, so the streams' rows and all objects are its to remove."""
+        """Grant the rights of `sweep`. It completes unfinished deletions, so it may remove rows of streams and all
+        objects."""
         self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
@@ -104,15 +107,15 @@ class Rights:
         self._executions.grant_describe(role)
 
     def _project_stream(self, role: iam.Role) -> None:
-        if self._streaming.stream is None:  # it posts, and marks who is slow
+        if self._streaming.stream is None:  # it posts, and marks slow connections
             self._storage.grant_rows(role, "streams", QUERY, UPDATE, DELETE)
             self._storage.grant_overflow_read(role)
         else:
             self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE)
-            self._storage.grant_rows(role, "sessions", GET, CHECK)  # of a deleted session nothing is appended
+            self._storage.grant_rows(role, "sessions", GET, CHECK)  # chunks of a deleted session are not appended
             self._storage.grant_overflow(role)
         self._sockets.grant_post(role)
-        # Reading the chunks, and setting some aside: see Streaming.feed.
+        # Streaming.feed grants the rights to read chunks, and to set some aside.
 
     def _ws_authorize(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "control", GET)
@@ -132,9 +135,10 @@ class Rights:
         self._sockets.grant_post(role)
 
     def _govern(self, role: iam.Role) -> None:
-        """It starts what a higher limit admits, and neither claims nor ends a run."""
+        """Grant the rights of `govern`. It starts the runs that a higher limit admits, but neither claims nor ends a
+        run."""
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
-        check = [CHECK] if self._streaming.appends else []  # of a deleted session nothing is appended
+        check = [CHECK] if self._streaming.appends else []  # chunks of a deleted session are not appended
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, *check)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
@@ -157,10 +161,11 @@ class Rights:
         self._queue(role)
 
     def _serve_console(self, role: iam.Role) -> None:
-        """None: its files are in its layer."""
+        """Grant nothing: the console's files are in the function's layer."""
 
     def _end(self, role: iam.Role) -> None:
-        """What it takes to begin or end a run, and to wake the parent that waits. A run's row is read with `session`."""
+        """Grant the rights to begin or end a run, and to wake the parent that waits for it. A run's row is read
+        together with `session`."""
         self._storage.grant_rows(role, "sessions", *STEP)
         self._storage.grant_rows(role, "control", *COUNT)
         self._storage.grant_overflow(role)
@@ -169,12 +174,13 @@ class Rights:
         self._executions.grant_wake(role)
 
     def _queue(self, role: iam.Role) -> None:
-        """A run that goes on may find no slot, and gets a place in the line."""
+        """Grant the right to queue a run. A run that continues may find no free slot, and then gets a ticket."""
         self._storage.grant_rows(role, "control", CHECK)
 
 
 class Functions(Construct):
-    """`by_verb`: every function but those of the profiles. `more`: verbs that this stage has and another may not."""
+    """The functions that the stage has once. `by_verb`: every function except those of the profiles. `more`: further
+    verbs, which not every stage has."""
 
     def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights, more: Sequence[str]) -> None:
         super().__init__(scope, construct_id)
@@ -188,8 +194,8 @@ class Functions(Construct):
 
 
 def grant_bedrock(role: iam.Role) -> None:
-    """To ask any model of Amazon Bedrock and to apply guardrails. A cross-region inference profile passes a call on to the
-    models of other regions; a guardrail's profile does the same."""
+    """Let `role` call any model of Amazon Bedrock and apply guardrails. A cross-region inference profile forwards a
+    call to the models of other regions, and a guardrail's profile does the same."""
     stack = Stack.of(role)
     own = {"region": "*", "service": "bedrock", "resource_name": "*"}
     models = [stack.format_arn(**own, account="", resource="foundation-model")]
@@ -207,7 +213,7 @@ def grant_bedrock(role: iam.Role) -> None:
 
 
 def _secret_arns(role: iam.Role, secrets: Sequence[str]) -> list[str]:
-    """Of names and ARNs."""
+    """Return the ARNs of secrets. `secrets`: names and ARNs."""
     stack = Stack.of(role)
     named = [SecretPlace("secretsmanager", secret) for secret in secrets]
     return [place.resource(stack.partition, stack.region, stack.account) for place in named]

@@ -1,6 +1,6 @@
-"""Rights that `govern` alone has: to start the sweep, to read metrics, and to keep functions of agents with resources warm.
+"""Rights that only `govern` has: to start the sweep, read metrics, and keep functions of agents with resources warm.
 
-Law: it changes the provisioned concurrency of the stage's own aliases, one by one, and no other setting of a function.
+Law: `govern` may change the provisioned concurrency of the stage's own aliases, and no other setting of a function.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from helix.infra.nag import explain, explain_resource
 from helix.infra.names import ALIAS, Names
 
 PROVISIONED = "call_model"
-"""What an agent waits for."""
+"""The verb whose functions are kept warm, because runs wait for it."""
 SWEEP = "sweep"
 SET = ("lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcurrencyConfig")
 
 
 class Governing:
-    """`provisions`: whether functions of agents with resources are kept warm."""
+    """The rights that only `govern` has. `provisions`: whether functions of agents with resources are kept warm."""
 
     def __init__(self, scope: IConstruct, *, names: Names, provisions: bool) -> None:
         self._stack, self._names, self._provisions = Stack.of(scope), names, provisions

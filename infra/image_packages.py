@@ -1,7 +1,7 @@
-"""The packages that are in container images and in no layer, and how the synthesis imports the agents without them.
+"""The packages that are only in container images, and the import of the agents without them.
 
-Law: every function imports the agents' modules, and most have no image. So a module that imports such a package stops the
-synthesis, here as for a deployment; a tool imports it when it is called.
+Law: every function imports the agents' modules, and most functions have no image. So a module that imports such a
+package stops the synthesis, for the emulator as for a deployment. A tool may import the package when it is called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.infra.packages import Lock, LockError
 from helix.runtime.project import PYPROJECT, HelixProject
 
 SUFFIX = "-image"
-"""Of the function's name: Lambda makes no image of a function that was a zip file, or the other way round."""
+"""The end of an image function's name. Lambda cannot change a function from a zip file to an image, or back."""
 
 
 IN_AN_IMAGE = (
@@ -32,14 +32,14 @@ IN_AN_IMAGE = (
 
 
 def check_image(lock: Lock, names: Collection[str], file: str) -> None:
-    """Raises `LockError` for a package of `image` that the lock does not deploy."""
+    """Check the packages of `image`. Raises `LockError` for one that the lock does not deploy."""
     for name in sorted(set(names) - lock.names):
         where = f"{file} pins no such package for Lambda" if file else "the project has no lock: see requirements"
         raise LockError(f"{PYPROJECT}: tool.helix.image: {name!r}: {where}")
 
 
 def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
-    """The packages that layers do not have. Offline the lock is of no concern: those that are named."""
+    """Return the packages that layers do not have. Offline these are the named packages, whatever the lock says."""
     named = project.tools.images(settings.stage)
     if not named or settings.offline or settings.deps:
         return named
@@ -49,7 +49,8 @@ def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
 
 @contextmanager
 def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
-    """Make these packages impossible to import, as they are in functions. `why`: what their import is answered with."""
+    """Make the import of these packages fail, as in functions. `why`: the text of the error, after the module's
+    name."""
     known = importlib.metadata.packages_distributions() if packages else {}
     modules = {
         module for module, owners in known.items() if {canonicalize_name(owner) for owner in owners} <= set(packages)

@@ -1,7 +1,7 @@
 """Container images of `call_tool`, for packages that no layer holds.
 
-Law: an image is what the zip function would have, and the packages of `image` beside it. Its Dockerfile copies and runs
-nothing: a synthesis needs no Docker, and a build no emulation of Lambda's processor.
+Law: an image contains what the zip function would have, and the packages of `image`. Its Dockerfile only copies files
+and runs nothing. So a synthesis does not need Docker, and a build does not emulate Lambda's processor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from helix.infra.config import Architecture
 from helix.runtime.project import FILES
 
 BASE = "public.ecr.aws/lambda/python"
-"""https://docs.aws.amazon.com/lambda/latest/dg/python-image.html"""
+"""The base image: https://docs.aws.amazon.com/lambda/latest/dg/python-image.html"""
 VERB = "call_tool"
 PLATFORMS: Mapping[Architecture, ecr_assets.Platform] = {
     "arm64": ecr_assets.Platform.LINUX_ARM64,
@@ -30,8 +30,9 @@ NOT_CODE = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def dockerfile(python: str, parts: Collection[str]) -> str:
-    """Layers are where Lambda puts those of a zip function, in their order; what changes seldom comes first."""
-    # The user that Lambda runs functions as must be able to read all of it, whatever the modes are here.
+    """Return the text of the Dockerfile. It copies layers to the place where Lambda puts those of a zip function, in
+    their order. Parts that rarely change come first."""
+    # Lambda's user must be able to read every file, whatever its mode is here.
     copies = [f"COPY --chmod=755 {part}/ /opt/" for part in parts]
     return "\n".join(
         [
@@ -45,13 +46,13 @@ def dockerfile(python: str, parts: Collection[str]) -> str:
 
 
 def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Path) -> Path:
-    """What `docker build` is given: the Dockerfile, and what it copies. `layers`: by name, in the order of copying; each as
-    a zip layer has it. The folder is kept in `builds`."""
+    """Return the build context for `docker build`: the Dockerfile and the files that it copies. It is kept in `builds`.
+    `layers`: folders with the content of zip layers, by name, in the order of copying."""
     parts = {**layers, "function": FILES / "functions" / VERB}
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())
     for part, folder in parts.items():
-        if folder.is_relative_to(builds):  # its name has the digest of what it holds
+        if folder.is_relative_to(builds):  # its name has the digest of its content
             digest.update(f"\0{part}\0{folder.name}".encode())
             continue
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
@@ -62,7 +63,7 @@ def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Pat
     def make(target: Path) -> None:
         (target / "Dockerfile").write_text(text, encoding="utf-8")
         for part, folder in parts.items():
-            copy = _link if folder.is_relative_to(builds) else shutil.copy2  # what is built there never changes
+            copy = _link if folder.is_relative_to(builds) else shutil.copy2  # builds never change
             shutil.copytree(folder, target / part, ignore=NOT_CODE if part == "function" else None, copy_function=copy)
 
     return built(builds, name, digest.hexdigest(), make)
@@ -73,7 +74,7 @@ def image_code(folder: Path, architecture: Architecture) -> lambda_.DockerImageC
 
 
 def _link(source: str, target: str) -> None:
-    """A copy that shares its bytes, where both are on one disk."""
+    """Copy a file. The copy shares its bytes with the source if both are on one disk."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,8 +1,8 @@
 """The packages that the agents import, compared with those that functions will have.
 
-Law: nothing is imported, downloaded or resolved to compare them. An import counts wherever it stands, inside of a function
-too. It does not count where the code goes on without the package (`try: import x`, `except ImportError`), or where only
-type checkers read it.
+Law: the comparison imports, downloads and resolves nothing. An import counts wherever it is, even inside a function. It
+does not count if the code continues without the package (`try: import x`, `except ImportError`), or if only type
+checkers read it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from helix.infra.packages import OF_THE_RUNTIME, Lock, LockError, is_left_out, t
 from helix.runtime.project import PYPROJECT, HelixProject
 
 RUNTIME = OF_THE_RUNTIME | {"jmespath", "python-dateutil", "six", "urllib3"}
-"""Lambda's Python runtime has them: boto3 and what it needs."""
+"""The packages of Lambda's Python runtime: boto3 and its dependencies."""
 OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 SHOWN = 3
 
 
 class Import(NamedTuple):
-    """name: the module, with dots. place: file and line of the import. package: the distribution that has the module, ""
-    where it is not installed."""
+    """An import of a package in the agents' modules."""
 
     name: str
+    """The imported module, with dots."""
     place: str
+    """The file, below the project's folder, and the line of the import."""
     package: str = ""
+    """The distribution that contains the module. "": none is installed, or it is not looked up yet."""
 
 
 def check_imports(settings: Settings, project: HelixProject, lock: Lock) -> None:
@@ -51,13 +53,14 @@ def check_imports(settings: Settings, project: HelixProject, lock: Lock) -> None
 
 
 def deployed_packages(lock: Lock) -> frozenset[str]:
-    """The packages that every function has, or the container image of its agent."""
+    """Return the packages that every function has, or that the container image of its agent has."""
     ours = {canonicalize_name(pin.partition("==")[0]) for pin in requirements_for(())}
     return frozenset({*ours, *RUNTIME, *lock.names, "helix-agents"})
 
 
 def unlocked(settings: Settings, project: HelixProject, lock: Lock) -> frozenset[str]:
-    """The packages of this environment that functions will not have, without those that hold the project's own modules."""
+    """Return the packages of this environment that functions will not have, except those with the project's own
+    modules."""
     own = _own_modules(project, settings.agents)
     owners = {canonicalize_name(owner) for module in own for owner in _owners().get(module, ())}
     installed = {canonicalize_name(owner) for found in _owners().values() for owner in found}
@@ -66,7 +69,7 @@ def unlocked(settings: Settings, project: HelixProject, lock: Lock) -> frozenset
 
 
 def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
-    """The imports of packages in the agents' modules, and in the modules of the project that these import."""
+    """Yield the imports of packages in the agents' modules, and in the modules of the project that these import."""
     files = project.files(modules)
     own = _own_modules(project, modules)
     waiting, seen = [part for name in modules.split(",") for part in _with_parents(name)], set[str]()
@@ -86,8 +89,8 @@ def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
 
 
 class _Imports(ast.NodeVisitor):
-    """Collects the names that a module imports, with their lines. Of `from a import b` it is `a` and `a.b`: either may be
-    the module."""
+    """A visitor that collects the names that a module imports, with their lines. It records `from a import b` as `a.b`,
+    because `b` may be a module itself."""
 
     def __init__(self, package: str) -> None:
         self._package, self.found = package, list[tuple[str, int]]()
@@ -98,7 +101,7 @@ class _Imports(ast.NodeVisitor):
         try:
             visitor.visit(ast.parse(file.read_bytes()))
         except (SyntaxError, ValueError):
-            return []  # its import says where it is wrong
+            return []  # importing the module will raise the error
         return visitor.found
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -155,13 +158,13 @@ def _own_modules(project: HelixProject, modules: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _owners() -> Mapping[str, list[str]]:
-    """The installed distributions by the top-level modules that they have."""
+    """Return the installed distributions by the top-level modules that they have."""
     return importlib.metadata.packages_distributions()
 
 
 def _missing(name: str, deployed: Collection[str], lock: Lock) -> str | None:
-    """The package of the module if no function has it; "" if it is not installed here either. None for a module that
-    functions have, or that may belong to a package of the lock that is not installed here."""
+    """Return the package of a module that no function has, or "" if it is not installed here either. Return None for a
+    module that functions have, or that may belong to a package of the lock that is not installed here."""
     owners = _owners_of(name)
     if owners:
         return None if any(canonicalize_name(owner) in deployed for owner in owners) else canonicalize_name(owners[0])
@@ -170,7 +173,8 @@ def _missing(name: str, deployed: Collection[str], lock: Lock) -> str | None:
 
 
 def _owners_of(name: str) -> list[str]:
-    """The distributions that have the module. Several share a namespace, such as `google`: then those with its files."""
+    """Return the distributions that have the module. If several share a namespace, such as `google`, return those with
+    the module's files."""
     parts = name.split(".")
     owners = list(dict.fromkeys(_owners().get(parts[0], ())))
     if len(owners) < 2 or len(parts) < 2 or any(_has_module(owner, parts[0]) for owner in owners):
@@ -210,7 +214,7 @@ def _problem(
 
 
 def lock_problem(project: HelixProject) -> str:
-    """Why a package is not deployed."""
+    """Return the reason why a package is not deployed."""
     return f"{project.lock} does not pin it" if project.lock else "the project has no lock"
 
 
@@ -227,7 +231,8 @@ def _advice(settings: Settings, project: HelixProject, missing: Mapping[str, Imp
 
 
 def _pins(names: Collection[str], deployed: Collection[str], machine: dict[str, str]) -> list[str]:
-    """A line for each, and for what it needs that functions do not have, in the versions that are installed here."""
+    """Return a line for each package and for those of its dependencies that functions do not have. Versions are those
+    installed here."""
     pins: dict[str, str] = {}
     waiting = [*names]
     while waiting:

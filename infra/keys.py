@@ -1,7 +1,10 @@
-"""What encrypts a stage at rest: tables, bucket, chunk stream, logs, topics. With `key=own` a customer managed key; with
-`key=aws` the keys that AWS owns or manages for each service, which cost nothing (docs/adr/0031-nearly-free-at-rest.md).
+"""The encryption of a stage at rest: tables, bucket, chunk stream, logs, topics.
 
-Law: services use the key on behalf of roles that may use the resource; a role holds the key through those services only.
+With `key=own` it uses a customer managed key. With `key=aws` it uses keys that AWS owns or manages for each service,
+which cost nothing (docs/adr/0031-nearly-free-at-rest.md).
+
+Law: services use the key on behalf of roles that may use the resource. A role can use the key only through those
+services.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom
 
 
 class Keys(Construct):
-    """`key`: None with `key=aws`. `given`: one of the app's, in place of the stage's own."""
+    """The encryption key of a stage. `key`: None with `key=aws`. `given`: a key of the app, in place of the stage's
+    own."""
 
     def __init__(
         self,
@@ -50,8 +54,8 @@ class Keys(Construct):
         )
 
     def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
-        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region. Keys of AWS need no
-        right: they admit who may use the resource."""
+        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region. Keys of AWS need
+        no right: a role that may use the resource may use its key."""
         if self.key is None:
             return
         region = Stack.of(self).region
@@ -69,8 +73,8 @@ def _admit_services(key: kms.IKey, stack: Stack, names: Names) -> None:
     groups = stack.format_arn(service="logs", resource="log-group", resource_name="*", arn_format=arn_format)
     logs = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
     _admit(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
-    # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
-    # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
+    # Otherwise CloudWatch cannot publish an alarm to the encrypted topic, and only the alarm's history says so.
+    # Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
     cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
     _admit(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
 
@@ -85,7 +89,7 @@ def _admit(
 
 
 def alarms_of(stack: Stack, names: Names) -> dict[str, object]:
-    """The condition that only this stage's alarms meet."""
+    """Return the condition that only this stage's alarms meet."""
     alarms = stack.format_arn(
         service="cloudwatch",
         resource="alarm",

@@ -1,6 +1,6 @@
-"""The three zip layers: `core` (Helix), `agents` (what the deployment runs), `deps` (third-party packages).
+"""The three zip layers: `core` (Helix), `agents` (the project's modules), `deps` (third-party packages).
 
-Law: a layer's content decides its name, so what did not change is neither built, copied nor uploaded again.
+Law: a layer's content decides its name, so an unchanged layer is not built, copied or uploaded again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ RUNTIMES = {
 
 
 class Layers(Construct):
-    """`of(verb)` is what a function gets, in the order of the search path. `call_model` alone has what calls models.
-    `image(profile, packages)` is what `call_tool` is made of where it has packages that no layer holds."""
+    """The layers of a stage. `of(verb)` has those of a function, in the order of the search path. Only `call_model` has
+    the packages that call models. `image(profile, packages)` is the code of a `call_tool` with packages that no layer
+    has."""
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, project: HelixProject) -> None:
         super().__init__(scope, construct_id)
@@ -41,7 +42,7 @@ class Layers(Construct):
         sources = [self._layer("Core", core), self._layer("Agents", own)]
         self._lock, self._images = NO_LOCK, project.tools.images(settings.stage)
         self._calling = self._others = sources
-        # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
+        # Offline there is no deps layer: workers run under the emulator's interpreter, with its packages.
         if settings.deps:
             check_size("a function", [*folders, Path(settings.deps)], project.lock)
             self._calling = self._others = [*sources, self._layer("Deps", Path(settings.deps))]
@@ -59,7 +60,7 @@ class Layers(Construct):
         return self._calling if verb == "call_model" else self._others
 
     def image(self, profile: str, packages: Collection[str]) -> lambda_.DockerImageCode:
-        """Of `call_tool` in that profile, with these packages of the lock, and those that they need."""
+        """Return the image of `call_tool` in that profile, with these packages of the lock and their dependencies."""
         settings, builds = self._settings, self._project.root / BUILDS
         if settings.deps:
             deps = Path(settings.deps)

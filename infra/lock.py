@@ -1,10 +1,10 @@
-"""Write layers/deps/requirements.txt of Helix's own repository: what requirements.in needs on Lambda, in the versions that
-are tested here.
+"""Write layers/deps/requirements.txt of Helix's own repository: the packages that requirements.in needs on Lambda, in
+the versions that are tested here.
 
     python -m helix.infra.lock
 
-Law: a package that requirements.lock names gets that version, so functions run what the tests ran. A package that only some
-of `MODEL_PACKAGES` need says which, so that a stage can leave it out.
+Law: a package that requirements.lock names gets that version, so functions run the tested versions. If only some of
+`MODEL_PACKAGES` need a package, its line lists them, so that a stage can leave the package out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from helix.infra.build import MODEL_PACKAGES, REQUIREMENTS, BuildError, pip_targ
 from helix.infra.config import Settings
 
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
-"""Lambda's Python runtime brings them, 31 MB; litellm asks for them for Bedrock and S3 logging only."""
+"""The packages of Lambda's Python runtime, 31 MB. litellm needs them only for Bedrock and S3 logging."""
 NEVER_USED = frozenset({"hf-xet"})
-"""Downloads from Hugging Face, 11 MB: nothing downloads models in a function."""
+"""The packages that functions never use. `hf-xet` (11 MB) downloads from Hugging Face, and functions download no
+models."""
 HEADER = (
     "# Written by `python -m helix.infra.lock` from requirements.in and requirements.lock; boto3 comes with the runtime.\n"
     "# What follows a pin: the packages that call models, and alone need it.\n"
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def resolved(requirements: Sequence[str]) -> set[str]:
-    """The pins of everything that is installed for these."""
+    """Return the pins of everything that pip would install for these requirements. Raises `BuildError`."""
     settings = Settings()
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "requirements.in"

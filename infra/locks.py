@@ -1,7 +1,7 @@
 """The lock of a project, read for Lambda's machine: `uv.lock`, `pylock.toml`, or a file of requirements.
 
-Law: nothing is resolved. What comes from no index, or has no wheel for Lambda, is refused by its name before anything is
-downloaded.
+Law: nothing is resolved. A package that does not come from an index, or has no wheel for Lambda, is refused by name
+before anything is downloaded.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from helix.runtime.project import PYPROJECT, HelixProject
 
 PYPI: Final = "https://pypi.org/simple"
 GLIBC: Final = range(34, 16, -1)
-"""Of wheels that run on Amazon Linux 2023: from its own glibc, 2.34, down to that of manylinux2014."""
+"""The minor versions of glibc 2 in tags of wheels that run on Amazon Linux 2023: from its own, 2.34, down to 2.17, that
+of manylinux2014."""
 
 Table = Mapping[str, Any]
 
 
 def lock_of(project: HelixProject, settings: Settings) -> Lock:
-    """What the project pins; nothing where it has no lock. Raises `LockError`."""
+    """Return the pins of the project, which are empty without a lock. Raises `LockError`."""
     if not project.lock:
         return NO_LOCK
     own = [*project.modules, *project.table.include]
@@ -40,8 +41,11 @@ def lock_of(project: HelixProject, settings: Settings) -> Lock:
 def read_lock(
     file: Path, architecture: Architecture, python: str, root: Path | None = None, own: Collection[str] = ()
 ) -> Lock:
-    """root: the folder of the project's pyproject.toml. own: modules that are deployed with the project; a package in a
-    folder of such a name needs no wheel."""
+    """Read a lock. Raises `LockError`.
+
+    root: the folder of the project's pyproject.toml. own: modules that are deployed with the project; a package with
+    such a name needs no wheel.
+    """
     if file.suffix != ".toml" and file.name != "uv.lock":
         return read_requirements(file, architecture, python)
     try:
@@ -67,11 +71,11 @@ class _Reader:
         self._tags = frozenset(_tags(architecture, python))
 
     def holds(self, entry: Table) -> bool:
-        """Whether its marker, if it has one, is true on Lambda."""
+        """Return whether the entry has no marker, or one that is true on Lambda."""
         return "marker" not in entry or Marker(entry["marker"]).evaluate({**self._target, "extra": ""})
 
     def pins(self, packages: Mapping[str, Table], names: Collection[str]) -> list[tuple[str, str, list[str], str]]:
-        """Of those `names` that are deployed as packages: name, pin, hashes of its wheels, index."""
+        """Return name, pin, hashes of the wheels, and index of each of `names` that is deployed as a package."""
         return [self.pin(packages[name]) for name in sorted(names) if not is_left_out(name) and name not in self._own]
 
     def pin(self, package: Table) -> tuple[str, str, list[str], str]:
@@ -92,7 +96,7 @@ class _Reader:
         return name, f"{name}=={package['version']}", [each for each in hashes if not each.endswith(":")], index
 
     def lock(self, found: Sequence[tuple[str, str, list[str], str]], spare: Collection[str], needs: Any) -> Lock:
-        """With hashes if every package has them: pip accepts all or none."""
+        """Return the lock. It has hashes only if every package has them, because pip accepts all or none."""
         hashed = all(hashes for _, _, hashes, _ in found)
         lines = {
             name: " ".join([pin, *(f"--hash={each}" for each in hashes if hashed)]) for name, pin, hashes, _ in found
@@ -115,7 +119,8 @@ class _Reader:
 
 
 def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
-    """What the project needs, without its extras and groups. What Helix needs beside is spare."""
+    """Read the packages that the project needs, without its extras and groups. Packages that only Helix needs are
+    spare."""
     if table.get("version") != 1:
         raise LockError(f"{reader.file}: version {table.get('version')!r} is not known; write another lock: {LOCK}")
     packages: dict[str, list[Table]] = {}
@@ -136,7 +141,7 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
     spare = {name for needed in every.values() for name in needed} - own
     found = reader.pins(chosen, own)
     for name in sorted(spare):
-        with contextlib.suppress(LockError):  # it may be a tool of this machine: Lambda need not have it
+        with contextlib.suppress(LockError):  # it may be a tool of this machine, without a wheel for Lambda
             found += reader.pins(chosen, [name])
     return reader.lock(found, spare, tuple((name, tuple(sorted(needed))) for name, needed in sorted(needs.items())))
 
@@ -144,7 +149,8 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
 def _needs(
     reader: _Reader, packages: Mapping[str, list[Table]], root: Table, chosen: dict[str, Table], *, through: bool
 ) -> dict[str, set[str]]:
-    """Whom each package needs, from the project on; `through` those that are not deployed, such as Helix, or not."""
+    """Return the dependencies of each package that the project reaches. `through`: whether to follow packages that are
+    not deployed, such as Helix."""
     needs: dict[str, set[str]] = {}
     seen, waiting = set[tuple[str, str]](), [(ROOT, root, "")]
     while waiting:
@@ -162,7 +168,7 @@ def _needs(
 
 
 def _choose(reader: _Reader, packages: Mapping[str, list[Table]], entry: Table) -> Table:
-    """An entry names version and source where several are locked."""
+    """Return the locked package of an entry. An entry names version and source if several are locked."""
     for package in packages.get(entry["name"], ()):
         if all(entry.get(key) in (None, package.get(key)) for key in ("version", "source")):
             return package
@@ -170,7 +176,7 @@ def _choose(reader: _Reader, packages: Mapping[str, list[Table]], entry: Table) 
 
 
 def _read_pylock(reader: _Reader, table: Table) -> Lock:
-    """All that holds on Lambda: the file does not say who needs it."""
+    """Read all packages whose markers hold on Lambda. The file does not say which packages the project needs."""
     if not str(table.get("lock-version", "")).startswith("1."):
         raise LockError(f"{reader.file}: lock-version {table.get('lock-version')!r} is not known; it must be 1.0")
     held = [package for package in table.get("packages", ()) if reader.holds(package)]
@@ -180,7 +186,7 @@ def _read_pylock(reader: _Reader, table: Table) -> Lock:
 
 
 def _tags(architecture: Architecture, python: str) -> Iterator[Tag]:
-    """Of wheels that run on Lambda."""
+    """Yield the tags of wheels that run on Lambda."""
     major, minor = map(int, python.split("."))
     name = machine(architecture)
     platforms = [*(f"manylinux_2_{glibc}_{name}" for glibc in GLIBC), f"manylinux2014_{name}", f"linux_{name}"]

@@ -1,4 +1,5 @@
-"""Log groups: named, encrypted with the stage's key or by CloudWatch's own, and kept no longer than was chosen."""
+"""Log groups. They have names, are encrypted with the stage's key or CloudWatch's own, and expire after the chosen
+time."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from helix.infra.config import Settings
 from helix.infra.keys import Keys
 
 VENDED = "/aws/vendedlogs"
-"""Begins the name of each group that a service of AWS writes to. Groups with other names are listed one by one in a
-resource policy of the account, which is limited to 5,120 characters. Beyond that, no stage or state machine is created
-(https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/AWS-logs-and-resource-policy.html)."""
+"""The start of the name of each group that an AWS service writes to. Groups with other names are listed one by one in a
+resource policy of the account, which is limited to 5,120 characters. Beyond that, no stage or state machine can be
+created (https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/AWS-logs-and-resource-policy.html)."""
 _RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
     3: logs.RetentionDays.THREE_DAYS,
@@ -30,7 +31,7 @@ _RETENTION = {
 
 
 def log_group(scope: Construct, construct_id: str, name: str, *, settings: Settings, keys: Keys) -> logs.LogGroup:
-    """Logs are not the record of anything: they go with the stack, whatever happens to the data."""
+    """Create a log group. It is deleted with the stack even if the data is retained, because logs are not a record."""
     return logs.LogGroup(
         scope,
         construct_id,

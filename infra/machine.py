@@ -1,6 +1,6 @@
 """One state machine: definition, role, log of errors.
 
-Law: its role invokes the aliases that the definition names, and nothing else; its log holds no execution data.
+Law: its role may only invoke the aliases that the definition names. Its log has no execution data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOUR_S = 3600
 
 
 class Machine(Construct):
-    """`functions`: by verb, everything that `definition.VERBS` names."""
+    """The state machine of one profile. `functions`: by verb, all those that `definition.VERBS` names."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, kit: Kit, profile: str, functions: Mapping[str, Function]

@@ -1,6 +1,6 @@
 """Metrics that Helix emits, by the names, units and dimensions of `helix.core.measures`.
 
-Law: an alarm or a dashboard gets its metric here, so it cannot name one that no code records.
+Law: alarms and dashboards get their metrics here, so they cannot name a metric that no code records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOUR = Duration.hours(1)
 def helix_metric(
     names: Names, measure: str, statistic: str, *, agent: str | None = None, period: Duration = MINUTE, label: str = ""
 ) -> cloudwatch.Metric:
-    """`measure` of one agent, or of the whole stage. Raises `KeyError` for one that is not measured."""
+    """Return the metric `measure` of one agent, or of the whole stage. Raises `KeyError` for an unknown measure."""
     UNITS[measure]
     return cloudwatch.Metric(
         namespace=NAMESPACE,
@@ -31,7 +31,7 @@ def helix_metric(
 
 
 def helix_metric_by_agent(names: Names, measure: str, statistic: str) -> cloudwatch.SearchExpression:
-    """`measure` of every agent of the stage that has recorded it in the last two weeks."""
+    """Return the search for `measure` of every agent of the stage that has recorded it in the last two weeks."""
     UNITS[measure]
     return _search(NAMESPACE, (AGENT, STAGE), measure, f'{STAGE}="{names.stage}"', statistic)
 
@@ -39,15 +39,16 @@ def helix_metric_by_agent(names: Names, measure: str, statistic: str) -> cloudwa
 def aws_metrics(
     namespace: str, name: str, statistic: str, names: Names, dimension: str, *, label: str = ""
 ) -> cloudwatch.SearchExpression:
-    """A metric of AWS's own, of every resource whose name has the words `helix` and the stage's name."""
+    """Return the search for a metric of AWS, for every resource whose name has the words `helix` and the stage's
+    name."""
     return _search(f"AWS/{namespace}", (dimension,), name, names.prefix.replace("-", " "), statistic, label)
 
 
 def _search(
     namespace: str, dimensions: tuple[str, ...], name: str, terms: str, statistic: str, label: str = ""
 ) -> cloudwatch.SearchExpression:
-    """One line for up to 500 time series, however many agents there are. Words in quotation marks match exactly:
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
+    """Return a search: one line for up to 500 time series, however many agents there are. Words in quotation marks
+    match exactly: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
     schema = ",".join((namespace, *dimensions))
     found = f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{statistic}', {MINUTE.to_seconds():.0f})"
     return cloudwatch.SearchExpression(expression=found, label=label, period=MINUTE)
@@ -56,7 +57,7 @@ def _search(
 def aws_metric(
     namespace: str, name: str, statistic: str, *, label: str = "", period: Duration = MINUTE, **dimensions: str
 ) -> cloudwatch.Metric:
-    """A metric of AWS's own: `namespace` without "AWS/"."""
+    """Return a metric of AWS. `namespace`: without "AWS/"."""
     return cloudwatch.Metric(
         namespace=f"AWS/{namespace}",
         metric_name=name,

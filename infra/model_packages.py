@@ -1,6 +1,6 @@
-"""The packages with which `call_model` asks the models of a stage's agents.
+"""The packages with which `call_model` calls the models of a stage's agents.
 
-Law: nothing is imported to know them. An agent whose model depends on its state may ask any: it needs litellm.
+Law: choosing them imports nothing. An agent whose model depends on its state may call any model, so it needs litellm.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NAMES: dict[str, ModelPackage] = {
 
 
 def with_model_packages(settings: Settings, agents: Iterable[AnyAgent]) -> Settings:
-    """The settings with what the agents need in place of the default. Raises `SettingsError` for a model that the packages
-    which the settings name cannot serve."""
+    """Return the settings with the packages that the agents need in place of the default. Raises `SettingsError` if the
+    settings name packages that cannot serve one of the models."""
     needed: dict[ModelPackage, str] = {}
     for who, model, package in _needs(settings, agents):
         needed.setdefault(package, f"the model {model!r} of {who}")
@@ -40,7 +40,7 @@ def with_model_packages(settings: Settings, agents: Iterable[AnyAgent]) -> Setti
 
 
 def _needs(settings: Settings, agents: Iterable[AnyAgent]) -> Iterator[tuple[str, str, ModelPackage]]:
-    """Who asks, the model, and the package for it."""
+    """Yield the caller, the model and the package for it."""
     if settings.model in DEMO_NAMES:
         return
     if settings.model and not settings.model.startswith(IMPORTED):
@@ -56,7 +56,7 @@ def _needs(settings: Settings, agents: Iterable[AnyAgent]) -> Iterator[tuple[str
 
 
 def _package(model: str, config: LLMConfig) -> ModelPackage:
-    """As if all packages were installed."""
+    """Return the package that calls the model if all packages are installed. Raises `SettingsError`."""
     try:
         return _NAMES[package_of(model, config, has=lambda package: True)]
     except DefinitionError as error:

@@ -1,6 +1,6 @@
 """cdk-nag's AwsSolutions rules, and the exceptions to them.
 
-Law: an exception names one finding on one construct and says why; what nobody explained stops the synthesis.
+Law: an exception names one finding on one construct and says why. An unexplained finding stops the synthesis.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from constructs import IConstruct
 
 @jsii.implements(IPolicyValidationPlugin)
 class _Judge:
-    """cdk-nag, for one construct and what is under it."""
+    """cdk-nag for one construct and the constructs below it."""
 
     def __init__(self, scope: IConstruct) -> None:
         self._scope = scope
@@ -40,22 +40,24 @@ class _Judge:
 
 
 def check(scope: IConstruct) -> None:
-    """Have `scope` checked when its app is synthesised, and nothing beside it."""
+    """Have `scope`, and nothing outside of it, checked when its app is synthesised."""
     Validations.of(scope).add_plugins(_Judge(scope))
 
 
 def explain(construct: IConstruct, finding: str, reason: str) -> None:
-    """Accept `finding` ("S1", or "IAM5[Resource::*]") on `construct` and what is under it, for `reason`."""
+    """Accept `finding` ("S1", or "IAM5[Resource::*]") on `construct` and the constructs below it, for `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{finding}", reason=reason))
 
 
 def explain_template(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept what CloudFormation's own rules ("W3694") say of `construct` and what is under it, for `reason`."""
+    """Accept a finding of CloudFormation's own rules ("W3694") on `construct` and the constructs below it, for
+    `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=f"CloudFormation-Validate::{rule}", reason=reason))
 
 
 def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, reason: str) -> None:
-    """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack knows the bucket by a parameter."""
+    """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack refers to the bucket by a
+    parameter."""
     role, owner = grantee.grant_principal, bucket.node.default_child
     same = Stack.of(role).node.path == Stack.of(bucket).node.path
     place = f"{Stack.of(bucket).get_logical_id(owner)}." if same else f"referenceto{Names.node_unique_id(owner.node)}"
@@ -63,13 +65,13 @@ def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, re
 
 
 def explain_resource(grantee: iam.IGrantable, arn: str, reason: str) -> None:
-    """Accept the wildcard in `arn`, which is made of names and pseudo parameters."""
+    """Accept the wildcard in `arn`, which consists of names and pseudo parameters."""
     role = grantee.grant_principal
     explain(role, f"IAM5[Resource::{_spelled(Stack.of(role).resolve(arn))}]", reason)
 
 
 def _spelled(resolved: Any) -> str:
-    """An ARN as cdk-nag writes it: a reference is `<Name>`."""
+    """Return an ARN as cdk-nag writes it, with a reference as `<Name>`. Raises `TypeError` for an unknown form."""
     match resolved:
         case str():
             return resolved

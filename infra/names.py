@@ -1,7 +1,7 @@
-"""Names and ARNs of a stage's resources, made of the stage alone.
+"""Names and ARNs of a stage's resources, derived from the stage's name alone.
 
-Law: what has a fixed name here can be pointed at before it exists; so functions may hold rights on the machines that call
-them, and no two resources wait for each other.
+Law: a resource with a fixed name can be referred to before it exists. So functions may hold rights on the state
+machines that call them, and no two resources wait for each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ SERVICE = "helix"
 
 @dataclass(frozen=True, slots=True)
 class Names:
+    """The names and ARNs of one stage's resources."""
+
     stage: str
+    """The name of the stage, without a dash."""
 
     @property
     def prefix(self) -> str:
@@ -39,11 +42,11 @@ class Names:
         return self.of(profile)
 
     def machine_arn(self, stack: Stack, profile: str) -> str:
-        """ARN of a state machine; with `PROFILE` for `profile`, the pattern that functions fill in."""
+        """Return the ARN of a state machine. With `PROFILE` as `profile` it is the pattern that functions fill in."""
         return _states_arn(stack, "stateMachine", self.machine(profile))
 
     def executions_arn(self, stack: Stack, profile: str) -> str:
-        """ARN pattern of all executions of one machine."""
+        """Return the ARN pattern of all executions of one state machine."""
         return _states_arn(stack, "execution", f"{self.machine(profile)}:*")
 
 

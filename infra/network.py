@@ -1,6 +1,6 @@
 """The app's own network around the functions that execute tools.
 
-Law: it takes the place of what `[tool.helix.vpc]` names, and nothing else of a profile changes.
+Law: it replaces the network that `[tool.helix.vpc]` names, and changes nothing else of a profile.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from helix.infra.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Network:
+    """The network of the functions that execute tools."""
+
     subnets: tuple[str, ...]
+    """The ids of its subnets. They may be CDK tokens. By default they are the private subnets with egress."""
     groups: tuple[ec2.ISecurityGroup, ...]
+    """The security groups of the functions: those that the app gives, or else one that the stage creates."""
 
     @classmethod
     def of(
@@ -36,6 +40,6 @@ class Network:
 
     def around(self, profile: Profile) -> Profile:
         groups = tuple(group.security_group_id for group in self.groups)
-        # Identifiers may be CDK's tokens, which have no pattern.
+        # Ids may be CDK tokens, which would fail the validation of `Vpc`.
         vpc = Vpc.model_construct(subnets=self.subnets, security_groups=groups)
         return replace(profile, tools=profile.tools.model_copy(update={"vpc": vpc}))

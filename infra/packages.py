@@ -1,7 +1,7 @@
-"""The packages of a project: those of its lock that Lambda needs, and what all of a function takes unzipped.
+"""The packages of a project's lock that Lambda needs, and the unzipped size of a function with its layers.
 
-Law: nothing is resolved. Each package has the version that the lock pins; where Helix needs it too, the lock's version
-holds. What Lambda's runtime has, and what only this machine needs, is left out.
+Law: nothing is resolved. Each package has the version that the lock pins, even if Helix needs the package too. Packages
+of Lambda's runtime, and those that only this machine needs, are left out.
 """
 
 from __future__ import annotations
@@ -19,36 +19,38 @@ from packaging.utils import canonicalize_name
 from helix.infra.config import Architecture
 
 LIMIT = 250 * 2**20
-"""Bytes of a function and its layers, unzipped: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
+"""The limit of a function with its layers, in bytes unzipped:
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
 SHOWN = 6
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 ELSEWHERE = re.compile(
     r"helix-agents|aws-cdk[\w-]*|cdk-nag|constructs|jsii|ministack|pytest[\w-]*|hypothesis|pip|setuptools|wheel"
 )
-"""Helix itself is a layer of its own; the others deploy, emulate or test."""
+"""The packages that are left out. Helix itself is a layer of its own; the others deploy, emulate or test."""
 LOCK = "uv lock, or pip freeze > requirements.txt"
 
 
 class LockError(ValueError):
-    """The lock cannot be used; the message names the line."""
+    """A lock that cannot be used. The message names the line."""
 
 
 ROOT = ""
-"""In `Lock.needs`: the project itself."""
+"""The project itself, in `Lock.needs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What a project pins, for Lambda's machine. A pin is a package's name and its line for pip.
-
-    pins: what the project needs. options: for pip, such as an index. spare: what was locked for Helix alone; the version
-    holds where Helix has the package on Lambda. needs: by package, whom it needs; empty where the lock does not say it.
-    """
+    """The pins of a project, for Lambda's machine. A pin is a package's name and its line for pip."""
 
     pins: tuple[tuple[str, str], ...] = ()
+    """The packages that the project needs."""
     options: tuple[str, ...] = ()
+    """Options for pip, such as an index."""
     spare: tuple[tuple[str, str], ...] = ()
+    """The packages that are locked for Helix alone. If Helix has such a package on Lambda, it uses this version."""
     needs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The names of each package's dependencies, by package; `ROOT` is the project. Empty if the lock does not have
+    them."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -59,11 +61,12 @@ class Lock:
         return "\n".join([*self.options, *(line for _, line in self.pins), ""])
 
     def beside(self, names: Collection[str]) -> Lock:
-        """With what is spare of those that Helix needs."""
+        """Return the lock with the spare pins among `names`, the packages that Helix needs."""
         return Lock(tuple(sorted([*self.pins, *(pin for pin in self.spare if pin[0] in names)])), self.options)
 
     def without(self, names: Collection[str]) -> Lock:
-        """Without these, and what only they need, where the lock says who needs whom."""
+        """Return the lock without these packages. If the lock has the dependencies, those that only these packages need
+        are left out too."""
         needs = dict(self.needs)
         left, waiting = set[str](), [ROOT]
         while needs and waiting:
@@ -78,7 +81,7 @@ NO_LOCK = Lock()
 
 
 def read_requirements(file: Path, architecture: Architecture, python: str) -> Lock:
-    """Raises `LockError` for a line that pins nothing."""
+    """Read a file of requirements for pip. Raises `LockError` for a line that does not pin a version."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -105,7 +108,7 @@ def read_requirements(file: Path, architecture: Architecture, python: str) -> Lo
 
 
 def is_left_out(name: str) -> bool:
-    """Whether the runtime has it, or only this machine needs it."""
+    """Return whether Lambda's runtime has the package, or only this machine needs it."""
     return name in OF_THE_RUNTIME or ELSEWHERE.fullmatch(name) is not None
 
 
@@ -120,12 +123,12 @@ def _requirement(file: Path, text: str) -> Requirement:
 
 
 def machine(architecture: Architecture) -> str:
-    """As Linux calls it."""
+    """Return the architecture's name on Linux."""
     return "aarch64" if architecture == "arm64" else "x86_64"
 
 
 def target(architecture: Architecture, python: str) -> dict[str, str]:
-    """Lambda, as markers know it."""
+    """Return the values that environment markers have on Lambda."""
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
@@ -139,8 +142,9 @@ def target(architecture: Architecture, python: str) -> dict[str, str]:
 
 
 def check_size(verb: str, folders: Sequence[Path], lock: str, names: Collection[str] = (), limit: int = LIMIT) -> None:
-    """Raises `LockError` with the largest packages where a function with these layers is larger than Lambda takes. `names`:
-    those of the lock; the largest of them may go into a container image."""
+    """Check the unzipped size of a function with these layers. `names`: the packages of the lock; the largest of them
+    may go into a container image. Raises `LockError`, which lists the largest packages, if Lambda's limit is
+    exceeded."""
     sizes: Counter[str] = Counter()
     for folder in folders:
         for file in folder.rglob("*"):
@@ -160,7 +164,7 @@ def check_size(verb: str, folders: Sequence[Path], lock: str, names: Collection[
 
 
 def _largest(folders: Sequence[Path], names: Collection[str]) -> str:
-    """Of the packages with these names that are installed there; "" if none is."""
+    """Return the largest of the packages with these names that are installed there, or "" if none is."""
     sizes: Counter[str] = Counter()
     for folder in folders:
         for found in importlib.metadata.distributions(path=[str(folder / "python")]):

@@ -1,4 +1,5 @@
-"""What the plumbing's dashboard shows: functions, machines, streams, tables, sockets, endpoints, dead letters, warnings."""
+"""The content of the dashboard `plumbing`: functions, state machines, streams, tables, sockets, endpoints, dead
+letters, warnings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A resource profile: the functions that execute its agents, and the state machine that calls them.
 
-Law: agents that ask for nothing share the profile `default`; an agent that asks has a profile of its own, in a nested
-stack, with the memory and the processor it asked for. Tools are executed here, so their settings and rights are here.
+Law: agents that ask for no resources share the profile `default`. An agent that asks for resources, or has a table in
+`[tool.helix.agent]`, has a profile of its own, in a nested stack, with the memory and the processor that it asked for.
+Profiles execute tools, so they have the settings and rights of the tools.
 """
 
 from __future__ import annotations
@@ -24,28 +25,36 @@ MEMORY_PER_CORE_MB = 1769
 MEMORY_LIMITS_MB = (128, 10_240)
 
 Grant = Callable[[Function], None]
-"""Gives a function the rights of its verb."""
+"""A callback that gives a function the rights of its verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """memory_mb: 0 leaves each verb its own size. max_instances: 0 without resources. tools: what the project declares for
-    them; declared: whether in a table of the agent's own; inline: whether `call_model` executes some of them."""
+    """A resource profile of a stage."""
 
     name: str
+    """The name of the profile: `default`, or the name of the one agent in it."""
     memory_mb: int = 0
+    """The memory that the agent's resources ask for, in MB. 0 leaves each verb its own size."""
     provisioned_concurrency: int = 0
+    """The provisioned concurrency of its `call_model`. 0 keeps none warm."""
     tools: ToolSettings = NO_TOOLS
+    """The project's declarations for the tools of its agents."""
     declared: bool = False
+    """Whether the agent has a table of its own in `[tool.helix.agent]`."""
     inline: bool = False
+    """Whether `call_model` executes some of the tools."""
     max_instances: int = 0
+    """The limit of the agent's instances, which scales the threshold of its token rate. 0: the agent asks for no
+    resources and has no alarms."""
 
     def executes_tools(self, verb: str) -> bool:
         return verb == "call_tool" or (verb == "call_model" and self.inline)
 
     @classmethod
     def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
-        """An agent's own. Lambda gives processors with memory, so the larger of both wishes counts."""
+        """Return the profile of one agent. Lambda allots processors in proportion to memory, so the larger of the two
+        requests counts."""
         wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
         least, most = MEMORY_LIMITS_MB
         memory = min(max(wished, least), most) if wished else 0
@@ -54,7 +63,8 @@ class Profile:
 
 
 class ProfileFunctions(Construct):
-    """`shared`: the functions of the whole stage, which every machine calls too."""
+    """The functions and the state machine of one profile. `shared`: the functions of the whole stage, which every state
+    machine calls too."""
 
     def __init__(
         self,
@@ -89,7 +99,8 @@ class ProfileFunctions(Construct):
 
 
 class ProfileStack(NestedStack):
-    """The profile of one agent, apart: agents come and go without touching the rest, or its 500 resources."""
+    """A nested stack for the profile of one agent. Agents come and go without changes to the rest of the stage, and do
+    not count toward its limit of 500 resources."""
 
     def __init__(
         self,
@@ -102,12 +113,12 @@ class ProfileStack(NestedStack):
         shared: Mapping[str, Function],
     ) -> None:
         super().__init__(scope, construct_id, description=f"Helix, stage {kit.settings.stage}: agent {profile.name}")
-        if kit.settings.for_sam:  # which looks for layers only in the template that has the function
+        if kit.settings.for_sam:  # sam looks for layers only in the template that has the function
             kit = replace(kit, layers=Layers(self, "Layers", settings=kit.settings, project=kit.project))
         made = ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
         self.functions = made.functions
 
 
 def construct_name(verb: str) -> str:
-    """`call_model` -> `CallModel`: what a verb is called in templates and state machines."""
+    """Return the name of a verb in templates and state machines: `call_model` -> `CallModel`."""
     return "".join(word.capitalize() for word in verb.split("_"))

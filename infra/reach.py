@@ -1,7 +1,7 @@
-"""What an app around a stage may use of it: addresses, resources, and rights for its own functions.
+"""The parts of a stage that the app around it may use: addresses, resources, and rights for the app's own functions.
 
-Law: a right that is given here is on the stage's resources and on no others. What the app gives to the stage's tools is in
-policies outside of the stage's own constructs, which it alone answers for.
+Law: the rights granted here cover the stage's resources and no others. The rights that the app grants to the stage's
+tools are in policies outside of the stage's own constructs, and the app alone is responsible for them.
 """
 
 from __future__ import annotations
@@ -35,28 +35,41 @@ from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
 
 Functions = Mapping[str, Function]
-"""By verb."""
+"""Functions by verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """shared: the functions that the stage has once. profiles: `call_model` and `call_tool` of each resource profile.
-    inline: the profiles whose `call_model` executes tools too."""
+    """The parts of a composed stage."""
 
     settings: Settings
+    """The resolved settings of the stage."""
     environment: Mapping[str, str]
+    """The environment variables that every function of the stage gets."""
     keys: Keys
+    """The key that encrypts the stage at rest, or none with `key=aws`."""
     storage: Storage
+    """The tables and the bucket."""
     streaming: Streaming
+    """The path of chunks to `project_stream`."""
     sockets: Sockets
+    """The WebSocket API."""
     topics: Topics
+    """The topics of alarms and notices."""
     endpoints: Endpoints
+    """The HTTP API."""
     console: Console
+    """The console; without a URL if the stage does not serve it."""
     executions: Executions
+    """The state machines, and the rights on their executions."""
     shared: Functions
+    """The functions that the stage has once."""
     profiles: Mapping[str, Functions]
+    """`call_model` and `call_tool` of each resource profile, by the profile's name."""
     inline: frozenset[str]
+    """The names of the profiles whose `call_model` executes tools too."""
     network: Network | None
+    """The network that the app gives to the functions that execute tools. None: the app gives none."""
 
 
 class Reach(Construct):
@@ -66,22 +79,22 @@ class Reach(Construct):
         super().__init__(scope, construct_id)
         self._outside = scope
 
-    # --- what there is ---------------------------------------------------------------------------------------------------
+    # --- resources -------------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
-        """As they were resolved: from `[tool.helix]`, the argument `settings`, and context."""
+        """Return the settings as they were resolved from `[tool.helix]`, the argument `settings`, and context."""
         return self._parts.settings
 
     @property
     def url(self) -> str:
-        """Where clients connect: `wss://...`; offline, `ws://...`."""
+        """Return the URL that clients connect to: `wss://...`, or `ws://...` offline."""
         return self._parts.sockets.url
 
     @property
     def domain_target(self) -> tuple[str, str]:
-        """Domain name and hosted zone's id of API Gateway, which an alias record for `domain_name` points to. Raises
-        `SettingsError` where the stage has no domain of its own."""
+        """Return the domain name and the hosted zone id of API Gateway. An alias record for `domain_name` points to
+        them. Raises `SettingsError` if the stage has no domain of its own."""
         domain = self._parts.sockets.domain
         if domain is None:
             raise SettingsError("domain_target: the stage has no domain; give domain_name and certificate")
@@ -89,66 +102,66 @@ class Reach(Construct):
 
     @property
     def health_url(self) -> str:
-        """`https://.../health`; /ready, /live and /metrics are beside it."""
+        """Return `https://.../health`. The paths /ready, /live and /metrics are beside it."""
         return f"{self._parts.endpoints.url}/health"
 
     @property
     def console_url(self) -> str | None:
-        """`https://.../index.html`, where the stage serves the console. None without the setting `console`."""
+        """Return the URL of the console, `https://.../index.html`. None without the setting `console`."""
         return self._parts.console.url
 
     @property
     def tables(self) -> Mapping[TableName, dynamodb.Table]:
-        """By name: `sessions`, `streams`, `control`."""
+        """Return the tables by name: `sessions`, `streams`, `control`."""
         return self._parts.storage.tables
 
     @property
     def bucket(self) -> s3.Bucket:
-        """Holds what exceeds an item of DynamoDB."""
+        """Return the bucket for data that is too large for a DynamoDB item."""
         return self._parts.storage.bucket
 
     @property
     def encryption_key(self) -> kms.IKey | None:
-        """What encrypts the stage at rest. None: keys of AWS do."""
+        """Return the key that encrypts the stage at rest. None means that keys of AWS do."""
         return self._parts.keys.key
 
     @property
     def alarm_topic(self) -> sns.Topic:
-        """CloudWatch publishes the stage's alarms to it."""
+        """Return the topic to which CloudWatch publishes the stage's alarms."""
         return self._parts.topics.alarms
 
     @property
     def notice_topic(self) -> sns.Topic:
-        """Helix publishes budgets that run out and limits that change to it."""
+        """Return the topic to which Helix publishes exhausted budgets and changed limits."""
         return self._parts.topics.notices
 
     @property
     def connections(self) -> ec2.Connections:
-        """Of the functions that execute tools: `database.connections.allow_default_port_from(helix.connections)`. Raises
-        `SettingsError` without `vpc`."""
+        """Return the network connections of the functions that execute tools, for
+        `database.connections.allow_default_port_from(helix.connections)`. Raises `SettingsError` without `vpc`."""
         if self._parts.network is None:
             raise SettingsError("connections: the functions that execute tools are in no network; give vpc")
         return ec2.Connections(security_groups=list(self._parts.network.groups))
 
     @property
     def functions(self) -> Mapping[str, lambda_.IFunction]:
-        """The alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents without resources of
-        their own."""
+        """Return the alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents without
+        resources of their own."""
         every = {**self._parts.shared, **self._parts.profiles[DEFAULT_PROFILE]}
         return {verb: function.live for verb, function in every.items()}
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Environment variables with which a function of the app's own finds the stage:
-        `helix.runtime.cloud.application().executor` starts runs there. It needs `grant_run`."""
+        """Return the environment variables with which a function of the app finds the stage. There,
+        `helix.runtime.cloud.application().executor` starts runs, for which the function needs `grant_run`."""
         return dict(self._parts.environment)
 
     def tool_role(self, agent: str | None = None) -> iam.IRole:
-        """The role of the function that executes tools, for grants: `bucket.grant_read(helix.tool_role())`. Inline tools,
-        which another function executes, get the same rights.
+        """Return the role of the function that executes tools, for grants: `bucket.grant_read(helix.tool_role())`.
+        Inline tools get the same rights, although another function executes them.
 
-        agent: one that has functions of its own, because it asks for resources or has a table in `[tool.helix.agent]`.
-        Default: all others. Raises `SettingsError` for another name.
+        agent: an agent with functions of its own, because it asks for resources or has a table in `[tool.helix.agent]`.
+        By default the role is that of all other agents. Raises `SettingsError` for another name.
         """
         profiles = self._parts.profiles
         if (name := agent or DEFAULT_PROFILE) not in profiles:
@@ -166,7 +179,7 @@ class Reach(Construct):
     # --- rights of the app's own functions -------------------------------------------------------------------------------
 
     def grant_run(self, grantee: iam.IGrantable) -> None:
-        """Start, resume, retry, interrupt and abort runs of any session, and read them."""
+        """Let `grantee` start, resume, retry, interrupt and abort runs of any session, and read them."""
         parts = self._parts
         parts.storage.grant_rows(grantee, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
         parts.storage.grant_rows(grantee, "control", *COUNT, CHECK)
@@ -178,12 +191,12 @@ class Reach(Construct):
         parts.executions.grant_stop(grantee)
 
     def grant_read_sessions(self, grantee: iam.IGrantable) -> None:
-        """Read messages, runs, checkpoints and state of any session."""
+        """Let `grantee` read messages, runs, checkpoints and state of any session."""
         self._parts.storage.grant_rows(grantee, "sessions", GET, GET_SEVERAL, QUERY)
         self._parts.storage.grant_overflow_read(grantee)
 
     def grant_read_streams(self, grantee: iam.IGrantable) -> None:
-        """Read the stream of any session: replay it, and follow it by polling."""
+        """Let `grantee` read the stream of any session: replay it, and follow it by polling."""
         self._parts.storage.grant_rows(grantee, "streams", *LOOK)
         self._parts.storage.grant_overflow_read(grantee)
 

@@ -1,9 +1,9 @@
-"""Differences of the partitions of China and of GovCloud."""
+"""The differences in the partitions of China and GovCloud."""
 
 from __future__ import annotations
 
 SUFFIXES = ("amazonaws.com", "amazonaws.com.cn")
-"""Domains of the names that services have in conditions. In China a service may have either: AWS's own policies name both
+"""The domains of service names in conditions. In China a service may have either, so AWS's own policies name both
 (https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonDynamoDBFullAccess.html)."""
 
 

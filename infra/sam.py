@@ -1,9 +1,10 @@
-"""A stage for `sam local`: the app in an emulator that containers reach, and rows for the events in `events/`.
+"""A stage for `sam local`: the app in an emulator that containers can reach, and rows for the events in `events/`.
 
     python -m helix.infra.sam [-c KEY=VALUE ...] [--port 4577]
 
-Law: it listens on loopback and on the container bridge, and nowhere else. Nothing of it outlives it but the file that
-gives sam the functions' variables. Its schedule is off: what the sample events speak of waits until it is invoked.
+Law: it listens only on loopback and on the container bridge. Only its syntheses and two files for sam outlive it: the
+functions' variables and the credentials. Its schedule is off, so the runs of the sample events wait until a function is
+invoked.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ from helix.runtime.project import HelixProject, NoProjectError, ProjectError, fi
 
 PORT = 4577
 HOST = "host.docker.internal"
-"""What containers call this machine."""
+"""The name of this machine in containers."""
 VARIABLES = "build/sam/env.json"
 CREDENTIALS = "build/sam/credentials"
-"""Shell variables; sam hands the shell's credentials to functions, and asks STS whose they are."""
+"""The file of shell variables. sam passes the shell's credentials to functions, and asks STS for their identity."""
 SCHEDULE = "govern"
 KNOWN = ("call_model", "govern", "health")
-"""Functions with variables that others lack; together they have all of them."""
+"""The functions whose variables are collected. Variables of triggers, the console and tools' secrets are not among
+them."""
 OWN = "POWERTOOLS_"
-"""Variables that differ from function to function, and say the same here."""
+"""The prefix of variables that are left out, because they differ from function to function."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: float) -> None:
-    """Until Ctrl-C, or a polite end."""
+    """Serve until Ctrl-C or SIGTERM. Raises `OfflineError` if the emulator ends."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -102,7 +104,7 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
 
 
 def variables(cloud: OfflineCloud) -> Mapping[str, str]:
-    """The variables of the deployed stage's functions, as a container needs them."""
+    """Return the variables of the deployed stage's functions, with addresses that a container can reach."""
     known: dict[str, str] = {}
     for verb in KNOWN:
         deployed = cloud.client("lambda").get_function_configuration(FunctionName=cloud.function(verb))
@@ -114,7 +116,7 @@ def variables(cloud: OfflineCloud) -> Mapping[str, str]:
 
 
 def _first_agent(settings: Settings, project: HelixProject) -> AnyAgent:
-    """The one that the rows are of. Raises `SettingsError`."""
+    """Return the agent of the sample runs, the first one registered. Raises `SettingsError` without agents."""
     list(deployed_agents(settings, project))
     names = default_registry.registered_types()
     if not names:

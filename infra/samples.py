@@ -1,7 +1,7 @@
-"""The rows that the events in `events/` speak of: sessions with a run each, an API key, and the token for /metrics.
+"""The rows for the events in `events/`: sessions with a run each, an API key, and the token for /metrics.
 
-Law: ids are those in the files, so an event works as it is. A run is claimed like any other, but no execution of it is
-started: it stays where it is until somebody invokes a function.
+Law: ids are those in the files, so an event works without changes. A run is claimed like any other, but its execution
+is not started: the run waits until the user invokes a function.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 
 USER = "ada"
-"""As in the events of the WebSocket API."""
+"""The user in the events of the WebSocket API."""
 QUESTION = "Can damaged goods be returned?"
 ORPHAN = ("ses_01KA8ZQ3V5T1N2C6X7M8P9R0SH", "run_000001_01KA8ZQ3V6B4D5F7G9H1J2K3M7")
-"""A run whose execution was never started, and long ago: `sweep` finds it."""
+"""The session and run id of a run that was claimed long ago, and whose execution never started. `sweep` finds it."""
 LONG_AGO_S = 3600.0
 
 
@@ -58,7 +58,7 @@ class Earlier(SystemClock):
 
 
 class Given:
-    """Ids that somebody wants to have, one after the other."""
+    """A source of given ids, in their order."""
 
     def __init__(self, *ids: str) -> None:
         self._ids = iter(ids)
@@ -68,9 +68,8 @@ class Given:
 
 
 async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> None:
-    """One open run of `agent` for each session in the events of the state machine, one that `sweep` finds, the key in the
-    events of the authoriser, and the token in that of /metrics.
-    """
+    """Write an open run of `agent` for each session in the events of the state machine, and one that `sweep` finds.
+    Write also the API key in the events of the authoriser, and the token in the event of /metrics."""
     now = _executor(cloud, SystemClock())
     for session_id, run_id in _runs(events):
         await now.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
@@ -84,7 +83,7 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
 
 
 async def write_key(store: StateStore, events: Path) -> None:
-    """The API key in the events of the authoriser, as `USER`'s."""
+    """Write the API key in the events of the authoriser as a key of `USER`."""
     _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
     half = len(secret) // 2
     await ApiKeys(store, SystemClock()).create(
@@ -93,7 +92,7 @@ async def write_key(store: StateStore, events: Path) -> None:
 
 
 def _runs(events: Path) -> list[tuple[str, str]]:
-    """(session, run) of every event that a state machine, or its end, sends; each once."""
+    """Return each (session, run) in the events of a state machine and of its end, once."""
     known = [_read(events, name) for name in ("call_model", "fail_run")]
     known.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
     return [(event["session_id"], event["run_id"]) for event in known]

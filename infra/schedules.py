@@ -1,7 +1,8 @@
-"""What starts functions by itself: the minute, and executions that ended badly. (Alarms start `govern`: topics.py.)
+"""The rules that start functions each minute, and after executions that ended badly. Alarms start `govern` (topics.py).
 
-Law: events are best effort and may come twice; `sweep` finds what they miss. An event that could not be delivered is kept
-and raises an alarm; nothing waits for it. The minute starts `govern`, which starts `sweep` unless the stage is at rest.
+Law: events are best effort and may come twice; `sweep` finds the work of lost events. An event that cannot be delivered
+is kept and raises an alarm, and nothing waits for it. Each minute starts `govern`, which starts `sweep` unless the
+stage is at rest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Schedules(Construct):
             self,
             "Undelivered",
             queue_name=names.of(UNDELIVERED),
-            # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
+            # Not the stage's key: EventBridge would need a right on it, which any rule of the account could then use.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETAINED,
@@ -53,7 +54,7 @@ class Schedules(Construct):
             rule_name=names.of("govern"),
             description="Sweep, record gauges, check limits and budgets, unless the stage is at rest",
             schedule=events.Schedule.rate(EVERY),
-            # The next minute brings the next one; a failed one is not worth a second try.
+            # No retries: the next minute starts the next invocation anyway.
             targets=[targets.LambdaFunction(govern.live, retry_attempts=0, max_event_age=EVERY)],
         )
         sweep.live.configure_async_invoke(retry_attempts=0, max_event_age=EVERY)

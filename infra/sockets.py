@@ -1,7 +1,7 @@
 """The WebSocket API: an authoriser on $connect, a function for each route, access logs, throttling.
 
-Law: who is let in is decided once, on $connect; the principal then lies in the connection's row, and every action and every
-post looks there. Credentials are taken from headers, never from the URL, which is logged.
+Law: a client is admitted or refused once, on $connect. The principal is then stored in the connection's row, and every
+action and every post checks that row. Credentials are read from headers, never from the URL, which is logged.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from helix.infra.names import Names
 ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
 AUTHORIZER = "ws_authorize"
 MAX_BURST = 5_000
-"""Of an account: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
+"""The limit of an account: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
 CONNECT_RATE, CONNECT_BURST = 250, 500
-"""New connections a second, with a throttle of their own: many clients that connect at once leave the throttle of messages
-to those that are connected. The quota of an account is 500 a second in a region
+"""The throttle of new connections, per second. It is separate, so that many clients that connect at once do not use up
+the throttle of messages. The quota of an account is 500 a second in a region
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 EMULATED = "/_aws/execute-api"
-"""Where the emulator keeps the APIs, under its own endpoint."""
+"""The path of the APIs under the emulator's endpoint."""
 _LOGGED = {
     "connection": "$context.connectionId",
     "event": "$context.eventType",
@@ -45,17 +45,22 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""No addresses, no headers, no content."""
+"""The fields of the access log. It has no addresses, headers or content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
+    """The domain that clients connect to, besides API Gateway's own address."""
+
     name: str
+    """The host name: clients connect to `wss://NAME`."""
     certificate: acm.ICertificate
+    """The certificate of the domain, in the region of the stack."""
 
 
 class Sockets(Construct):
-    """`endpoint`: where the emulator answers, offline. `domain`: for clients; functions post to API Gateway's own."""
+    """The WebSocket API of a stage. `endpoint`: the parameter with the emulator's URL; None unless offline. `domain`:
+    the domain for clients; functions post to API Gateway's own address."""
 
     def __init__(
         self,
@@ -103,7 +108,7 @@ class Sockets(Construct):
                 throttling_burst_limit=min(2 * settings.socket_messages, MAX_BURST),
                 detailed_metrics_enabled=detailed,
             ),
-            # CDK passes this map on as it is, so the names are CloudFormation's.
+            # CDK passes this map on unchanged, so the keys are CloudFormation's.
             route_settings={
                 "$connect": {
                     "ThrottlingRateLimit": CONNECT_RATE,
@@ -127,14 +132,14 @@ class Sockets(Construct):
 
     @property
     def management_url(self) -> str:
-        """Where functions post to connections."""
+        """Return the URL at which functions post to connections."""
         if self.endpoint is not None:
             return f"{self.endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"https://{self._host}/{self._stage_name}"
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """Return the URL that clients connect to."""
         if self.endpoint is not None:
             host = Fn.select(1, Fn.split("://", self.endpoint.value_as_string))
             return f"ws://{host}{EMULATED}/{self.api.ref}/{self._stage_name}"
@@ -143,13 +148,13 @@ class Sockets(Construct):
         return f"wss://{self._host}/{self._stage_name}"
 
     def grant_post(self, grantee: iam.IGrantable) -> None:
-        """Post to connections."""
+        """Let `grantee` post to connections."""
         arn = self._arn(f"{self._stage_name}/POST/@connections/*")
         iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:ManageConnections"], resource_arns=[arn])
         explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
 
     def serve(self, functions: Mapping[str, Function]) -> None:
-        """Connect the routes and the authoriser to the functions, by verb."""
+        """Connect the routes and the authoriser to the functions. `functions`: by verb."""
         authorizer = apigatewayv2.CfnAuthorizer(
             self,
             "Authorizer",
@@ -157,8 +162,8 @@ class Sockets(Construct):
             name=AUTHORIZER,
             authorizer_type="REQUEST",
             authorizer_uri=self._invocation(functions[AUTHORIZER]),
-            # No identity source: API Gateway refuses a request that lacks any of those named, and a client sends its
-            # credentials either in Authorization or, from a browser, in Sec-WebSocket-Protocol.
+            # No identity source: API Gateway refuses a request that lacks any of the named headers. A client sends its
+            # credentials in Authorization, or from a browser in Sec-WebSocket-Protocol.
         )
         self._admit(functions[AUTHORIZER], f"authorizers/{authorizer.ref}")
         routes = [self._route(key, functions[verb], authorizer) for key, verb in ROUTES.items()]
@@ -193,7 +198,7 @@ class Sockets(Construct):
         return route
 
     def _admit(self, function: Function, path: str) -> None:
-        """Let API Gateway invoke `function` for one route, or as the authoriser, of this API only."""
+        """Let API Gateway invoke `function` for one route of this API only, or as its authoriser."""
         lambda_.CfnPermission(
             self,
             f"Invoke{function.node.id}",
@@ -218,7 +223,8 @@ class Sockets(Construct):
         return arn
 
     def _account_log_role(self) -> apigateway.CfnAccount:
-        """API Gateway writes logs by a role that the account has once; it outlives the stack, because others may use it."""
+        """Set the role with which API Gateway writes logs. An account has one such role. It outlives the stack, because
+        other stacks may use it."""
         role = iam.Role(
             self,
             "LogRole",

@@ -1,6 +1,6 @@
-"""A stage of Helix: a construct for a stack of one's own, and a stack that holds one.
+"""A stage of Helix: a construct for any stack, and a stack with such a construct in it.
 
-Law: it composes the constructs, and nothing else. Names are made of the stage alone, so an account and region hold each
+Law: this module only composes the constructs. Names derive from the stage alone, so an account and region hold each
 stage once.
 """
 
@@ -64,23 +64,25 @@ FLAGS = {
     "aws:cdk:enable-path-metadata": True,
     "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
 }
-"""Of the stage's constructs, whatever the app around them has chosen for its own."""
+"""The feature flags of the stage's constructs, whatever flags the app around them has for its own."""
 
 
 class Helix(Reach):
-    """A stage of Helix, for a stack of one's own. A stack holds one stage.
+    """A stage of Helix, for any stack. A stack holds one stage.
 
-    project: the folder of the pyproject.toml that has `[tool.helix]`, or one below. Default: the working directory.
+    project: the folder of the pyproject.toml that has `[tool.helix]`, or a folder below it. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
         `dev`.
-    settings: keys as docs/guide/deploy.md lists them. They go over `[tool.helix.settings]`, and context goes over them.
-    encryption_key: encrypts tables, bucket, stream, logs and topics, whatever the setting `key` says. A key that is
-        imported must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the stage.
-    permissions_boundary: of every role of the stage.
-    vpc, vpc_subnets, security_groups: of the functions that execute tools, in place of what `[tool.helix.vpc]` names.
-        Default subnets: private ones with a way out; default group: one of the stage's own (`connections`).
-    domain_name, certificate: where clients connect, `wss://DOMAIN_NAME`, beside API Gateway's own address. Both or neither;
-        the certificate is of this region. Without effect offline.
+    settings: the keys that docs/guide/deploy.md lists. They override `[tool.helix.settings]`, and context overrides them.
+    encryption_key: encrypts tables, bucket, stream, logs and topics, whatever the setting `key` says. The policy of an
+        imported key must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the
+        stage.
+    permissions_boundary: the permissions boundary of every role of the stage.
+    vpc, vpc_subnets, security_groups: the network of the functions that execute tools, in place of `[tool.helix.vpc]`.
+        By default the subnets are the private ones with egress, and the group is one that the stage creates
+        (`connections`).
+    domain_name, certificate: the domain that clients connect to, `wss://DOMAIN_NAME`, besides API Gateway's own address.
+        Give both or neither. The certificate must be in this region. Without effect offline.
 
     Raises `SettingsError` for a setting that is wrong, `NoProjectError` and `ProjectError`, and `BuildError` if a layer
     cannot be built.
@@ -261,15 +263,15 @@ class Helix(Reach):
 
     def _output(self, values: Mapping[str, tuple[str, str]]) -> None:
         for name, (value, description) in values.items():
-            # As in a stack of Helix's own, where the commands for a stage look for them.
+            # The same ids as in a stack of Helix's own, so that the commands for a stage find them.
             CfnOutput(self, name, value=value, description=description).override_logical_id(name)
 
 
 class HelixStack(Stack):
-    """A stack that is a stage of Helix. `helix` is the construct.
+    """A stack that holds a stage of Helix. `helix` is the construct.
 
-    options: as `aws_cdk.Stack` takes them, beside those of `Helix`. Defaults: `stack_name` helix-STAGE; `env` of the
-    settings `account` and `region`; `termination_protection` where the stage retains its data.
+    options: the options of `aws_cdk.Stack`, besides those of `Helix`. Defaults: `stack_name` is helix-STAGE, `env` has
+    the settings `account` and `region`, and `termination_protection` is on if the stage retains its data.
     """
 
     def __init__(
@@ -295,9 +297,9 @@ class HelixStack(Stack):
         defaults = {
             "stack_name": f"helix-{known.stage}",
             "description": f"Helix, stage {known.stage}: durable, streaming agents",
-            # Offline they are the emulator's, whatever the app's other stacks are made for.
+            # Offline, account and region are the emulator's, whatever the app's other stacks have.
             "env": None if known.offline else Environment(account=known.account, region=known.region),
-            "synthesizer": offline(),  # the emulator's roles of the bootstrap stack have no rights
+            "synthesizer": offline(),  # the bootstrap roles have no rights in the emulator
             "termination_protection": known.retain,
         }
         super().__init__(scope, construct_id, **{**defaults, **options})
@@ -316,16 +318,17 @@ class HelixStack(Stack):
             certificate=certificate,
         )
         tag(self, known)
-        for name, value in tags_of(known).items():  # a feature flag keeps the tags of resources from the stack
+        for name, value in tags_of(known).items():  # a feature flag makes the stack ignore tags of its resources
             self.add_stack_tag(name, value)
 
 
 IN_STACK = "Default"
-"""CDK leaves this id out of logical ids: what is deployed keeps those that it had when the stack held everything itself."""
+"""The id of the construct in the stack. CDK leaves it out of logical ids, so deployed resources keep those that they
+had when they were directly in the stack."""
 
 
 def next_step(settings: Settings) -> str:
-    """The commands that a stage needs after `cdk deploy`, which prints the outputs of a stack."""
+    """Return the commands that a stage needs after `cdk deploy`, which prints the outputs of a stack."""
     check = f"helix check --stage {settings.stage}"
     return f"helix keys create --stage {settings.stage} --user admin && {check}" if "keys" in settings.auth else check
 

@@ -1,8 +1,8 @@
-"""Where everything durable lies: three tables, and a bucket for what exceeds an item.
+"""The durable storage of a stage: three tables, and a bucket for data that is too large for an item.
 
-Law: encrypted, point-in-time recovery on, paid per request; a grant names the actions that its
-holder really calls (a transaction is authorised as the writes and checks in it), and none of them scans. No table has
-deletion protection here, which would keep a failed first deployment from deleting it: `helix deploy` sets it afterwards.
+Law: all of it is encrypted. Tables have point-in-time recovery and are paid per request. A grant names only actions
+that its holder calls, and none of them scans. A transaction is authorised as the writes and checks in it. No table has
+deletion protection here, because a failed first deployment could then not delete it. `helix deploy` sets it afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.infra.names import Names
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
 WARMED = ("sessions", "streams")
-"""Each step writes to them; to `control`, each run."""
+"""The tables with warm throughput. Each step writes to them; to `control`, only each run."""
 TTL_ATTRIBUTE = "ttl"
 GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
 PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
@@ -32,15 +32,16 @@ FOLLOW = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIt
 READING = frozenset({GET, GET_SEVERAL, QUERY})
 OVERFLOW = "overflow/"
 FAILED = "failed/"
-"""Where project_stream puts records that nobody can read."""
+"""The prefix under which `project_stream` stores records that it cannot read."""
 GIVEN_UP = "aws/lambda/"
-"""Where Lambda puts records that project_stream could not get done; the prefix is Lambda's own."""
+"""The prefix, fixed by Lambda, under which Lambda stores records that `project_stream` could not process."""
 RETAINED_DAYS = 14
-"""How long both stay for inspection."""
+"""The number of days that both kinds of records stay for inspection."""
 
 
 class Storage(Construct):
-    """Where functions append to the log themselves, changes of the log are on a stream of its table."""
+    """The tables and the bucket of a stage. If functions append to the log themselves, a stream of the log's table has
+    the log's changes."""
 
     def __init__(
         self,
@@ -58,28 +59,28 @@ class Storage(Construct):
         self.bucket = self._bucket(removal)
 
     def grant_rows(self, grantee: iam.IGrantable, table: TableName, *actions: str) -> None:
-        """These actions on the rows of a table, and what its key takes for them."""
+        """Let `grantee` do these actions on the rows of a table, and use the key for them."""
         arn = self.tables[table].table_arn
         iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
         key = READ_KEY if set(actions) <= READING else WRITE_KEY
         self._keys.grant_use(grantee, services=["dynamodb"], actions=key)
 
     def grant_overflow(self, grantee: iam.IGrantable) -> None:
-        """Objects that rows and chunks point to: read and write."""
+        """Let `grantee` read and write the objects that rows and chunks point to."""
         self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject")
 
     def grant_overflow_and_removal(self, grantee: iam.IGrantable) -> None:
-        """Objects that rows and chunks point to, to the end of their sessions."""
+        """Let `grantee` read, write and delete the objects that rows and chunks point to."""
         self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 
     def _grant_overflow(self, grantee: iam.IGrantable, *actions: str) -> None:
         why = "The objects of all sessions lie under one prefix; which of them a row names is data."
         self._grant_objects(grantee, actions, OVERFLOW, why)
-        # Without it S3 answers "denied" instead of "not there".
+        # Without this right S3 responds "denied" instead of "not found".
         self._grant_list(grantee)
 
     def grant_follow(self, grantee: iam.IGrantable) -> str:
-        """Read the stream of the log's table. Returns its ARN."""
+        """Let `grantee` read the stream of the log's table. Returns the stream's ARN."""
         arn: str | None = self.tables["streams"].table_stream_arn
         assert arn is not None, "the log is not followed"
         iam.Grant.add_to_principal(grantee=grantee, actions=list(FOLLOW), resource_arns=[arn])
@@ -89,15 +90,15 @@ class Storage(Construct):
         return arn
 
     def grant_overflow_read(self, grantee: iam.IGrantable) -> None:
-        """Objects that rows and chunks point to: read."""
+        """Let `grantee` read the objects that rows and chunks point to."""
         self._grant_overflow(grantee, "s3:GetObject")
 
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
-        """Put records of Kinesis aside that cannot be read."""
+        """Let `grantee` set aside Kinesis records that cannot be read."""
         self._grant_objects(grantee, ("s3:PutObject",), FAILED, "Objects are named by stream and position.")
 
     def grant_give_up(self, grantee: iam.IGrantable) -> None:
-        """In Lambda's name: put records aside that could not be processed."""
+        """Let Lambda set aside records that could not be processed, with the role `grantee`."""
         self._grant_list(grantee)
         why = "Lambda names the objects of a failure destination by event source, shard and time."
         self._grant_objects(grantee, ("s3:PutObject",), GIVEN_UP, why)
@@ -121,7 +122,7 @@ class Storage(Construct):
             partition_key=dynamodb.Attribute(name="pk", type=text),
             sort_key=dynamodb.Attribute(name="sk", type=text),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            # Without a key of the stage's own: by one that DynamoDB owns.
+            # Without a key of the stage, DynamoDB encrypts with a key that it owns.
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if own else dynamodb.TableEncryption.DEFAULT,
             encryption_key=own,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -1,12 +1,12 @@
-"""The chunk stream: between the functions that write chunks and the one that projects them.
+"""The chunk stream, between the functions that write chunks and the one that projects them.
 
-Law: encrypted; read from the oldest record that was not processed, one consumer at a time for each
-partition key. What the event source gives up on is put aside in the bucket, never dropped: Lambda repeats a batch until
-an hour before Kinesis forgets it. Choosing the consumer or leaving it out replaces the event source mapping, and the new
-one begins with the oldest record, so that none is lost: project_stream skips what is on the log.
+Law: the stream is encrypted. It is read from the oldest unprocessed record, with one reader at a time for each
+partition key. Lambda retries a batch until an hour before Kinesis deletes it. Records that it then gives up on are set
+aside in the bucket, never dropped. Adding or removing the consumer replaces the event source mapping. The new mapping
+begins with the oldest record, so no record is lost, and `project_stream` skips the chunks that are on the log.
 
-Where functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of its table takes the
-place of Kinesis before project_stream.
+If functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of the log's table
+feeds `project_stream` in place of Kinesis.
 """
 
 from __future__ import annotations
@@ -35,20 +35,23 @@ READ_STREAM = (
     "kinesis:ListShards",
 )
 APPEND = (GET, QUERY, PUT)
-"""A segment, behind the end of the log as it was read, in place of what a deletion left there."""
+"""The actions to append a segment: read the end of the log, and put the segment after it. The put may replace a row
+that a deletion left there."""
 SEGMENT = "s#"
-"""How the sort keys of the log's rows begin."""
+"""The prefix of the sort keys of the log's rows."""
 BATCH = 100
 LANES = 10
-"""Batches of one shard in work at once: a slow socket holds up its own lane, not the others."""
+"""The number of batches of one shard in work at once. A slow socket delays only its own lane."""
 RETENTION_H = 24
 GIVE_UP_S = (RETENTION_H - 1) * 3600
-"""While Kinesis still has the records: Lambda writes them to the bucket."""
+"""The age at which Lambda gives up on records, in seconds. Kinesis still has them, so Lambda can write them to the
+bucket."""
 UNLIMITED = -1
 
 
 class Streaming(Construct):
-    """`stream`: of Kinesis; None where functions append to the log themselves. `source`: whose failures count."""
+    """The path of chunks to `project_stream`. `stream`: the Kinesis stream; None with `streaming=direct`. `source`: the
+    event source mapping that alarms watch, once `feed` has set it."""
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Streaming(Construct):
         self.source: lambda_.CfnEventSourceMapping | None = None
         if settings.streaming == "direct":
             return
-        # The next deployment may leave the stream out, and all that it holds is on the log by then.
+        # With `both`, the next deployment may remove the stream. All of its records are on the log by then.
         self.stream = self._stream(names, RemovalPolicy.DESTROY if self.appends else removal)
         if settings.enhanced_fan_out:
             self.consumer = kinesis.CfnStreamConsumer(
@@ -77,7 +80,7 @@ class Streaming(Construct):
             )
 
     def grant_append(self, grantee: iam.IGrantable) -> None:
-        """Put chunks on Kinesis, append them to the log, or, while the stage changes, either."""
+        """Let `grantee` put chunks on Kinesis, append them to the log, or, while the stage changes, do either."""
         if self.stream is not None:
             arn = self.stream.stream_arn
             iam.Grant.add_to_principal(grantee=grantee, actions=list(WRITE_CHUNKS), resource_arns=[arn])
@@ -86,7 +89,7 @@ class Streaming(Construct):
             self._storage.grant_rows(grantee, "streams", *APPEND)
 
     def feed(self, function: Function) -> None:
-        """Let the streams invoke `function`, which needs the rights to read them."""
+        """Let the streams invoke `function`, and give it the rights to read them."""
         self._storage.grant_give_up(function.role)
         if self.stream is not None:
             self._storage.grant_set_aside(function.role)
@@ -98,7 +101,7 @@ class Streaming(Construct):
             segments = json.dumps({"dynamodb": {"NewImage": {"sk": {"S": [{"prefix": SEGMENT}]}}}})
             pattern = lambda_.CfnEventSourceMapping.FilterProperty(pattern=segments)
             only = lambda_.CfnEventSourceMapping.FilterCriteriaProperty(filters=[pattern])
-            # One lane: Lambda keeps no order between the rows of a partition in several.
+            # One lane, because Lambda does not keep the order of a partition's rows across several lanes.
             followed = self._mapping("Followed", function, arn, filter_criteria=only)
             self.source = self.source or followed
 
@@ -123,7 +126,7 @@ class Streaming(Construct):
             metrics_config=lambda_.CfnEventSourceMapping.MetricsConfigProperty(metrics=["EventCount"]),
             **more,
         )
-        # Lambda tries the role when the mapping is made: its policy must be there first.
+        # Lambda tests the role when it creates the mapping, so the policy must exist first.
         source.node.add_dependency(function.role)
         return source
 

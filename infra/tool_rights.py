@@ -1,6 +1,7 @@
-"""What the tools of a project may do, in the roles of the functions that execute them.
+"""The rights of a project's tools, in the roles of the functions that execute them.
 
-Law: a helper names exactly one resource and the actions that its word says; `statements` are taken as they are written.
+Law: a helper grants exactly the actions of its name, on exactly one resource. `statements` are used as they are
+written.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ NETWORK = (
     "DescribeSubnets",
     "UnassignPrivateIpAddresses",
 )
-"""What Lambda needs to put a function into a VPC, with the function's role: as AWSLambdaVPCAccessExecutionRole has it."""
+"""The EC2 actions with which Lambda puts a function into a VPC, by the function's role. They are those of
+AWSLambdaVPCAccessExecutionRole."""
 DECLARED = "The project's [tool.helix.rights] declares it for its tools."
 
 Grant = tuple[list[str], list[str]]
-"""Actions, and the ARNs that they are for."""
+"""Actions, and the ARNs that they apply to."""
 
 
 def grant_tools(role: iam.Role, tools: ToolSettings) -> None:

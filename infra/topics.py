@@ -1,9 +1,9 @@
-"""Two topics: CloudWatch publishes to `alarms`, to which `govern` subscribes; `govern` publishes to `notices`.
-People may subscribe to both.
+"""Two topics: CloudWatch publishes to `alarms`, to which `govern` subscribes; `govern` publishes to `notices`. People
+may subscribe to both.
 
-Law: encrypted by the stage's key if it has one (CloudWatch cannot publish to a topic that has the key `aws/sns`, and SNS
-encrypts its disks in any case), reached over TLS alone. `govern` does not hear what it says itself, so nothing that
-it does can wake it.
+Law: topics are encrypted with the stage's key if it has one. Otherwise they have no key, because CloudWatch cannot
+publish to a topic with the key `aws/sns`, and SNS encrypts its disks in any case. They accept only TLS. `govern` does
+not receive the notices that it publishes, so it cannot wake itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helix.infra.nag import explain_template
 from helix.infra.names import Names
 
 STALE = Duration.minutes(5)
-"""An alarm that could not be delivered by then: the schedule has looked since."""
+"""The age at which an undelivered alarm is dropped. By then the schedule has started `govern` anyway."""
 
 
 class Topics(Construct):
@@ -32,7 +32,7 @@ class Topics(Construct):
             sns.Topic(self, name.capitalize(), topic_name=names.of(name), master_key=keys.key, enforce_ssl=True)
             for name in ("alarms", "notices")
         )
-        # A policy of one's own replaces the one that topics have by themselves, which would admit CloudWatch.
+        # A custom policy replaces the default policy of topics, which would admit CloudWatch.
         self.alarms.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AllowAlarms",
@@ -47,13 +47,13 @@ class Topics(Construct):
                 topic.add_subscription(subscriptions.EmailSubscription(settings.alarm_email))
 
     def grant_notify(self, grantee: iam.IGrantable) -> None:
-        """Publish notices."""
+        """Let `grantee` publish notices."""
         arn = self.notices.topic_arn
         iam.Grant.add_to_principal(grantee=grantee, actions=["sns:Publish"], resource_arns=[arn])
         self._keys.grant_use(grantee, services=["sns"], actions=("kms:Decrypt", "kms:GenerateDataKey"))
 
     def wake(self, function: Function) -> None:
-        """Each alarm of the stage invokes `function`."""
+        """Let each alarm of the stage invoke `function`."""
         made = self.alarms.add_subscription(subscriptions.LambdaSubscription(function.live))
         explain_template(made, "W3694", "An alias is as good as a function here, and everybody calls the alias.")
         function.live.configure_async_invoke(retry_attempts=2, max_event_age=STALE)

@@ -1,8 +1,9 @@
-"""What starts runs by itself: schedules, queues, objects and events, by one function; and the routes of the HTTP API.
+"""Triggers: schedules, queues, objects and events, for which one function starts runs; and the routes of the HTTP API.
 
-Law: a stage has the resources of the triggers that it declares, and no others. Each event waits in a queue until its run is
-claimed: a full stage, a busy session or a function that fails delays it, and loses nothing. What cannot start ends in the
-dead-letter queue, and an alarm watches that. Only the rules of this stage may send to the queue that they share.
+Law: a stage has only the resources of the triggers that it declares. Each event waits in a queue until its run is
+claimed. A full stage, a busy session or a failing function delays the event but does not lose it. Events that cannot
+start a run go to the dead-letter queue, which an alarm watches. Only this stage's rules and schedules may send to the
+queue that they share.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ RETAINED = Duration.days(14)
 QUEUE, FAILED = "triggers", "trigger-failures"
 BATCH = 10
 HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
-"""Six times the function's timeout: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
+"""The visibility timeout of messages: six times the function's timeout, see
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
 AT_ONCE = 10
-"""Invocations that one queue feeds at a time: a backlog leaves the account's concurrency to others. Starting a run takes
-part of a second, so that is hundreds a second."""
+"""The number of concurrent invocations for one queue, so that a backlog does not use up the account's concurrency.
+Starting a run takes a fraction of a second, so this is enough for hundreds a second."""
 TRIES = 480
-"""A day, where each one finds the session busy or the stage full. SQS allows 1,000."""
+"""The number of deliveries of an event: about a day, if each one finds the session busy or the stage full. SQS allows
+1,000."""
 SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
-"""EventBridge Scheduler replaces it: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
+"""A placeholder that EventBridge Scheduler replaces with the time of the schedule:
+https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
 RECEIVE = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 
 
 class Triggers(Construct):
-    """`failed`: the dead-letter queue, where anything is sent to one."""
+    """The triggers of a stage. `failed`: the dead-letter queue; None unless a trigger uses a queue."""
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names) -> None:
         super().__init__(scope, construct_id)
@@ -70,12 +74,12 @@ class Triggers(Construct):
 
     @property
     def verbs(self) -> list[str]:
-        """Of the functions that the stage has for its triggers."""
+        """Return the verbs of the functions that the stage has for its triggers."""
         return [verb for verb, has in (("start_triggered", self.queued), ("serve_http", self.http)) if has]
 
     @property
     def environment(self) -> dict[str, dict[str, str]]:
-        """Of the functions, by verb and field of `CloudSettings`."""
+        """Return the variables of the functions, by verb and field of `CloudSettings`."""
         failed = self.failed.queue_url if self.failed else ""
         return {
             "start_triggered": {"triggers": dump_starts(self.queued), "dead_letters": failed},
@@ -83,7 +87,8 @@ class Triggers(Construct):
         }
 
     def grant_consume(self, role: iam.Role) -> None:
-        """Take events, and put aside those that cannot start. The event source mapping takes them in the role's name."""
+        """Let `role` receive events, and set aside those that cannot start a run. The event source mapping receives
+        with this role."""
         assert self.failed is not None, "nothing is sent to a queue"
         arns = [queue.queue_arn for queue in self._queues.values()]
         iam.Grant.add_to_principal(grantee=role, actions=RECEIVE, resource_arns=arns)
@@ -128,7 +133,7 @@ class Triggers(Construct):
             )
             source.node.add_dependency(
                 function.role
-            )  # with its policies: Lambda tries the right when it makes the mapping
+            )  # and on its policies: Lambda tests the right when it creates the mapping
 
     def _rule(self, name: str, trigger: Trigger) -> None:
         assert self.failed is not None
@@ -138,7 +143,7 @@ class Triggers(Construct):
             id="queue",
             dead_letter_config=events.CfnRule.DeadLetterConfigProperty(arn=self.failed.queue_arn),
             input_transformer=events.CfnRule.InputTransformerProperty(
-                # Unquoted: EventBridge puts the whole event there, as JSON.
+                # Without quotation marks, because EventBridge inserts the whole event as JSON.
                 input_template=f'{{"trigger":{json.dumps(name)},"event":<aws.events.event.json>}}'
             ),
         )
@@ -155,7 +160,8 @@ class Triggers(Construct):
         rule.node.add_dependency(queue)
 
     def _schedule(self, name: str, trigger: Trigger) -> None:
-        """Of EventBridge Scheduler: rules know UTC only. The event that it sends has the form of a rule's."""
+        """Create a schedule of EventBridge Scheduler, because rules support only UTC. Its event has the form of a
+        rule's."""
         assert self.failed is not None
         queue = self._shared(self.failed)
         event = {"detail-type": "Scheduled Event", "source": "aws.scheduler", "time": SCHEDULED_TIME}
@@ -177,7 +183,7 @@ class Triggers(Construct):
         schedule.node.add_dependency(queue, self._sender(queue, self.failed))
 
     def _sender(self, *queues: sqs.IQueue) -> iam.Role:
-        """The role with which the stage's schedules send."""
+        """Return the role with which the stage's schedules send to the queues. The first call creates it."""
         if self._role is None:
             account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
             assumed_by = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=account)
@@ -195,7 +201,7 @@ class Triggers(Construct):
         return queue
 
     def _admit_rules(self, queue: sqs.Queue) -> None:
-        """Let this stage's rules send to the queue. The ARN of a rule on a bus of its own has the bus before the name."""
+        """Let this stage's rules send to the queue. The ARN of a rule on a custom bus has the bus before the name."""
         stack, name = Stack.of(self), self._rule_name("*")
         rules = [stack.format_arn(service="events", resource="rule", resource_name=n) for n in (name, f"*/{name}")]
         queue.add_to_resource_policy(
@@ -212,7 +218,7 @@ class Triggers(Construct):
             self,
             construct_id,
             queue_name=self._names.of(name),
-            # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
+            # Not the stage's key: EventBridge would need a right on it, which any rule of the account could then use.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETAINED,
@@ -229,7 +235,7 @@ def _pattern(trigger: Trigger) -> dict[str, object] | None:
         return trigger.event
     key = [{"prefix": trigger.prefix}] if trigger.prefix else []
     if trigger.suffix:
-        # Of several conditions in a list, one is enough; a wildcard is both at once.
+        # One match in a list of conditions is enough, so a wildcard combines both.
         key = [{"wildcard": f"{trigger.prefix}*{trigger.suffix}"}] if trigger.prefix else [{"suffix": trigger.suffix}]
     detail: dict[str, object] = {"bucket": {"name": [trigger.bucket]}}
     if key:

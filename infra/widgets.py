@@ -1,6 +1,6 @@
 """Graphs for the dashboards.
 
-Law: an axis is labelled with the unit in which its metrics are recorded, and a graph has one unit.
+Law: an axis is labelled with the unit of its metrics, and a graph has one unit.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from helix.infra.metrics import helix_metric, helix_metric_by_agent
 from helix.infra.names import Names
 
 THIRD, HEIGHT = 8, 6
-"""In columns of 24, and in rows."""
+"""The width of a graph, in columns of 24, and its height in rows."""
 AXES: Mapping[str, str] = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
-"""What an axis is called. The only measures without a unit of CloudWatch's are dollars."""
+"""The label of an axis by unit. Only measures in dollars have no unit in CloudWatch."""
 
 
 def graph(title: str, metrics: Sequence[cloudwatch.IMetric], unit: str = "Count") -> cloudwatch.GraphWidget:
@@ -31,13 +31,13 @@ def heading(text: str) -> cloudwatch.TextWidget:
 
 
 class Lines:
-    """Graphs of what Helix measures: of the whole stage, or of each agent beside the stage."""
+    """Graphs of Helix's measures, for the whole stage, or for each agent besides the stage."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
 
     def total(self, title: str, *measures: tuple[str, str]) -> cloudwatch.GraphWidget:
-        """(measure, statistic), all in one unit."""
+        """Return a graph of measures of the whole stage. `measures`: (measure, statistic), all in one unit."""
         (unit,) = {UNITS[measure] for measure, _ in measures}
         several = len({measure for measure, _ in measures}) > 1
         lines = [

@@ -1,4 +1,4 @@
-"""An execution has ended without its run: fail the run, or start its next part."""
+"""Handle an execution that ended without ending its run: fail the run, or start its next part."""
 
 from helix.runtime.lambdas import serve
 from helix.runtime.verbs import FailRunEvent, fail_run

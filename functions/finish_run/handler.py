@@ -1,4 +1,4 @@
-"""The effects of a run that has ended."""
+"""Apply the effects of a run that has ended."""
 
 from helix.runtime.lambdas import serve
 from helix.runtime.verbs import FinishRunEvent, finish_run

@@ -1,4 +1,4 @@
-"""Every minute, and when an alarm changes: look at the fleet, and move its limits."""
+"""Check the fleet every minute and when an alarm changes, and adjust its limits."""
 
 from helix.fleet.lambdas import GovernEvent, govern
 from helix.runtime.lambdas import serve

@@ -1,4 +1,4 @@
-"""GET /health, /ready, /live and /metrics: whether the stage is well, and what it has done."""
+"""Serve GET /health, /ready, /live and /metrics: the health of the stage, and its metrics."""
 
 from helix.fleet.lambdas_health import HealthEvent, health
 from helix.runtime.lambdas import serve

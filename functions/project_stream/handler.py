@@ -1,4 +1,4 @@
-"""Bring chunks from Kinesis to the replay log, and to the sockets that watch."""
+"""Bring chunks from Kinesis to the replay log and the subscribed sockets. With `streaming=direct`, only post them."""
 
 from helix.gateway.lambdas_project import ProjectStreamEvent, project_stream
 from helix.runtime.lambdas import serve

@@ -1,4 +1,4 @@
-"""Events of triggers: start a run for each, and report those that must come again."""
+"""Start a run for each event of a trigger, and report the events that must be delivered again."""
 
 from helix.gateway.lambdas_triggers import QueueEvent, start_triggered
 from helix.runtime.lambdas import serve

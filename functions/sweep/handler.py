@@ -1,4 +1,4 @@
-"""Every minute: find what crashes and lost events left."""
+"""Complete the work that crashes and lost events left. Runs every minute, or every hour at rest."""
 
 from helix.runtime.lambdas import serve
 from helix.runtime.verbs import SweepEvent, sweep

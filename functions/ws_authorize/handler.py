@@ -1,4 +1,4 @@
-"""$connect asks who somebody is: a policy that lets them in, or not."""
+"""Authorise a client on $connect: return a policy that admits or refuses it."""
 
 from helix.gateway.lambdas import AuthorizeEvent, authorize
 from helix.runtime.lambdas import serve

@@ -1,4 +1,4 @@
-"""$connect: a client that was let in has a connection."""
+"""Record the connection of an admitted client ($connect)."""
 
 from helix.gateway.lambdas import ConnectEvent, connect
 from helix.runtime.lambdas import serve

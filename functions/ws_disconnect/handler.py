@@ -1,4 +1,4 @@
-"""$disconnect: a connection and its subscriptions are no more."""
+"""Delete a connection and its subscriptions ($disconnect)."""
 
 from helix.gateway.lambdas import SocketEvent, disconnect
 from helix.runtime.lambdas import serve

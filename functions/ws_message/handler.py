@@ -1,4 +1,4 @@
-"""$default: do what a client asks, and post the answer to its connection."""
+"""Handle the message of a client, and post the reply to its connection ($default)."""
 
 from helix.gateway.lambdas import MessageEvent, message
 from helix.runtime.lambdas import serve
