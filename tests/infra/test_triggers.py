@@ -173,7 +173,7 @@ def test_http_has_routes_with_a_throttle_of_their_own(stage: Assembly) -> None:
         ({"agent": "a", "queue": "orders"}, "tool.helix.triggers.x.queue"),
         ({"agent": "a", "queue": True, "prefix": "in/"}, "prefix belongs to bucket"),
         ({"agent": "a", "queue": True, "timezone": "UTC"}, "timezone belongs to schedule"),
-        ({"agent": "a", "schedule": "rate(1 hour)", "timezone": "UTC"}, "timezone belongs to cron: a rate has none"),
+        ({"agent": "a", "schedule": "rate(1 hour)", "timezone": "UTC"}, "timezone applies to cron only, not to rate"),
         (
             {"agent": "a", "schedule": "cron(0 8 * * ? *)", "timezone": "Berlin"},
             "'Berlin' is no time zone; there are names",

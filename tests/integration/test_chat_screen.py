@@ -168,7 +168,7 @@ async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
         await s.type("/back")
         await s.until(lambda: s.app.talk.session_id == first and "Two." in s.text and "Three." not in s.text)
         await s.type("/branch 9")
-        await s.until("no checkpoint of step 9")
+        await s.until("step 9 has no checkpoint")
 
         await s.type("/sessions")
         await s.until("Enter chooses")

@@ -184,4 +184,4 @@ def test_rows_of_a_session_of_others_are_not_imported(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text(
         "\n".join([lines[0], row, *lines[1:-1], json.dumps({"end": True, "rows": len(lines) - 1})])
     )
-    assert "none of its sub-agents'" in helix("import", "c.jsonl", "--db", "new.db").refusal
+    assert "does not belong to one of its sub-agents" in helix("import", "c.jsonl", "--db", "new.db").refusal

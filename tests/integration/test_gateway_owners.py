@@ -119,7 +119,7 @@ async def test_expired_connections_are_posted_nothing_until_they_renew(desk: Des
 async def test_a_proof_of_somebody_else_renews_nothing(desk: Desk) -> None:
     token = await desk.keys.create(desk.executor.engine.ids, _principal(BOB))
     error = await desk.error("ada", "authenticate", token=token)
-    assert error["code"] == "invalid_input" and "somebody else" in error["message"]
+    assert error["code"] == "invalid_input" and "another user" in error["message"]
     assert (await desk.error("ada", "authenticate", token="helix_wrong"))["code"] == "not_authenticated"
     assert (await desk.result("ada", "authenticate"))["principal"] == ADA
 

@@ -102,7 +102,7 @@ def test_places_of_secrets(text: str, service: str, id: str, field: str, resourc
     [
         ("environment = { LIMIT = 5 }", "tool.helix.environment.LIMIT: must be a text in quotes, not 5"),
         ("environment = { AWS_REGION = 'x' }", "tool.helix.environment.AWS_REGION: 'AWS_REGION' is reserved"),
-        ("environment = { 'a-b' = 'x' }", "tool.helix.environment.a-b: 'a-b' is no name of a variable"),
+        ("environment = { 'a-b' = 'x' }", "tool.helix.environment.a-b: 'a-b' is not the name of a variable"),
         ("secrets = { KEY = 'prod/crm' }", "tool.helix.secrets.KEY: 'prod/crm' names no secret; there are"),
         ("secrets = { KEY = 3 }", "tool.helix.secrets.KEY: must be a text in quotes, not 3"),
         ("secret = { KEY = 'x' }\nrights = { read_bucket = ['x'] }", "tool.helix.rights.read_bucket: there is no such"),

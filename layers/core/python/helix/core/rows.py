@@ -237,7 +237,7 @@ class SessionIdentity(Stored):
 
 
 class SessionHistory(Stored):
-    """How far the history of a session reaches."""
+    """The end of a session's history."""
 
     version: int
     """A counter that grows by one with each transaction that writes this row. Renewing a deadline does not change
@@ -288,7 +288,7 @@ class SessionWork(Stored):
 
 
 class SessionMoney(Stored):
-    """What a session and its current run have used, and what bounds them."""
+    """The usage of a session and of its current run, and the budgets that bound them."""
 
     usage: StoredUsage = Usage()
     """The usage of all runs, including that of tools and sub-agents. It is not stored if it equals `run_usage`."""
@@ -307,7 +307,7 @@ class SessionMoney(Stored):
 
 
 class SessionEnd(Stored):
-    """How the last run of a session ended."""
+    """The end of a session's last run."""
 
     output: JsonValue = None
     """The output of the last run. None if it gave none, or is still active."""
@@ -366,7 +366,7 @@ class RunIdentity(Stored):
 
 
 class RunStart(Stored):
-    """Where the history stood when a run began."""
+    """The place in history at which a run began."""
 
     first_step: int = 1
     """The number of the first step that the run may buy."""
@@ -387,7 +387,7 @@ class RunStart(Stored):
 
 
 class RunProgress(Stored):
-    """How far a run has come, and how its parts are executed."""
+    """The progress of a run, and of its executions."""
 
     status: AsStored[RunStatus]
     """The status of the session while this is its current run; final afterwards. An interrupted or paused run becomes
@@ -408,7 +408,7 @@ class RunProgress(Stored):
 
 
 class RunMoney(Stored):
-    """What a run has used, and what it has drawn from budgets."""
+    """The usage of a run, and what it has drawn from budgets."""
 
     model: str = ""
     """The model that its agent was set to call. Empty if the agent decides at each call."""
@@ -433,7 +433,7 @@ class RunMoney(Stored):
 
 
 class RunEnd(Stored):
-    """How a run ended."""
+    """The end of a run."""
 
     ended_at: float | None = None
     """The time of the end (Unix seconds). None while the run is active."""

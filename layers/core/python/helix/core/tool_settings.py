@@ -79,7 +79,7 @@ def _place(given: Any) -> Any:
 
 def _variable(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no name of a variable: use letters, digits and '_', a letter first")
+        raise ValueError(f"{name!r} is not the name of a variable: use letters, digits and '_', a letter first")
     if name.startswith(RESERVED):
         raise ValueError(f"{name!r} is reserved: no name may begin with {', '.join(RESERVED)}")
     return name
@@ -87,7 +87,7 @@ def _variable(name: str) -> str:
 
 def _package(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) is None:
-        raise ValueError(f"{name!r} is no name of a package; its version is in the lock")
+        raise ValueError(f"{name!r} is not the name of a package; the lock has its version")
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

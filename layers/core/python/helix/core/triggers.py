@@ -94,7 +94,7 @@ class Trigger(Start):
             if name in self.model_fields_set and named != [source]:
                 raise ValueError(f"{name} belongs to {source}")
         if self.timezone and not (self.schedule or "").startswith("cron("):
-            raise ValueError("timezone belongs to cron: a rate has none")
+            raise ValueError("timezone applies to cron only, not to rate")
         if self.http:
             if wrong := sorted({"prompt", "session", "user"} & self.model_fields_set):
                 raise ValueError(f"{wrong[0]} does not belong to http: the request says it")

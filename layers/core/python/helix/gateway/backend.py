@@ -125,7 +125,7 @@ class Backend:
         if wanted not in (None, principal):
             raise InvalidInputError(f"user is {wanted!r}; this connection sees the usage of its own user only")
         if principal is None:
-            raise InvalidInputError("usage is counted for each user, and this connection has none: send a token")
+            raise InvalidInputError("usage is counted for each user: connect with a token")
         return principal
 
     # --- agents -----------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Connections:
         rows = await self._store.query("streams", partition_name(connection_id))
         value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
         if value is None or value["principal"] != principal:
-            raise NotAuthenticatedError("this connection belongs to somebody else, or is closed: open a new one")
+            raise NotAuthenticatedError("this connection belongs to another user, or is closed: open a new one")
         until = {"expires_at": min(expires_at, value["ttl"])}
         same = When(equal={"principal": principal})
         renewed = Update(_connection_key(connection_id), set={**until, "operator": operator}, when=same)

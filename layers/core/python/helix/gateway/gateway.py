@@ -140,7 +140,7 @@ async def authenticate(backend: Backend, caller: Connection, request: p.Authenti
     if request.token is not None:
         proof = await backend.authoriser.prove(request.token)
         if proof.principal != caller.principal:
-            raise InvalidInputError("this connection belongs to somebody else: open one of your own")
+            raise InvalidInputError("this connection belongs to another user: open one of your own")
         await backend.connections.renew(
             caller.connection_id, proof.principal, proof.expires_at, operator=proof.operator
         )

@@ -138,7 +138,7 @@ class TokenVerifier:
                 await self._refresh(now)
                 found = self._known(kid)
             if not self._keys:
-                raise StoreError("the issuer's keys cannot be had")
+                raise StoreError("the issuer's keys cannot be read")
             return found
 
     def _known(self, kid: object) -> PyJWK | None:

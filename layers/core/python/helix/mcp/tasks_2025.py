@@ -140,7 +140,7 @@ class OlderTasks:
         """List the messages of some of the caller's sessions, each as a task, the newest session first."""
         caller = _checked(context)
         if not self._lists:
-            raise MCPError(METHOD_NOT_FOUND, "tasks are not listed where nobody proves who they are", "tasks/list")
+            raise MCPError(METHOD_NOT_FOUND, "tasks cannot be listed without authentication", "tasks/list")
         tasks: list[dict[str, Any]] = []
         async with self._calls.reaching(caller) as client:
             cards = await self._calls.cards(client, caller)

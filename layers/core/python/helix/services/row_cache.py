@@ -270,8 +270,7 @@ class RowCache:
     def _check(self, question: Question) -> None:
         if question.threshold is not None and self._vectors is None:
             raise InvalidInputError(
-                "cache strategy 'semantic' needs an embedding function, and this cache has none: give it one, or use "
-                "'exact'"
+                "cache strategy 'semantic' needs an embedding function: give the cache one, or use 'exact'"
             )
 
 

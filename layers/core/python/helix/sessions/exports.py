@@ -121,7 +121,7 @@ def _object(number: int, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):
-        raise InvalidInputError(f"line {number} is not a JSON object: this is no export of `helix export`")
+        raise InvalidInputError(f"line {number} is not a JSON object: `helix export` did not write this file")
     return line
 
 
@@ -169,7 +169,9 @@ def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
         reached.update(below)
         left += below
     if strange := sorted(set(by_session) - reached):
-        raise InvalidInputError(f"the export has rows of a session that is none of its sub-agents', {strange[0]!r}")
+        raise InvalidInputError(
+            f"the export has rows of session {strange[0]!r}, which does not belong to one of its sub-agents"
+        )
     if len(by_session) > MOST_SESSIONS:
         raise InvalidInputError(f"the export has {len(by_session)} sessions; an import takes at most {MOST_SESSIONS}")
     return set(by_session)

@@ -99,7 +99,7 @@ async def show(handle: AgentExecutionHandle[OutputT]) -> AgentResult[OutputT]:
     except ImportError:
         raise InvalidInputError("showing a run needs IPython: pip install 'helix-agents[notebook]'") from None
     if get_ipython() is None:
-        raise InvalidInputError("a run is shown in a notebook, and this is none: read handle.stream()")
+        raise InvalidInputError("a run can be shown in a notebook only: read handle.stream() here")
     panel = Panel(handle.session_id)
     shown: Any = display(panel, display_id=True)
     loop = asyncio.get_running_loop()

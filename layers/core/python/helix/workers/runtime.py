@@ -250,7 +250,7 @@ class AgentRuntime:
                 except StoreError as error:
                     logger.warning("could not sweep; trying again: %s", error)
                 except Exception:
-                    logger.exception("the sweep met what nobody expected")
+                    logger.exception("the sweep failed with an unexpected error")
 
     async def _sweep_runs(self) -> None:
         await sweep(self.engine, Delivery(self.engine.ids.new("sweep"), self.engine.clock.now() + SWEEP_S))

@@ -99,7 +99,7 @@ class Supervisor:
         except StoreError as error:
             logger.warning("the fleet cannot be looked at; trying again: %s", error)
         except Exception:  # whatever the error is, the other agents need supervision
-            logger.exception("looking at the fleet met what nobody expected")
+            logger.exception("the look at the fleet failed with an unexpected error")
         async with self._looked:
             self._looked.notify_all()
 

@@ -185,7 +185,7 @@ class PackingStore:
                 if await self._moved_on(plan, plan.operations[error.index].key):
                     continue
                 origin = plan.origins[error.index]
-                assert origin is not None, "a write on a pack was refused that nobody has written since"
+                assert origin is not None, "a write on a pack was refused, although no other writer changed it"
                 raise ConditionFailedError(name, origin) from None
             except BaseException:
                 for partition in plan.after:

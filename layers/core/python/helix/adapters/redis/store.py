@@ -91,7 +91,7 @@ class RedisStateStore:
         try:
             kwargs = self._make_pool().connection_kwargs
         except ValueError as error:
-            raise InvalidInputError(f"this is no URL of a Redis server: {error}") from error
+            raise InvalidInputError(f"this is not the URL of a Redis server: {error}") from error
         server = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
         self.place = f"{server}/{kwargs.get('db', 0)}"
 

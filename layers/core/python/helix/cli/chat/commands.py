@@ -114,7 +114,7 @@ class Commands:
         if name not in COMMANDS:
             raise RefusedError(f"{name!r} is no command: /help lists them")
         if session_id is None:
-            raise RefusedError(f"{name} is about a session, and there is none yet: send a message first")
+            raise RefusedError(f"{name} needs a session: send a message first")
         match name:
             case "/new":
                 return self._go(session_id, None)
@@ -157,7 +157,7 @@ class Commands:
                 raise RefusedError(f"{step!r} is no number of a step")
             place = next((i for i, point in enumerate(points) if point["step"] == int(step)), None)
             if place is None:
-                raise RefusedError(f"there is no checkpoint of step {step} among the newest {PAGE}")
+                raise RefusedError(f"step {step} has no checkpoint among the newest {PAGE}")
             return await take(place)
         if not points:
             raise RefusedError("there is no checkpoint yet to branch from")

@@ -33,9 +33,7 @@ _UNITS = {"requests": "", "transitions": "", "messages": ""}
 def cost(
     where: Where,
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Id of the session")] = None,
-    idle: Annotated[
-        bool, typer.Option("--idle", help="List what the stage costs a month while nobody uses it")
-    ] = False,
+    idle: Annotated[bool, typer.Option("--idle", help="List the monthly cost of a stage at rest")] = False,
     json: Json = False,
 ) -> None:
     if idle:

@@ -97,9 +97,7 @@ def import_(
     user: Annotated[str | None, typer.Option("--user", help="Owner of the session [default: as exported]")] = None,
 ) -> None:
     if where.url is not None:
-        raise NotThereError(
-            "an import writes stored rows, which a service takes from nobody: import with --stage, or with --db"
-        )
+        raise NotThereError("a service does not accept stored rows: import with --stage, or with --db")
     export = _read(file)
     clock, ids = SystemClock(), SystemIds()
     with_new_store(where, lambda store: import_session(store, export, clock, ids, user_id=user))
@@ -113,6 +111,6 @@ def _read(file: str) -> Export:
         with Path(file).open(encoding="utf-8") as lines:
             return read_export(lines)
     except UnicodeDecodeError:
-        raise RefusedError(f"{file!r} is not a text in UTF-8: it is no export of `helix export`") from None
+        raise RefusedError(f"{file!r} is not UTF-8 text, so `helix export` did not write it") from None
     except InvalidInputError as error:
         raise RefusedError(f"{file!r} cannot be imported: {error}") from None

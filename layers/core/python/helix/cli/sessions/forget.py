@@ -55,7 +55,7 @@ def forget(
     after = with_store(where, lambda rows: _forget(rows, where, user))
     _show(user, before, after, json=json)
     if any(after.values()):
-        say("not all is gone: somebody works with this user's sessions; repeat the command")
+        say("some data is left, because this user's sessions are in use: repeat the command")
         return FAILED
     return COMPLETED
 
