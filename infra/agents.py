@@ -1,7 +1,7 @@
-"""The resource profiles that a deployment needs, from its agents' modules and `[tool.helix]`.
+"""The resource profiles that a deployment needs, computed from its agents' modules and `[tool.helix]`.
 
-Law: the modules are imported from the project's source, and only the registry is read afterwards. A module that cannot
-be imported stops the synthesis, as it would stop every function.
+Law: the modules are imported from the project's source, and afterwards only the registry is read. A module that cannot be
+imported stops the synthesis, because it would break every function.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ SPARE_S = 15
 
 
 def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
-    """Return `default` first, then one profile for each agent or sub-agent that asks for resources or has its own
-    table.
+    """Return `default` first, then one profile for each agent or sub-agent that requests resources or has its own table.
 
     Raises `SettingsError` for an agent that cannot be deployed, or a table or trigger that names an unknown agent.
     """
@@ -104,9 +103,9 @@ def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:
     """Check the timeouts of the agent's model and tools. `declared_s`: `timeout_s` of `[tool.helix]`.
 
-    Raises `SettingsError` for a tool that may take longer than its function. A delivery executes a tool with all its
-    retries, and a delivery that Lambda ends would be repeated without success. One attempt of a model must fit too; its
-    retries get the time that is left.
+    Raises `SettingsError` for a tool that may take longer than its function. One delivery executes a tool with all its
+    retries. If Lambda timed the delivery out, every redelivery would fail in the same way. One model attempt must fit too;
+    its retries use the remaining time.
     """
     longest = LONGEST_S - SPARE_S
     if isinstance(agent.llm_config, LLMConfig) and agent.llm_config.timeout_s > longest:

@@ -1,12 +1,12 @@
-"""The rules of the alarms: those of the stage, and those of each agent with resources.
+"""The alarm rules of the stage and of each agent with resources.
 
-Law: an alarm calls for an action by `govern` or by a person, and each metric that it watches is paid for, used or not.
-So conditions that a function of the stage can see itself have no alarm of their own. The function records a warning or
-a failure, and one alarm covers all warnings, another all failures (docs/adr/0057-a-stage-at-rest-costs-cents.md).
+Law: an alarm requires an action by `govern` or by a person, and each metric that it watches costs money even if nothing
+happens. So conditions that a function of the stage can detect itself have no alarm of their own. The function records a
+warning or a failure instead; one alarm covers all warnings and another all failures
+(docs/adr/0057-a-stage-at-rest-costs-cents.md).
 
-A fleet at rest is silent, and its silence is not a fault. A function that runs every minute is never silent, so its
-silence is a fault. An agent's cost is the sum of a sliding hour: a single call cannot set off the alarm, and no
-projection exaggerates the cost.
+Missing data of an idle fleet is not a fault. Missing data of a function that runs every minute is one. An agent's cost is
+summed over a sliding hour instead of being extrapolated, so a single call cannot set off the alarm.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from helix.services.warnings import FAILURES, WARNINGS
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
 SILENT = Duration.minutes(5)
-"""The period of the rule about silence. It is longer than the delay with which CloudWatch shows an invocation."""
+"""The period of the rules about missing data. It is longer than the delay with which CloudWatch reports an invocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule of one alarm. Its alarm goes off when the condition holds for `minutes` periods in a row."""
+    """The rule of one alarm. The alarm goes off when the condition holds for `minutes` consecutive periods."""
 
     name: str
     """The name of the rule. It is unique among the rules of one agent, or of the stage."""
@@ -44,13 +44,13 @@ class Rule:
     threshold: float = 0
     """The threshold in the unit of `metric`. The alarm goes off above it, unless `reached` or `silent` is set."""
     minutes: int = 1
-    """The number of periods of `metric` in a row for which the condition must hold."""
+    """The number of consecutive periods of `metric` for which the condition must hold."""
     reached: bool = False
     """Whether the alarm also goes off at exactly `threshold`."""
     silent: bool = False
     """Whether the alarm goes off below `threshold` instead, and without data."""
     agent: str = ""
-    """The agent that the rule is about. Empty: the whole stage."""
+    """The agent to which the rule applies. Empty: the whole stage."""
 
     @property
     def alarm(self) -> str:
@@ -91,7 +91,7 @@ def of_function(names: Names, verb: str, metric: str, statistic: str, period: Du
 
 
 def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """Yield the rules about a projector that is behind. `helix deploy` checks both before a stage leaves
+    """Yield the rules about a projector that has fallen behind. `helix deploy` checks both alarms before a stage leaves
     `streaming=both`."""
     yield Rule(
         "chunks-behind",
@@ -112,8 +112,8 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
 
 
 def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """Yield the rules about faults that do not recover by themselves, and about what govern, fail_run and sweep report.
-    A person receives these alarms. They also start `govern`, which does nothing about them."""
+    """Yield the rules about faults that do not recover by themselves, and about the reports of govern, fail_run and sweep.
+    A person receives these alarms. They also start `govern`, which ignores them."""
     yield from chunk_rules(names, streaming)
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(

@@ -1,7 +1,7 @@
-"""The alarms, made from their rules. Each alarm notifies the alarm topic when it goes off, and when it is over.
+"""The alarms, created from their rules. Each alarm notifies the alarm topic when it goes off and when it returns to OK.
 
-Law: periods are as short as the resolution of CloudWatch's metrics. Missing data does not set off an alarm, unless its
-rule is about silence.
+Law: periods are as short as the resolution of CloudWatch's metrics. Missing data does not set off an alarm, unless its rule
+is about missing data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CDK command line.
 
-Law: the assembly depends only on the package, the project of the working directory, and context. No account is asked,
-and nothing about this machine gets into the assembly unless offline=true says so.
+Law: the assembly depends only on the package, the project of the working directory, and context. The synthesis does not
+query any account, and the assembly does not depend on this machine unless offline=true.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FLAGS = {**json.loads((FILES / "cdk.json").read_text(encoding="utf-8"))["context
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
-    """Return the app, not synthesised yet. `context` overrides the project's settings; the CLI's context overrides
-    both.
+    """Create the app without synthesising it. `context` overrides the project's settings, and the CDK CLI's context
+    overrides both.
 
     Raises `SettingsError` for a setting that is wrong, `ProjectError`, and `BuildError` if a layer cannot be built.
     """

@@ -1,4 +1,4 @@
-"""A port of the container bridge that leads to the same port of loopback, so that containers can reach it.
+"""A forwarder from a port of the container bridge to the same port of loopback, so that containers can reach it.
 
 Law: it listens only at the bridge's address, and only while the block runs. Other machines cannot connect.
 """
@@ -38,9 +38,8 @@ def bridge_address() -> str:
 
 @asynccontextmanager
 async def bridged(address: str, port: int) -> AsyncIterator[bool]:
-    """Forward connections at `address`:`port` to loopback's `port`. Yields False, and forwards nothing, if the bridge
-    is on another machine. That is so with Docker Desktop, whose containers reach loopback by its own means. Raises
-    `BridgeError`."""
+    """Forward connections at `address`:`port` to loopback's `port`. Yields False without forwarding if the bridge is not on
+    this machine, as with Docker Desktop, whose containers can reach loopback without help. Raises `BridgeError`."""
     try:
         server = await asyncio.start_server(lambda reader, writer: _carry(reader, writer, port), address, port)
     except OSError as error:

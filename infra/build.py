@@ -1,7 +1,7 @@
-"""Folders that become layers: sources with compiled files beside them, and packages for Lambda's platform.
+"""Builds the folders that become layers: sources with compiled files beside them, and packages for Lambda's platform.
 
-Law: the content of a folder depends only on its inputs, whose digest is part of its name. An existing folder is used as
-it is. A build needs no container and no compiler, because packages come as wheels for the target.
+Law: the content of a folder depends only on its inputs, whose digest is part of its name. An existing folder is reused. A
+build needs neither a container nor a compiler, because packages are installed from wheels for the target.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ GLIBC = ("manylinux_2_28", "manylinux2014")
 
 
 class BuildError(RuntimeError):
-    """A layer that could not be built. The message holds the tool's output."""
+    """A layer could not be built. The message contains the tool's output."""
 
 
 def core_files(package: Path = PACKAGE, *, console: bool = False) -> dict[str, Path]:
@@ -209,7 +209,7 @@ def _forget_old(builds: Path, name: str) -> None:
 
 
 def _tag(python: str) -> str:
-    """Return the version as `py313`, without a dot. CDK takes the part of a folder's name after a dot for an
+    """Return the version as `py313`, without a dot, because CDK would treat the part after a dot in a folder's name as an
     extension."""
     return f"py{python.replace('.', '')}"
 

@@ -1,8 +1,8 @@
-"""The division of Lambda's concurrent executions in a stage, between runs and the small functions beside them.
+"""The division of Lambda's concurrency in a stage between runs and the small functions.
 
-Law: a run that waits for its model must not take the concurrency of the gateway, the projector, `sweep` or `govern`. If
-AWS leaves enough to reserve, these have reserved concurrency; otherwise fewer runs work at once. This module does not
-ask the account: the setting `concurrency` has its limit.
+Law: runs that wait for their model must not use up the concurrency that the gateway, the projector, `sweep` and `govern`
+need. If the account's limit is high enough, these have reserved concurrency; otherwise fewer runs may be active at once.
+This module does not query the account; the setting `concurrency` contains its limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNRESERVED = 100
 """The concurrency that AWS keeps unreserved in every account and region:
 https://docs.aws.amazon.com/lambda/latest/api/API_PutFunctionConcurrency.html"""
 SHARES = {"ws_message": 0.05, "ws_authorize": 0.02, "ws_connect": 0.02, "ws_disconnect": 0.02}
-"""The shares of the functions that clients call. A reservation is also a limit, so it grows with the account's
+"""The shares of the functions that clients call. A reservation is also a maximum, so it must grow with the account's
 limit."""
 LEAST_SHARE = 5
 FIXED = {"sweep": 2, "govern": 2, "health": 4}
@@ -33,7 +33,7 @@ def reserved(settings: Settings) -> Mapping[str, int]:
 
 
 def runs_at_once(settings: Settings) -> int:
-    """Return `max_runs`, or else its default by the limit. 0: no limit.
+    """Return `max_runs`, or its default, which depends on the limit. 0: no limit.
 
     The default is half of the limit without reservations, and four fifths of the unreserved rest with them. The
     remainder is for steps with several calls, which take several executions.
@@ -45,7 +45,7 @@ def runs_at_once(settings: Settings) -> int:
 
 
 def division(settings: Settings) -> str:
-    """Return the division in words, for the stack's output."""
+    """Describe the division for the stack's output."""
     if not settings.concurrency:
         return "unknown; nothing is reserved"
     runs, taken = runs_at_once(settings), reserved(settings)

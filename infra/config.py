@@ -2,9 +2,9 @@
 
 Context comes from `helix deploy -c auth=jwt ...`, or from cdk.json.
 
-Law: a key that is not listed here, or a value that does not fit, stops the synthesis with an error that names the key.
-Nothing is looked up: no account, no region, no clock, no git. Only offline=true uses AWS_ENDPOINT_URL; otherwise an
-emulator's address in it stops the synthesis.
+Law: an unknown key or an invalid value stops the synthesis with an error that names the key. Nothing is looked up: no
+account, no region, no clock, no git. Only offline=true uses AWS_ENDPOINT_URL; otherwise an emulator's address in it stops
+the synthesis.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
 ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d+)?|http://(127\.0\.0\.1|localhost)(:\d+)?")
 MAX_TRIGGER_BYTES = 2_000
-"""The room for the JSON of the triggers. Lambda allows 4 KB for all variables of a function."""
+"""The maximum size of the triggers' JSON. Lambda allows 4 KB for all environment variables of a function."""
 NEW_TABLE_WRITES, NEW_TABLE_READS = 4_000, 12_000
-"""The units a second that a new on-demand table takes, which are also the least warm throughput:
+"""The units per second that a new on-demand table can handle, which are also the minimum warm throughput:
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/warm-throughput-scenarios.html"""
 _SEPARATORS = (":", "@")
-"""The marks of CDK's own context keys. Helix's keys contain neither."""
+"""The characters that mark CDK's own context keys. Helix's keys contain neither."""
 
 
 class SettingsError(ValueError):
@@ -54,15 +54,15 @@ ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
 
 
 class Settings(AlarmSettings):
-    """The settings of a deployment: every key that CDK context may hold.
+    """The settings of a deployment: every key that CDK context may contain.
 
     The keys that begin with `alarm_` are in `helix.infra.thresholds`. A tuple may be given as words separated by
     commas.
     """
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
-    """The name of the stage. It is part of every resource's name, so stages live side by side in an account. It cannot
-    contain a dash, because a dash ends it in those names."""
+    """The name of the stage. It is part of every resource's name, so several stages can exist in one account. It cannot
+    contain a dash, because in those names a dash marks its end."""
     offline: bool = False
     """Whether the stage is for the emulator on this machine. It then uses this machine's interpreter and packages, and
     has no deps layer and no bootstrap roles."""
@@ -90,7 +90,7 @@ class Settings(AlarmSettings):
     model_secrets: tuple[str, ...] = ()
     """Names or ARNs of the Secrets Manager secrets that `call_model` may read."""
     auth: str = "keys"
-    """The proofs of identity that $connect accepts: `keys`, `jwt`, `keys,jwt`, or `none`, which admits everyone."""
+    """The credentials that $connect accepts: `keys`, `jwt`, `keys,jwt`, or `none`, which admits every client."""
     jwt_issuer: str = ""
     """The issuer (`iss`) that tokens must name. Required with `jwt` in `auth`."""
     jwt_audience: str = ""
@@ -111,26 +111,26 @@ class Settings(AlarmSettings):
     console_origins: tuple[str, ...] = ()
     """The origins that the console may connect to for the sign-in, besides the issuer's own."""
     streaming: Literal["kinesis", "both", "direct"] = "kinesis"
-    """The path of chunks from functions to the log and to clients. `kinesis` goes through Kinesis. With `direct`,
-    functions append to the log themselves, and its table's stream reaches the sockets. `both` is the state between
-    them, for a stage that changes from one to the other (docs/guide/deploy.md)."""
+    """The path of chunks from functions to the log and to clients. `kinesis` goes through Kinesis. With `direct`, functions
+    append to the log themselves, and the DynamoDB stream of its table feeds the sockets. `both` is the intermediate state
+    for a stage that changes from one to the other (docs/guide/deploy.md)."""
     key: Literal["own", "aws"] = "own"
     """The key that encrypts the stage at rest. `own`: a customer managed key, and a secret that holds the token for
     /metrics. `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. The default is `aws` with
-    `streaming=direct`, otherwise `own`. `helix deploy` never takes the key from a stage that has one."""
+    `streaming=direct`, otherwise `own`. `helix deploy` never removes the key of a stage that has one."""
     enhanced_fan_out: bool = True
-    """Whether `project_stream` has a Kinesis consumer of its own (about $11 a shard and month), to which records are
-    pushed within ~70 ms. Without it each shard is polled once a second, and text comes in bursts. The default is true,
-    and false for an emulator, which has no consumers."""
+    """Whether `project_stream` has its own Kinesis enhanced fan-out consumer (about $11 per shard and month), to which
+    records are pushed within ~70 ms. Without it each shard is polled once per second, and text arrives in bursts. The
+    default is true, and false for an emulator, which has no consumers."""
     shards: int = Field(default=1, ge=0, le=500)
-    """The number of shards of the chunk stream. 0 lets Kinesis choose it, and charges for it."""
+    """The number of shards of the chunk stream. With 0, Kinesis scales on demand, at on-demand prices."""
     socket_messages: int = Field(default=500, ge=1, le=10_000)
-    """The number of messages a second that all clients together may send over the WebSocket API."""
+    """The number of messages per second that all clients together may send over the WebSocket API."""
     warm_writes: int = Field(default=0, ge=0, le=1_000_000)
-    """The write units a second that the tables of sessions and streams take at once. 0 leaves the default of DynamoDB,
-    which charges once for an increase above the table's present value, and refuses a lower one."""
+    """The write units per second that the tables of sessions and streams can handle immediately (warm throughput). 0 keeps
+    DynamoDB's default. DynamoDB charges once for an increase above the table's current value, and refuses a lower value."""
     warm_reads: int = Field(default=0, ge=0, le=1_000_000)
-    """The read units a second that the tables of sessions and streams take at once. 0 and prices as for
+    """The read units per second that the tables of sessions and streams can handle immediately. 0 and the price are as for
     `warm_writes`."""
     snap_start: bool = False
     """Whether `call_model` uses SnapStart, for shorter cold starts. Lambda does not combine it with provisioned
@@ -138,50 +138,48 @@ class Settings(AlarmSettings):
     provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
     """The provisioned concurrency of the default profile's `call_model`. 0 keeps none warm."""
     provision_agents: bool = False
-    """Whether each agent with resources of its own gets provisioned concurrency: its `min_instances` at first, and its
-    limit once `govern` changes it."""
+    """Whether each agent with its own resources gets provisioned concurrency: `min_instances` at first, and its limit once
+    `govern` changes that."""
     dashboards: bool = True
-    """Whether the stage has two CloudWatch dashboards. Three are free in an account; each further one costs $3 a
-    month."""
+    """Whether the stage has two CloudWatch dashboards. Three per account are free; each further one costs $3 per month."""
     detailed_metrics: bool = False
-    """Whether API Gateway also records its metrics for each route, at $0.30 a metric and month."""
+    """Whether API Gateway also records metrics for each route, at $0.30 per metric and month."""
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
     """The number of days that CloudWatch keeps logs: one of the periods that it offers."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """The level from which the functions log."""
+    """The minimum level of the functions' log lines."""
     roll_over_events: int = Field(default=12_000, ge=50, le=12_000)
     """The number of events in an execution's history after which the run goes on in a new execution. The rest of the
     25,000 events is for the calls of one step and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md)."""
     steps_per_invocation: int = Field(default=0, ge=0, le=1000)
-    """The limit of steps of a run in one invocation of `call_model`. 0: as many as fit."""
+    """The maximum number of a run's steps in one invocation of `call_model`. 0: as many as fit."""
     stream_days: int = Field(default=30, ge=0, le=3650)
-    """The number of days for which streams can be replayed. 0: for ever."""
+    """The number of days for which streams can be replayed. 0: forever."""
     session_days: int = Field(default=0, ge=0, le=36_500)
     """The number of days after its last use at which a session is deleted, with its sub-agents' sessions and its
     stream. A session that runs or waits for a person is not deleted. 0: never."""
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
     """The number of newest checkpoints that each session keeps, besides those with a name. 0: all."""
     run_days: int = Field(default=30, ge=1, le=365)
-    """The limit of the duration of one execution, in days."""
+    """The maximum duration of one execution, in days."""
     child_hours: int = Field(default=168, ge=1, le=8760)
-    """The limit of the wait for one sub-agent, in hours. It cannot exceed `run_days`."""
+    """The maximum wait for one sub-agent, in hours. It cannot exceed `run_days`."""
     concurrency: int = Field(default=0, ge=0, le=1_000_000)
-    """The number of Lambda's concurrent executions that the stage may count on; `helix deploy` asks the account for it.
-    The reserved concurrency of the small functions and the default of `max_runs` follow from it
-    (`infra/concurrency.py`). 0: unknown."""
+    """The Lambda concurrency that is available to the stage; `helix deploy` reads it from the account. It determines the
+    reserved concurrency of the small functions and the default of `max_runs` (`infra/concurrency.py`). 0: unknown."""
     max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
     """The limit of concurrent runs in the stage; further runs wait. 0 applies only the limits of the agents. None
     computes it from `concurrency`."""
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """The URL to which functions send traces (OTLP over HTTP). "" sends none."""
     otlp_headers: str = ""
-    """The headers of requests to `otlp_endpoint`: `name=value`, separated by commas. The template shows them, so they
-    must not hold secrets."""
+    """The headers of requests to `otlp_endpoint`: `name=value`, separated by commas. They are visible in the template, so
+    they must not contain secrets."""
     trace_content: bool = False
-    """Whether traces also hold messages and answers."""
+    """Whether traces also contain messages and answers."""
     api_log_role: bool = False
-    """Whether the stack sets the account's role for API Gateway's logs, which replaces the present one. `helix deploy`
-    sets this to true if the account has no such role."""
+    """Whether the stack sets the account's role for API Gateway's logs, which replaces the current one. `helix deploy` sets
+    this to true if the account has no such role."""
     retain: bool = False
     """Whether tables, bucket, key and stream stay when the stack is deleted. The default is true in production
     (`PRODUCTION_STAGES`) only."""
@@ -197,7 +195,8 @@ class Settings(AlarmSettings):
     @model_validator(mode="before")
     @classmethod
     def _defaults_that_follow(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Set the defaults that depend on other keys: offline means this machine, and production keeps its data."""
+        """Set the defaults that depend on other keys. Offline stages use this machine's platform, and production stages
+        retain their data."""
         made = dict(given)
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
@@ -299,7 +298,7 @@ class Settings(AlarmSettings):
         return self
 
     def _sign_in_problem(self) -> str | None:
-        """Return what is wrong with the settings of the console's sign-in, or None."""
+        """Return the problem with the settings of the console's sign-in, or None."""
         if self.console_client_id and "jwt" not in self.auth:
             return "console_client_id: belongs to auth=jwt or auth=keys,jwt"
         if self.console_client_id and not ORIGIN.fullmatch(origin_of(self.jwt_issuer)):
@@ -312,7 +311,7 @@ class Settings(AlarmSettings):
 
     @property
     def calling(self) -> tuple[ModelPackage, ...]:
-        """Return the packages that call models. If they are not chosen yet, return litellm, which calls any model."""
+        """Return the packages that call models. If they are not chosen yet, return litellm, which can call any model."""
         return ("litellm",) if self.model_packages is None else self.model_packages
 
     @property
@@ -326,7 +325,8 @@ class Settings(AlarmSettings):
 
     @property
     def for_sam(self) -> bool:
-        """Return whether functions run in containers beside an emulator, and nothing is deployed."""
+        """Return whether the stage is for `sam local`: functions run in containers beside an emulator, and nothing is
+        deployed."""
         return bool(self.endpoint) and not self.offline
 
     @property

@@ -1,8 +1,7 @@
-"""The console of a stage: one function of the HTTP API, or a private bucket behind CloudFront. By default neither.
+"""The console of a stage: a function behind the HTTP API, or a private bucket behind CloudFront. By default there is none.
 
-Law: the console costs nothing at rest. The files come from the package, and the page's settings for the stage are
-public. Only the distribution reads the bucket. The page may connect only to the stage's WebSocket API and to the
-addresses of the sign-in.
+Law: an idle console costs nothing. The files come from the package, and the page's settings for the stage are public. Only
+the distribution can read the bucket. The page may connect only to the stage's WebSocket API and to the sign-in endpoints.
 """
 
 from __future__ import annotations
@@ -72,7 +71,8 @@ class Console(Construct):
         return {"ConsoleUrl": (self.url, "The console; where the issuer sends browsers back to")} if self.url else {}
 
     def _bucket(self) -> s3.Bucket:
-        """Create the bucket of the page. Its content is public, and the next deployment restores it."""
+        """Create the bucket for the page. It needs no backup, because its content is public and the next deployment
+        restores it."""
         bucket = s3.Bucket(
             self,
             "Bucket",
@@ -148,7 +148,7 @@ class Console(Construct):
         names: Names,
         keys: Keys,
     ) -> None:
-        """Upload the files with a function of CDK during a deployment. The function also invalidates CloudFront's
+        """Upload the files during the deployment with a CDK-provided function, which also invalidates CloudFront's
         cache."""
         role = iam.Role(
             self,

@@ -1,8 +1,8 @@
-"""The stage's two dashboards: one of agents and their cost, one of the resources that they run on.
+"""The stage's two dashboards: one for agents and their cost, one for the resources that they use.
 
-Law: every metric on them is one that Helix records, or that AWS documents for the resource. Each measure of
-`helix.core.measures` is on a dashboard, for the whole stage or for each agent. A dashboard has at most 50 lines,
-however many agents there are, because searches find the metrics of agents.
+Law: every metric on them is recorded by Helix, or documented by AWS for the resource. Each measure of `helix.core.measures`
+is on a dashboard, for the whole stage or for each agent. A dashboard has at most 50 metric lines, however many agents there
+are, because search expressions find the agents' metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.infra.widgets import HEIGHT, Lines, heading
 
 SHOWN = Duration.hours(3)
 MAX_ALARMS = 100
-"""The most alarms in one widget:
+"""The maximum number of alarms in one widget:
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html."""
 
 

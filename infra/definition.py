@@ -1,4 +1,4 @@
-"""The state machine in Amazon States Language, which takes one part of a run from delivery to delivery.
+"""The state machine in Amazon States Language. It executes one part of a run, delivery by delivery.
 
     CallModel ─> Route ─┬─ one call ──────> CallTool  ─┐
         ▲               ├─ one child ─────> StartRun  ─┤   on a task token
@@ -43,8 +43,9 @@ TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90
 fires first."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
-"""The errors of a delivery whose work is claimed. The other delivery may be alive, for 15 minutes at most, because its
-answer was lost or the platform delivered twice. Or it is dead and its claim has not lapsed, for 30 seconds at most."""
+"""The errors of a delivery whose work another delivery has claimed. The other one may be alive for up to 15 minutes,
+because its response was lost or the platform delivered twice. Or it is dead, and its claim has not expired yet, which takes
+up to 30 seconds."""
 OVERLOAD = [
     "Lambda.TooManyRequestsException",
     "Lambda.ServiceException",
@@ -63,8 +64,8 @@ OVERLOAD = [
     "Lambda.EC2ThrottledException",
     "Lambda.EC2UnexpectedException",
 ]
-"""The errors after which nothing was executed, and a later attempt may be. After weeks without a call Lambda creates a
-function's snapshot, code and network interfaces again
+"""The errors before anything was executed, so that a later attempt may succeed. After weeks without an invocation, Lambda
+must recreate a function's snapshot, code and network interfaces
 (https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
 TIMED_OUT = "States.Timeout"
 INFRASTRUCTURE = [
@@ -81,12 +82,12 @@ INFRASTRUCTURE = [
     "Sandbox.Timedout",
     TIMED_OUT,
 ]
-"""The errors after which it is unknown what was done; the next delivery finds out. Errors of Lambda itself are listed
-in https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
+"""The errors after which the outcome is unknown; the next delivery finds out. Errors of Lambda itself are listed in
+https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 DENIED = [AccessDeniedError.__name__]
-"""The errors of a missing right. A right that a deployment grants takes effect everywhere only after some seconds. A
-right that stays missing makes the run fail soon, and a repeatable tool is started three times at most."""
+"""The errors of a missing permission. A permission that a deployment grants takes some seconds to take effect everywhere.
+If it stays missing, the run fails soon, and a repeatable tool is started at most three times."""
 
 INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
 HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
@@ -107,9 +108,9 @@ ROUTES = {
 
 
 def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
-    """Return the machine with placeholders: `${CallModel}` and so on (see `VERBS`) for the functions' ARNs, and
-    `${Partition}` for AWS's partition. `run_s`, `child_s`: the limits of one execution, and of the wait for one
-    sub-agent, in seconds."""
+    """Return the definition with placeholders: `${CallModel}` and so on (see `VERBS`) for the functions' ARNs, and
+    `${Partition}` for the AWS partition. `run_s`, `child_s`: the timeouts, in seconds, of one execution and of the wait for
+    one sub-agent."""
     place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
     position = {**place, "step.$": "$.step", "events.$": "$.events"}
     attempt = {**position, "retries.$": "$$.State.RetryCount"}
@@ -165,7 +166,7 @@ def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
 
 
 def longest_retries_s() -> int:
-    """Return the most seconds that a task's retries may take, with the longest deliveries and pauses."""
+    """Return the maximum duration of a task's retries in seconds, with the longest deliveries and pauses."""
     waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
     executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused at once
     return executed * max(TASK_S.values()) + waiting
@@ -184,11 +185,11 @@ def _task(name: str, payload: State, rest: State, *, overload: int = MINUTES) ->
 
 
 def _token_task(call: State, child_s: int, rest: State) -> State:
-    """Return a task that waits for a sub-agent. It continues when the child's end answers the task token, which
-    `start_run` stores with the child's session."""
+    """Return a task that waits for a sub-agent. It continues when the sub-agent's end completes the task token, which
+    `start_run` stores with the sub-agent's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
     task = _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
-    # A timeout is not retried. The sub-agent's time is over or its token is lost, so another delivery would wait as long.
+    # A timeout is not retried. The sub-agent's time is over or its token is lost, so another delivery would time out too.
     retry = [{**rule, "ErrorEquals": [e for e in rule["ErrorEquals"] if e != TIMED_OUT]} for rule in task["Retry"]]
     return {**task, "Retry": retry}
 
@@ -202,9 +203,9 @@ def _choice(variable: str, routes: Mapping[str, str]) -> State:
 
 def _retry(overload: int) -> list[State]:
     return [
-        # A holder of the claim that is alive looks like a dead one. Short pauses let the run continue soon after a death:
-        # 35 seconds later at most, with the claim. Many attempts outlast a living holder. With full jitter a pause is half
-        # of its limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
+        # A live holder of the claim looks like a dead one. Short pauses let the run continue soon after a death, at most 35
+        # seconds later including the claim. Many attempts outlast a live holder. With full jitter a pause is half of its
+        # limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),
@@ -224,8 +225,8 @@ def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attemp
 
 
 def _later(state: str) -> State:
-    """Return the catcher for a call that was not executed. The next CallModel notices this and has the call executed,
-    or lets the run roll over."""
+    """Return the catcher for a call that was not executed. The next CallModel detects this and has the call executed, or
+    lets the run roll over."""
     return {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": state}
 
 

@@ -1,8 +1,8 @@
-"""The HTTP API: GET /health, /ready, /live and /metrics of one function, and the routes of runs and of the console.
+"""The HTTP API: GET /health, /ready, /live and /metrics, which one function serves, and the routes of runs and the console.
 
-Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. Costs and faults are
-only for holders of the token; the function checks it. The stage's secret has its text, or a row has its hash. Probes
-and scrapers send few requests, so the limit of requests a second is low.
+Law: a caller without the token learns only whether the stage is healthy. Costs and faults require the token, which the
+function checks. The token is in the stage's secret, or its hash is in a row. Probes and scrapers send few requests, so the
+throttle is low.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PATHS = ("health", "ready", "live", "metrics")
 STAGE = "$default"
 """The API's stage, which is not part of the URL."""
 RATE, BURST = 20, 40
-"""The throttle of the health routes, in requests a second."""
+"""The throttle of the health routes, in requests per second."""
 RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
 RUN_RATE, RUN_BURST = 250, 500
-"""The throttle of each of these routes, in requests a second."""
+"""The throttle of each run route, in requests per second."""
 CONSOLE_ROUTES = ("GET /console", "GET /console/{file}")
 CONSOLE_RATE, CONSOLE_BURST = 50, 100
-"""The throttle of each of these routes, in requests a second. Opening the page takes six requests."""
+"""The throttle of each console route, in requests per second. Opening the page takes six requests."""
 _PATH_PART = re.compile(r"\{[^}]*\}")
 TOKEN_LENGTH = 40
 _LOGGED = {
@@ -112,7 +112,7 @@ class Endpoints(Construct):
 
     @property
     def url(self) -> str:
-        """Return the URL before all paths, without a slash at its end."""
+        """Return the base URL, without a trailing slash."""
         if self._endpoint is not None:
             return f"{self._endpoint.value_as_string}{EMULATED}/{self.api.ref}"
         stack = Stack.of(self)
@@ -132,20 +132,20 @@ class Endpoints(Construct):
         self._keys.grant_use(grantee, services=["secretsmanager"], actions=["kms:Decrypt"])
 
     def serve(self, function: Function) -> None:
-        """Connect the routes of health to `function`."""
+        """Route the health paths to `function`."""
         why = "Probes hold no credentials and learn a word; the function asks for the token before it says more."
         routes = {f"GET /{path}": path.capitalize() for path in PATHS}
         self._route("", function, routes, why)
 
     def serve_runs(self, function: Function) -> None:
-        """Connect the routes of runs to `function`."""
+        """Route the run paths to `function`."""
         why = "The function asks for the token of each request, as the socket does on $connect."
         routes = dict(zip(RUN_ROUTES, ("Run", "Session", "Stream"), strict=True))
         self._route("Runs", function, routes, why)
         self._throttle(RUN_ROUTES, RUN_RATE, RUN_BURST)
 
     def serve_console(self, function: Function) -> None:
-        """Connect the routes of the console to `function`."""
+        """Route the console paths to `function`."""
         why = "A browser asks for the page before anybody signs in; the function has no rights and no secrets."
         self._route("Console", function, dict(zip(CONSOLE_ROUTES, ("Console", "ConsoleFile"), strict=True)), why)
         self._throttle(CONSOLE_ROUTES, CONSOLE_RATE, CONSOLE_BURST)

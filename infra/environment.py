@@ -70,7 +70,7 @@ def environment(
 def own_environment(
     settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers, console: Console
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the variables that only one verb gets, by verb. Other verbs have no right to the named resources."""
+    """Return the variables that only one verb gets, by verb. Other verbs have no permission for the named resources."""
     return {
         "call_model": _filled({variable("model_secrets"): ",".join(settings.model_secrets)}),
         "govern": _filled(
@@ -90,7 +90,7 @@ def own_environment(
 
 
 def _thresholds(settings: Settings) -> str:
-    """Return the thresholds that differ from the defaults as JSON, or "" if none does."""
+    """Return the thresholds that differ from their defaults as JSON, or "" if none does."""
     chosen = settings.model_dump(include=set(Thresholds.model_fields), exclude_defaults=True)
     return json.dumps(chosen) if chosen else ""
 

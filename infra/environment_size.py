@@ -1,4 +1,4 @@
-"""The size of a function's environment variables, compared with Lambda's limit.
+"""A check of the size of a function's environment variables against Lambda's limit.
 
 Law: if the variables of a function may not fit, the synthesis fails with the function's name and the largest variables.
 """
@@ -12,12 +12,11 @@ from typing import Any
 from helix.infra.config import SettingsError
 
 MAX_BYTES = 4096
-"""The limit of all variables of a function: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html.
-Lambda measures them as one JSON object, as its error shows:
-https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594"""
+"""The limit for all variables of a function together:
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. Lambda measures them as one JSON object, as its
+error message shows: https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594"""
 NAME_BYTES, ARN_BYTES = 63, 128
-"""The most bytes that CloudFormation fills in for a reference: for a name, such as a bucket's, and for an ARN or a
-URL."""
+"""The maximum length in bytes of a resolved reference: of a name, such as a bucket's, and of an ARN or URL."""
 PSEUDO_BYTES = {"AWS::AccountId": 12, "AWS::Partition": 10, "AWS::Region": 16, "AWS::URLSuffix": 16}
 LARGEST = 3
 
@@ -36,7 +35,7 @@ def check_environment(function: str, variables: Mapping[str, Any], own: Collecti
 
 
 def _bytes(value: Any, is_own: bool) -> int:
-    """Return the most bytes that a value can take."""
+    """Return the maximum size of a value in bytes."""
     match value:
         case str():
             return len(json.dumps(value, ensure_ascii=False).encode()) - 2

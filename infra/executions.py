@@ -1,7 +1,7 @@
-"""Rights on executions of the stage's state machines, by constructed ARN.
+"""Permissions on executions of the stage's state machines, by constructed ARN.
 
-Law: rights cover the stage's machines and no others, by the prefix of their names. This is safe because a stage's name
-has no dash. So the size of a policy does not depend on the number of agents with machines of their own.
+Law: permissions cover exactly the stage's machines, by the prefix of their names. This is safe because a stage's name does
+not contain a dash. So the size of a policy does not depend on the number of agents with their own machines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Executions:
         self._grant_executions(grantee, "states:StopExecution")
 
     def grant_wake(self, grantee: iam.IGrantable) -> None:
-        """Let `grantee` answer the task token of a parent that waits for its child."""
+        """Let `grantee` complete the task token of a parent that waits for its sub-agent."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["states:SendTaskSuccess"], resource_arns=["*"])
         why = "SendTaskSuccess knows no resources: the token names the one task that it can answer, and is a secret."
         explain(grantee.grant_principal, "IAM5[Resource::*]", why)

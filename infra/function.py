@@ -1,7 +1,7 @@
 """One Lambda function: role, log group, code, version, alias.
 
-Law: a verb's folder is its code, and others call its alias `live`. Its role may write its own log, and has the rights
-that the `grant_*` methods of other constructs add. No right is inherited or shared.
+Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and gets further
+permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Size:
     timeout_s: int
     """The timeout of one invocation, in seconds. Lambda's own limit is 900."""
     memory_mb: int = 512
-    """The memory in MB. Processor time grows with it: 1,769 MB have a whole core."""
+    """The memory in MB. Lambda allocates CPU in proportion to it: 1,769 MB correspond to one vCPU."""
 
 
 SIZES: Mapping[str, Size] = {
@@ -66,9 +66,9 @@ TRIGGER_SIZES: Mapping[str, Size] = {
 CONSOLE_SIZES: Mapping[str, Size] = {"serve_console": Size(10, 256)}
 """The size of the function that only a stage with console=http has."""
 WITHOUT_LITELLM_MB = {"call_model": 512}
-"""The memory of functions without litellm, in MB. The import of litellm must fit into the 10 seconds that Lambda allows
-a function to start, and more memory means a faster processor. Without litellm, `call_model` needs no more memory than
-the others (docs/adr/0027-memory-by-measurement.md)."""
+"""The memory of functions without litellm, in MB. Importing litellm must fit into Lambda's init limit of 10 seconds, and
+more memory means more CPU. Without litellm, `call_model` does not need more memory than the others
+(docs/adr/0027-memory-by-measurement.md)."""
 
 
 def size_of(verb: str) -> Size:
@@ -76,8 +76,8 @@ def size_of(verb: str) -> Size:
 
 
 def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int = 0) -> int:
-    """Return the memory of a function in MB. `profile_mb`: the memory that the agent's resources ask for. `tools_mb`:
-    the memory that the project declares for executing tools; `call_tool` gets exactly this. 0 asks for nothing."""
+    """Return the memory of a function in MB. `profile_mb`: the memory that the agent's resources request. `tools_mb`: the
+    memory that the project declares for executing tools; `call_tool` gets exactly this. 0 requests nothing."""
     if verb == "call_tool" and tools_mb:
         return tools_mb
     return max(profile_mb, tools_mb, _own_memory(verb, settings))
@@ -91,7 +91,7 @@ def _own_memory(verb: str, settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """The parts from which every function of a stage is made."""
+    """The shared inputs from which every function of a stage is created."""
 
     settings: Settings
     """The settings of the stage."""
@@ -112,7 +112,7 @@ class Kit:
 
 
 WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")
-"""The verbs that import none of the project's modules, and so get none of its variables."""
+"""The verbs that do not import the project's modules, and so do not get its environment variables."""
 NO_TOOLS = ToolSettings()
 
 
@@ -208,5 +208,5 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
 
 
 def _places(tools: ToolSettings) -> str:
-    """Return the places of the secrets in the form of `CloudSettings.secrets`. A place is not secret itself."""
+    """Return the places of the secrets in the format of `CloudSettings.secrets`. A place is not secret itself."""
     return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

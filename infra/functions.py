@@ -1,8 +1,8 @@
-"""The functions that a stage has once, and the rights of every verb.
+"""The functions that exist once per stage, and the permissions of every verb.
 
-Law: functions get the rights of their verbs only here. Elsewhere they get only those to write their own logs, to read
-chunks (`Streaming.feed`), and those of tools (`tool_rights`). Each function uses all of its rights: without any one of
-them, a test in tests/e2e/test_iam.py fails.
+Law: functions get their verbs' permissions only here. Elsewhere they only get those to write their own logs, to read chunks
+(`Streaming.feed`), and those of tools (`tool_rights`). Each function needs all of its permissions: if any one is removed, a
+test in tests/e2e/test_iam.py fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from helix.infra.topics import Topics
 from helix.infra.triggers import Triggers
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
-"""The actions on the control table: slots, usage, draws from budgets, the index of open runs."""
+"""The actions on the control table: slots, usage, budget reservations, the index of open runs."""
 STEP = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
 """The actions on rows of sessions. A worker renews its claim with an update, and returns an unstarted claim with a
 deletion."""
@@ -38,7 +38,7 @@ SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
 class Rights:
-    """The rights of every verb. `grant(function)` gives a function those of its verb."""
+    """The permissions of every verb. `grant(function)` gives a function those of its verb."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Rights:
         self._queue(role)
 
     def _sweep(self, role: iam.Role) -> None:
-        """Grant the rights of `sweep`. It completes unfinished deletions, so it may remove rows of streams and all
+        """Grant the permissions of `sweep`. It completes unfinished deletions, so it may delete stream rows and all
         objects."""
         self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._storage.grant_overflow_and_removal(role)
@@ -115,7 +115,7 @@ class Rights:
             self._storage.grant_rows(role, "sessions", GET, CHECK)  # chunks of a deleted session are not appended
             self._storage.grant_overflow(role)
         self._sockets.grant_post(role)
-        # Streaming.feed grants the rights to read chunks, and to set some aside.
+        # Streaming.feed grants the permissions to read chunks and to set some aside.
 
     def _ws_authorize(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "control", GET)
@@ -135,8 +135,8 @@ class Rights:
         self._sockets.grant_post(role)
 
     def _govern(self, role: iam.Role) -> None:
-        """Grant the rights of `govern`. It starts the runs that a higher limit admits, but neither claims nor ends a
-        run."""
+        """Grant the permissions of `govern`. It starts the runs that a higher limit admits, but neither claims nor ends
+        runs."""
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         check = [CHECK] if self._streaming.appends else []  # chunks of a deleted session are not appended
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, *check)
@@ -164,7 +164,7 @@ class Rights:
         """Grant nothing: the console's files are in the function's layer."""
 
     def _end(self, role: iam.Role) -> None:
-        """Grant the rights to begin or end a run, and to wake the parent that waits for it. A run's row is read
+        """Grant the permissions to begin or end a run, and to wake the parent that waits for it. A run's row is read
         together with `session`."""
         self._storage.grant_rows(role, "sessions", *STEP)
         self._storage.grant_rows(role, "control", *COUNT)
@@ -174,12 +174,12 @@ class Rights:
         self._executions.grant_wake(role)
 
     def _queue(self, role: iam.Role) -> None:
-        """Grant the right to queue a run. A run that continues may find no free slot, and then gets a ticket."""
+        """Grant the permissions to queue a run. A run that continues gets a ticket if no slot is free."""
         self._storage.grant_rows(role, "control", CHECK)
 
 
 class Functions(Construct):
-    """The functions that the stage has once. `by_verb`: every function except those of the profiles. `more`: further
+    """The functions that exist once per stage. `by_verb`: every function except those of the profiles. `more`: optional
     verbs, which not every stage has."""
 
     def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights, more: Sequence[str]) -> None:
@@ -194,8 +194,8 @@ class Functions(Construct):
 
 
 def grant_bedrock(role: iam.Role) -> None:
-    """Let `role` call any model of Amazon Bedrock and apply guardrails. A cross-region inference profile forwards a
-    call to the models of other regions, and a guardrail's profile does the same."""
+    """Let `role` call any model of Amazon Bedrock and apply guardrails. A cross-region inference profile forwards calls to
+    models in other regions, and a guardrail profile does the same for guardrails."""
     stack = Stack.of(role)
     own = {"region": "*", "service": "bedrock", "resource_name": "*"}
     models = [stack.format_arn(**own, account="", resource="foundation-model")]

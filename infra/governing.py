@@ -1,4 +1,5 @@
-"""Rights that only `govern` has: to start the sweep, read metrics, and keep functions of agents with resources warm.
+"""The permissions that only `govern` has: to start the sweep, read metrics, and keep functions of agents with resources
+warm.
 
 Law: `govern` may change the provisioned concurrency of the stage's own aliases, and no other setting of a function.
 """
@@ -21,7 +22,7 @@ SET = ("lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcur
 
 
 class Governing:
-    """The rights that only `govern` has. `provisions`: whether functions of agents with resources are kept warm."""
+    """The permissions that only `govern` has. `provisions`: whether functions of agents with resources are kept warm."""
 
     def __init__(self, scope: IConstruct, *, names: Names, provisions: bool) -> None:
         self._stack, self._names, self._provisions = Stack.of(scope), names, provisions

@@ -1,7 +1,8 @@
-"""The packages that are only in container images, and the import of the agents without them.
+"""The packages that only container images contain, and a check that agents can be imported without them.
 
-Law: every function imports the agents' modules, and most functions have no image. So a module that imports such a
-package stops the synthesis, for the emulator as for a deployment. A tool may import the package when it is called.
+Law: every function imports the agents' modules, and most functions do not run from an image. So a module that imports such
+a package stops the synthesis, for the emulator as well as for a deployment. A tool may import the package when it is
+called.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from helix.infra.packages import Lock, LockError
 from helix.runtime.project import PYPROJECT, HelixProject
 
 SUFFIX = "-image"
-"""The end of an image function's name. Lambda cannot change a function from a zip file to an image, or back."""
+"""The suffix of an image function's name. Lambda cannot switch a function between zip and image."""
 
 
 IN_AN_IMAGE = (
@@ -32,7 +33,7 @@ IN_AN_IMAGE = (
 
 
 def check_image(lock: Lock, names: Collection[str], file: str) -> None:
-    """Check the packages of `image`. Raises `LockError` for one that the lock does not deploy."""
+    """Check the packages of the setting `image`. Raises `LockError` for a package that is not deployed from the lock."""
     for name in sorted(set(names) - lock.names):
         where = f"{file} pins no such package for Lambda" if file else "the project has no lock: see requirements"
         raise LockError(f"{PYPROJECT}: tool.helix.image: {name!r}: {where}")
@@ -49,7 +50,7 @@ def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
 
 @contextmanager
 def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
-    """Make the import of these packages fail, as in functions. `why`: the text of the error, after the module's
+    """Make the import of these packages fail, as in functions without an image. `why`: the error message after the module's
     name."""
     known = importlib.metadata.packages_distributions() if packages else {}
     modules = {

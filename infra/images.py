@@ -1,7 +1,8 @@
-"""Container images of `call_tool`, for packages that no layer holds.
+"""Container images for `call_tool`, with packages that are not in any layer.
 
-Law: an image contains what the zip function would have, and the packages of `image`. Its Dockerfile only copies files
-and runs nothing. So a synthesis does not need Docker, and a build does not emulate Lambda's processor.
+Law: an image contains the same files as the zip function, plus the packages of `image`. Its Dockerfile only copies files
+and does not run commands. So a synthesis does not need Docker, and a build does not need to emulate another CPU
+architecture.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ NOT_CODE = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def dockerfile(python: str, parts: Collection[str]) -> str:
-    """Return the text of the Dockerfile. It copies layers to the place where Lambda puts those of a zip function, in
-    their order. Parts that rarely change come first."""
+    """Return the text of the Dockerfile. It copies the layers, in order, to the folder where Lambda extracts those of a zip
+    function. Parts that rarely change come first, so that image layers can be cached."""
     # Lambda's user must be able to read every file, whatever its mode is here.
     copies = [f"COPY --chmod=755 {part}/ /opt/" for part in parts]
     return "\n".join(
@@ -74,7 +75,7 @@ def image_code(folder: Path, architecture: Architecture) -> lambda_.DockerImageC
 
 
 def _link(source: str, target: str) -> None:
-    """Copy a file. The copy shares its bytes with the source if both are on one disk."""
+    """Hard-link a file, or copy it if that is not possible."""
     try:
         os.link(source, target)
     except OSError:

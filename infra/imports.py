@@ -1,8 +1,8 @@
-"""The packages that the agents import, compared with those that functions will have.
+"""A check that functions will have the packages that the agents import.
 
-Law: the comparison imports, downloads and resolves nothing. An import counts wherever it is, even inside a function. It
-does not count if the code continues without the package (`try: import x`, `except ImportError`), or if only type
-checkers read it.
+Law: the check is static; it does not import, download or resolve anything. An import counts wherever it is, even inside a
+function. It does not count if the code handles its absence (`try: import x`, `except ImportError`), or if only type
+checkers see it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Import(NamedTuple):
     place: str
     """The file, below the project's folder, and the line of the import."""
     package: str = ""
-    """The distribution that contains the module. "": none is installed, or it is not looked up yet."""
+    """The distribution that contains the module. "": none is installed, or it has not been looked up yet."""
 
 
 def check_imports(settings: Settings, project: HelixProject, lock: Lock) -> None:
-    """Raise `LockError` for each package that a module of the agents imports, and that no function would have."""
+    """Raise `LockError` with each package that a module of the agents imports but functions would not have."""
     deployed = deployed_packages(lock)
     missing: dict[str, Import] = {}
     for found in imports_of(project, settings.agents):
@@ -158,7 +158,7 @@ def _own_modules(project: HelixProject, modules: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _owners() -> Mapping[str, list[str]]:
-    """Return the installed distributions by the top-level modules that they have."""
+    """Return the installed distributions by top-level module."""
     return importlib.metadata.packages_distributions()
 
 
@@ -173,7 +173,7 @@ def _missing(name: str, deployed: Collection[str], lock: Lock) -> str | None:
 
 
 def _owners_of(name: str) -> list[str]:
-    """Return the distributions that have the module. If several share a namespace, such as `google`, return those with
+    """Return the distributions that contain the module. If several share a namespace, such as `google`, return those with
     the module's files."""
     parts = name.split(".")
     owners = list(dict.fromkeys(_owners().get(parts[0], ())))
@@ -214,7 +214,7 @@ def _problem(
 
 
 def lock_problem(project: HelixProject) -> str:
-    """Return the reason why a package is not deployed."""
+    """Explain why a package is not deployed."""
     return f"{project.lock} does not pin it" if project.lock else "the project has no lock"
 
 

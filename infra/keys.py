@@ -1,4 +1,4 @@
-"""The encryption of a stage at rest: tables, bucket, chunk stream, logs, topics.
+"""Encryption at rest for a stage: tables, bucket, chunk stream, logs, topics.
 
 With `key=own` it uses a customer managed key. With `key=aws` it uses keys that AWS owns or manages for each service,
 which cost nothing (docs/adr/0031-nearly-free-at-rest.md).
@@ -54,8 +54,8 @@ class Keys(Construct):
         )
 
     def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
-        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region. Keys of AWS need
-        no right: a role that may use the resource may use its key."""
+        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") in this region. Keys of AWS do not
+        need a grant: a role that may use the resource may use its key."""
         if self.key is None:
             return
         region = Stack.of(self).region
@@ -89,7 +89,7 @@ def _admit(
 
 
 def alarms_of(stack: Stack, names: Names) -> dict[str, object]:
-    """Return the condition that only this stage's alarms meet."""
+    """Return the policy condition that only this stage's alarms match."""
     alarms = stack.format_arn(
         service="cloudwatch",
         resource="alarm",

@@ -1,6 +1,6 @@
 """The three zip layers: `core` (Helix), `agents` (the project's modules), `deps` (third-party packages).
 
-Law: a layer's content decides its name, so an unchanged layer is not built, copied or uploaded again.
+Law: a layer's name depends on its content, so an unchanged layer is not rebuilt, copied or uploaded again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ RUNTIMES = {
 
 
 class Layers(Construct):
-    """The layers of a stage. `of(verb)` has those of a function, in the order of the search path. Only `call_model` has
-    the packages that call models. `image(profile, packages)` is the code of a `call_tool` with packages that no layer
-    has."""
+    """The layers of a stage. `of(verb)` returns those of a function, in import path order. Only `call_model` has the
+    packages that call models. `image(profile, packages)` returns the code of a `call_tool` with packages that are not in
+    any layer."""
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, project: HelixProject) -> None:
         super().__init__(scope, construct_id)

@@ -1,7 +1,7 @@
-"""The lock of a project, read for Lambda's machine: `uv.lock`, `pylock.toml`, or a file of requirements.
+"""Reading a project's lock for Lambda's platform: `uv.lock`, `pylock.toml`, or a requirements file.
 
-Law: nothing is resolved. A package that does not come from an index, or has no wheel for Lambda, is refused by name
-before anything is downloaded.
+Law: no dependencies are resolved. A package that does not come from an index, or has no wheel for Lambda, is rejected with
+its name before anything is downloaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Table = Mapping[str, Any]
 
 
 def lock_of(project: HelixProject, settings: Settings) -> Lock:
-    """Return the pins of the project, which are empty without a lock. Raises `LockError`."""
+    """Return the project's pins, or an empty `Lock` if the project has no lock. Raises `LockError`."""
     if not project.lock:
         return NO_LOCK
     own = [*project.modules, *project.table.include]
@@ -96,7 +96,7 @@ class _Reader:
         return name, f"{name}=={package['version']}", [each for each in hashes if not each.endswith(":")], index
 
     def lock(self, found: Sequence[tuple[str, str, list[str], str]], spare: Collection[str], needs: Any) -> Lock:
-        """Return the lock. It has hashes only if every package has them, because pip accepts all or none."""
+        """Return the lock. It contains hashes only if every package has them, because pip requires all or none."""
         hashed = all(hashes for _, _, hashes, _ in found)
         lines = {
             name: " ".join([pin, *(f"--hash={each}" for each in hashes if hashed)]) for name, pin, hashes, _ in found
@@ -119,8 +119,8 @@ class _Reader:
 
 
 def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
-    """Read the packages that the project needs, without its extras and groups. Packages that only Helix needs are
-    spare."""
+    """Read the packages that the project needs, without its extras and groups. Packages that only Helix needs become
+    `spare`."""
     if table.get("version") != 1:
         raise LockError(f"{reader.file}: version {table.get('version')!r} is not known; write another lock: {LOCK}")
     packages: dict[str, list[Table]] = {}

@@ -1,5 +1,5 @@
-"""Log groups. They have names, are encrypted with the stage's key or CloudWatch's own, and expire after the chosen
-time."""
+"""Log groups. They have fixed names and are encrypted with the stage's key or CloudWatch's own. Their lines expire after
+the configured time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from helix.infra.config import Settings
 from helix.infra.keys import Keys
 
 VENDED = "/aws/vendedlogs"
-"""The start of the name of each group that an AWS service writes to. Groups with other names are listed one by one in a
-resource policy of the account, which is limited to 5,120 characters. Beyond that, no stage or state machine can be
+"""The name prefix of each group that an AWS service writes to. Groups with other names are listed individually in an
+account-level resource policy, which is limited to 5,120 characters. Beyond that, no further stage or state machine can be
 created (https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/AWS-logs-and-resource-policy.html)."""
 _RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
@@ -31,7 +31,7 @@ _RETENTION = {
 
 
 def log_group(scope: Construct, construct_id: str, name: str, *, settings: Settings, keys: Keys) -> logs.LogGroup:
-    """Create a log group. It is deleted with the stack even if the data is retained, because logs are not a record."""
+    """Create a log group. It is deleted with the stack even if data is retained, because logs are not durable data."""
     return logs.LogGroup(
         scope,
         construct_id,

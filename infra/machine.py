@@ -1,6 +1,6 @@
-"""One state machine: definition, role, log of errors.
+"""One state machine: definition, role, error log.
 
-Law: its role may only invoke the aliases that the definition names. Its log has no execution data.
+Law: its role may only invoke the aliases that the definition uses. Its log does not contain execution data.
 """
 
 from __future__ import annotations

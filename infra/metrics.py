@@ -18,7 +18,7 @@ HOUR = Duration.hours(1)
 def helix_metric(
     names: Names, measure: str, statistic: str, *, agent: str | None = None, period: Duration = MINUTE, label: str = ""
 ) -> cloudwatch.Metric:
-    """Return the metric `measure` of one agent, or of the whole stage. Raises `KeyError` for an unknown measure."""
+    """Return the metric for `measure`, of one agent or of the whole stage. Raises `KeyError` for an unknown measure."""
     UNITS[measure]
     return cloudwatch.Metric(
         namespace=NAMESPACE,
@@ -31,7 +31,7 @@ def helix_metric(
 
 
 def helix_metric_by_agent(names: Names, measure: str, statistic: str) -> cloudwatch.SearchExpression:
-    """Return the search for `measure` of every agent of the stage that has recorded it in the last two weeks."""
+    """Return a search expression for `measure`, for every agent of the stage that has recorded it in the last two weeks."""
     UNITS[measure]
     return _search(NAMESPACE, (AGENT, STAGE), measure, f'{STAGE}="{names.stage}"', statistic)
 
@@ -39,16 +39,17 @@ def helix_metric_by_agent(names: Names, measure: str, statistic: str) -> cloudwa
 def aws_metrics(
     namespace: str, name: str, statistic: str, names: Names, dimension: str, *, label: str = ""
 ) -> cloudwatch.SearchExpression:
-    """Return the search for a metric of AWS, for every resource whose name has the words `helix` and the stage's
-    name."""
+    """Return a search expression for an AWS metric, for every resource whose name contains the words `helix` and the
+    stage's name."""
     return _search(f"AWS/{namespace}", (dimension,), name, names.prefix.replace("-", " "), statistic, label)
 
 
 def _search(
     namespace: str, dimensions: tuple[str, ...], name: str, terms: str, statistic: str, label: str = ""
 ) -> cloudwatch.SearchExpression:
-    """Return a search: one line for up to 500 time series, however many agents there are. Words in quotation marks
-    match exactly: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
+    """Return a search expression: one line in the dashboard for up to 500 time series, however many agents there are. Words
+    in quotation marks match exactly:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
     schema = ",".join((namespace, *dimensions))
     found = f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{statistic}', {MINUTE.to_seconds():.0f})"
     return cloudwatch.SearchExpression(expression=found, label=label, period=MINUTE)
@@ -57,7 +58,7 @@ def _search(
 def aws_metric(
     namespace: str, name: str, statistic: str, *, label: str = "", period: Duration = MINUTE, **dimensions: str
 ) -> cloudwatch.Metric:
-    """Return a metric of AWS. `namespace`: without "AWS/"."""
+    """Return an AWS metric. `namespace` omits the prefix "AWS/"."""
     return cloudwatch.Metric(
         namespace=f"AWS/{namespace}",
         metric_name=name,

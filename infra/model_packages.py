@@ -1,6 +1,7 @@
 """The packages with which `call_model` calls the models of a stage's agents.
 
-Law: choosing them imports nothing. An agent whose model depends on its state may call any model, so it needs litellm.
+Law: choosing the packages does not import them. An agent whose model depends on its state may call any model, so it needs
+litellm.
 """
 
 from __future__ import annotations

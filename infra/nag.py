@@ -25,7 +25,7 @@ from constructs import IConstruct
 
 @jsii.implements(IPolicyValidationPlugin)
 class _Judge:
-    """cdk-nag for one construct and the constructs below it."""
+    """A validation plugin that runs cdk-nag on one construct and the constructs below it."""
 
     def __init__(self, scope: IConstruct) -> None:
         self._scope = scope
@@ -40,7 +40,7 @@ class _Judge:
 
 
 def check(scope: IConstruct) -> None:
-    """Have `scope`, and nothing outside of it, checked when its app is synthesised."""
+    """Check `scope`, and nothing outside of it, when its app is synthesised."""
     Validations.of(scope).add_plugins(_Judge(scope))
 
 
@@ -71,7 +71,7 @@ def explain_resource(grantee: iam.IGrantable, arn: str, reason: str) -> None:
 
 
 def _spelled(resolved: Any) -> str:
-    """Return an ARN as cdk-nag writes it, with a reference as `<Name>`. Raises `TypeError` for an unknown form."""
+    """Format an ARN like cdk-nag, with references as `<Name>`. Raises `TypeError` for an unknown form."""
     match resolved:
         case str():
             return resolved

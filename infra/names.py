@@ -1,7 +1,7 @@
 """Names and ARNs of a stage's resources, derived from the stage's name alone.
 
-Law: a resource with a fixed name can be referred to before it exists. So functions may hold rights on the state
-machines that call them, and no two resources wait for each other.
+Law: a resource with a fixed name can be referenced before it exists. So functions may have permissions on the state
+machines that call them, without a circular dependency.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Names:
         return self.of(profile)
 
     def machine_arn(self, stack: Stack, profile: str) -> str:
-        """Return the ARN of a state machine. With `PROFILE` as `profile` it is the pattern that functions fill in."""
+        """Return the ARN of a state machine. With `PROFILE` as `profile`, it is the template that functions fill in."""
         return _states_arn(stack, "stateMachine", self.machine(profile))
 
     def executions_arn(self, stack: Stack, profile: str) -> str:

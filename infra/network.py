@@ -1,4 +1,4 @@
-"""The app's own network around the functions that execute tools.
+"""The network that a CDK app provides for the functions that execute tools.
 
 Law: it replaces the network that `[tool.helix.vpc]` names, and changes nothing else of a profile.
 """
@@ -22,7 +22,7 @@ class Network:
     subnets: tuple[str, ...]
     """The ids of its subnets. They may be CDK tokens. By default they are the private subnets with egress."""
     groups: tuple[ec2.ISecurityGroup, ...]
-    """The security groups of the functions: those that the app gives, or else one that the stage creates."""
+    """The security groups of the functions: those that the app provides, or else one that the stage creates."""
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
-"""The packages of a project's lock that Lambda needs, and the unzipped size of a function with its layers.
+"""The packages of a project's lock that are deployed, and a check of the unzipped size of a function with its layers.
 
-Law: nothing is resolved. Each package has the version that the lock pins, even if Helix needs the package too. Packages
-of Lambda's runtime, and those that only this machine needs, are left out.
+Law: no dependencies are resolved. Each package has the version that the lock pins, even if Helix needs the package too.
+Packages of Lambda's runtime, and those that only the development machine needs, are omitted.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 ELSEWHERE = re.compile(
     r"helix-agents|aws-cdk[\w-]*|cdk-nag|constructs|jsii|ministack|pytest[\w-]*|hypothesis|pip|setuptools|wheel"
 )
-"""The packages that are left out. Helix itself is a layer of its own; the others deploy, emulate or test."""
+"""The packages that are not deployed. Helix itself has its own layer; the others are for deploying, emulating or
+testing."""
 LOCK = "uv lock, or pip freeze > requirements.txt"
 
 
 class LockError(ValueError):
-    """A lock that cannot be used. The message names the line."""
+    """The lock cannot be used. The message names the line."""
 
 
 ROOT = ""
-"""The project itself, in `Lock.needs`."""
+"""The key of the project itself in `Lock.needs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The pins of a project, for Lambda's machine. A pin is a package's name and its line for pip."""
+    """The pins of a project for Lambda's platform. A pin is a package's name and its requirement line for pip."""
 
     pins: tuple[tuple[str, str], ...] = ()
     """The packages that the project needs."""
     options: tuple[str, ...] = ()
     """Options for pip, such as an index."""
     spare: tuple[tuple[str, str], ...] = ()
-    """The packages that are locked for Helix alone. If Helix has such a package on Lambda, it uses this version."""
+    """The packages that only Helix needs. If one of them is deployed, it gets this version."""
     needs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The names of each package's dependencies, by package; `ROOT` is the project. Empty if the lock does not have
     them."""
@@ -61,12 +62,12 @@ class Lock:
         return "\n".join([*self.options, *(line for _, line in self.pins), ""])
 
     def beside(self, names: Collection[str]) -> Lock:
-        """Return the lock with the spare pins among `names`, the packages that Helix needs."""
+        """Return the lock with those spare pins that are in `names`, the packages that Helix needs."""
         return Lock(tuple(sorted([*self.pins, *(pin for pin in self.spare if pin[0] in names)])), self.options)
 
     def without(self, names: Collection[str]) -> Lock:
-        """Return the lock without these packages. If the lock has the dependencies, those that only these packages need
-        are left out too."""
+        """Return the lock without these packages. If the lock contains dependencies, those that only these packages need
+        are removed too."""
         needs = dict(self.needs)
         left, waiting = set[str](), [ROOT]
         while needs and waiting:
@@ -108,7 +109,8 @@ def read_requirements(file: Path, architecture: Architecture, python: str) -> Lo
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether Lambda's runtime has the package, or only this machine needs it."""
+    """Return whether the package is not deployed, because Lambda's runtime provides it or only the development machine
+    needs it."""
     return name in OF_THE_RUNTIME or ELSEWHERE.fullmatch(name) is not None
 
 
@@ -123,12 +125,12 @@ def _requirement(file: Path, text: str) -> Requirement:
 
 
 def machine(architecture: Architecture) -> str:
-    """Return the architecture's name on Linux."""
+    """Return the Linux name of the architecture."""
     return "aarch64" if architecture == "arm64" else "x86_64"
 
 
 def target(architecture: Architecture, python: str) -> dict[str, str]:
-    """Return the values that environment markers have on Lambda."""
+    """Return the values of environment markers on Lambda."""
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
@@ -164,7 +166,7 @@ def check_size(verb: str, folders: Sequence[Path], lock: str, names: Collection[
 
 
 def _largest(folders: Sequence[Path], names: Collection[str]) -> str:
-    """Return the largest of the packages with these names that are installed there, or "" if none is."""
+    """Return the name of the largest package among `names` that is installed in the folders, or "" if none is."""
     sizes: Counter[str] = Counter()
     for folder in folders:
         for found in importlib.metadata.distributions(path=[str(folder / "python")]):

@@ -1,5 +1,5 @@
-"""The content of the dashboard `plumbing`: functions, state machines, streams, tables, sockets, endpoints, dead
-letters, warnings."""
+"""The widgets of the dashboard `plumbing`: functions, state machines, streams, tables, sockets, endpoints, dead letters,
+warnings."""
 
 from __future__ import annotations
 

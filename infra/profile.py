@@ -1,8 +1,8 @@
 """A resource profile: the functions that execute its agents, and the state machine that calls them.
 
-Law: agents that ask for no resources share the profile `default`. An agent that asks for resources, or has a table in
-`[tool.helix.agent]`, has a profile of its own, in a nested stack, with the memory and the processor that it asked for.
-Profiles execute tools, so they have the settings and rights of the tools.
+Law: agents that do not request resources share the profile `default`. An agent that requests resources, or has a table in
+`[tool.helix.agent]`, has its own profile in a nested stack, with the requested memory and CPU. Profiles execute tools, so
+they have the settings and permissions of the tools.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY_PER_CORE_MB = 1769
 MEMORY_LIMITS_MB = (128, 10_240)
 
 Grant = Callable[[Function], None]
-"""A callback that gives a function the rights of its verb."""
+"""A callback that grants a function the permissions of its verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Profile:
     name: str
     """The name of the profile: `default`, or the name of the one agent in it."""
     memory_mb: int = 0
-    """The memory that the agent's resources ask for, in MB. 0 leaves each verb its own size."""
+    """The memory that the agent's resources request, in MB. With 0, each verb keeps its own size."""
     provisioned_concurrency: int = 0
     """The provisioned concurrency of its `call_model`. 0 keeps none warm."""
     tools: ToolSettings = NO_TOOLS
@@ -45,7 +45,7 @@ class Profile:
     inline: bool = False
     """Whether `call_model` executes some of the tools."""
     max_instances: int = 0
-    """The limit of the agent's instances, which scales the threshold of its token rate. 0: the agent asks for no
+    """The maximum number of the agent's instances, which scales its token rate threshold. 0: the agent does not request
     resources and has no alarms."""
 
     def executes_tools(self, verb: str) -> bool:
@@ -53,8 +53,8 @@ class Profile:
 
     @classmethod
     def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
-        """Return the profile of one agent. Lambda allots processors in proportion to memory, so the larger of the two
-        requests counts."""
+        """Return the profile of one agent. Lambda allocates CPU in proportion to memory, so the larger of the two requests
+        counts."""
         wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
         least, most = MEMORY_LIMITS_MB
         memory = min(max(wished, least), most) if wished else 0
@@ -63,8 +63,8 @@ class Profile:
 
 
 class ProfileFunctions(Construct):
-    """The functions and the state machine of one profile. `shared`: the functions of the whole stage, which every state
-    machine calls too."""
+    """The functions and the state machine of one profile. `shared`: the stage-wide functions, which every state machine
+    also calls."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class ProfileFunctions(Construct):
 
 
 class ProfileStack(NestedStack):
-    """A nested stack for the profile of one agent. Agents come and go without changes to the rest of the stage, and do
-    not count toward its limit of 500 resources."""
+    """A nested stack for the profile of one agent. So agents can be added and removed without changes to the rest of the
+    stage, and their resources do not count toward its limit of 500."""
 
     def __init__(
         self,
@@ -120,5 +120,5 @@ class ProfileStack(NestedStack):
 
 
 def construct_name(verb: str) -> str:
-    """Return the name of a verb in templates and state machines: `call_model` -> `CallModel`."""
+    """Return the construct name of a verb in templates and state machines: `call_model` -> `CallModel`."""
     return "".join(word.capitalize() for word in verb.split("_"))

@@ -1,7 +1,7 @@
-"""The parts of a stage that the app around it may use: addresses, resources, and rights for the app's own functions.
+"""The public interface of a stage for the CDK app around it: URLs, resources, and grants for the app's own functions.
 
-Law: the rights granted here cover the stage's resources and no others. The rights that the app grants to the stage's
-tools are in policies outside of the stage's own constructs, and the app alone is responsible for them.
+Law: the permissions granted here cover only the stage's resources. Permissions that the app grants to the stage's tools are
+in policies outside of the stage's constructs, and the app is responsible for them.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class Parts:
     console: Console
     """The console; without a URL if the stage does not serve it."""
     executions: Executions
-    """The state machines, and the rights on their executions."""
+    """The state machines, and grants on their executions."""
     shared: Functions
-    """The functions that the stage has once."""
+    """The functions that exist once per stage, by verb."""
     profiles: Mapping[str, Functions]
     """`call_model` and `call_tool` of each resource profile, by the profile's name."""
     inline: frozenset[str]
     """The names of the profiles whose `call_model` executes tools too."""
     network: Network | None
-    """The network that the app gives to the functions that execute tools. None: the app gives none."""
+    """The network that the app provides for the functions that execute tools. None: the app does not provide one."""
 
 
 class Reach(Construct):
@@ -122,7 +122,7 @@ class Reach(Construct):
 
     @property
     def encryption_key(self) -> kms.IKey | None:
-        """Return the key that encrypts the stage at rest. None means that keys of AWS do."""
+        """Return the key that encrypts the stage at rest. None: AWS owned or managed keys are used."""
         return self._parts.keys.key
 
     @property
@@ -132,7 +132,7 @@ class Reach(Construct):
 
     @property
     def notice_topic(self) -> sns.Topic:
-        """Return the topic to which Helix publishes exhausted budgets and changed limits."""
+        """Return the topic to which Helix publishes notices about exhausted budgets and changed limits."""
         return self._parts.topics.notices
 
     @property

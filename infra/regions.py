@@ -1,9 +1,9 @@
-"""The differences in the partitions of China and GovCloud."""
+"""The differences in the AWS partitions of China and GovCloud."""
 
 from __future__ import annotations
 
 SUFFIXES = ("amazonaws.com", "amazonaws.com.cn")
-"""The domains of service names in conditions. In China a service may have either, so AWS's own policies name both
+"""The domains of service principals in conditions. In China a service may use either, so AWS's own policies list both
 (https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonDynamoDBFullAccess.html)."""
 
 

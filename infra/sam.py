@@ -2,9 +2,9 @@
 
     python -m helix.infra.sam [-c KEY=VALUE ...] [--port 4577]
 
-Law: it listens only on loopback and on the container bridge. Only its syntheses and two files for sam outlive it: the
-functions' variables and the credentials. Its schedule is off, so the runs of the sample events wait until a function is
-invoked.
+Law: it listens only on loopback and on the container bridge. After it exits, only its syntheses and two files for sam
+remain: the functions' environment variables and the credentials. Its schedule is off, so the runs of the sample events wait
+until a function is invoked.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ HOST = "host.docker.internal"
 """The name of this machine in containers."""
 VARIABLES = "build/sam/env.json"
 CREDENTIALS = "build/sam/credentials"
-"""The file of shell variables. sam passes the shell's credentials to functions, and asks STS for their identity."""
+"""The file of shell variables with credentials. sam passes the shell's credentials to functions, and asks STS for their
+identity."""
 SCHEDULE = "govern"
 KNOWN = ("call_model", "govern", "health")
-"""The functions whose variables are collected. Variables of triggers, the console and tools' secrets are not among
-them."""
+"""The functions whose environment variables are collected. They do not include variables of triggers, the console and
+tools' secrets."""
 OWN = "POWERTOOLS_"
 """The prefix of variables that are left out, because they differ from function to function."""
 

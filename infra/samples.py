@@ -1,4 +1,4 @@
-"""The rows for the events in `events/`: sessions with a run each, an API key, and the token for /metrics.
+"""Writes the rows for the events in `events/`: sessions with one run each, an API key, and the token for /metrics.
 
 Law: ids are those in the files, so an event works without changes. A run is claimed like any other, but its execution
 is not started: the run waits until the user invokes a function.
@@ -34,7 +34,7 @@ LONG_AGO_S = 3600.0
 
 
 class Held:
-    """A `Launcher` that starts nothing."""
+    """A `Launcher` that does not start executions."""
 
     async def start(self, part: Part) -> None:
         return
@@ -58,7 +58,7 @@ class Earlier(SystemClock):
 
 
 class Given:
-    """A source of given ids, in their order."""
+    """A source of ids that returns given ids in order."""
 
     def __init__(self, *ids: str) -> None:
         self._ids = iter(ids)
@@ -92,7 +92,7 @@ async def write_key(store: StateStore, events: Path) -> None:
 
 
 def _runs(events: Path) -> list[tuple[str, str]]:
-    """Return each (session, run) in the events of a state machine and of its end, once."""
+    """Return each distinct (session, run) in the events of a state machine and of its end."""
     known = [_read(events, name) for name in ("call_model", "fail_run")]
     known.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
     return [(event["session_id"], event["run_id"]) for event in known]

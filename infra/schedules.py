@@ -1,8 +1,9 @@
-"""The rules that start functions each minute, and after executions that ended badly. Alarms start `govern` (topics.py).
+"""The EventBridge rules that start functions each minute, and after executions that did not succeed. Alarms start `govern`
+(topics.py).
 
-Law: events are best effort and may come twice; `sweep` finds the work of lost events. An event that cannot be delivered
-is kept and raises an alarm, and nothing waits for it. Each minute starts `govern`, which starts `sweep` unless the
-stage is at rest.
+Law: events are best effort and may arrive twice; `sweep` finds the work of lost events. An event that cannot be delivered
+is kept and raises an alarm, and nothing waits for it. Each minute `govern` is started, which starts `sweep` unless the
+stage is idle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The WebSocket API: an authoriser on $connect, a function for each route, access logs, throttling.
 
-Law: a client is admitted or refused once, on $connect. The principal is then stored in the connection's row, and every
-action and every post checks that row. Credentials are read from headers, never from the URL, which is logged.
+Law: a client is authorised once, on $connect. The principal is then stored in the connection's row, and every action and
+every post checks that row. Credentials are read from headers, never from the URL, which is logged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from helix.infra.names import Names
 ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
 AUTHORIZER = "ws_authorize"
 MAX_BURST = 5_000
-"""The limit of an account: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
+"""The account's quota: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
 CONNECT_RATE, CONNECT_BURST = 250, 500
-"""The throttle of new connections, per second. It is separate, so that many clients that connect at once do not use up
-the throttle of messages. The quota of an account is 500 a second in a region
+"""The throttle of new connections, per second. It is separate, so that many clients that connect at once do not use up the
+message throttle. The account's quota is 500 per second in a region
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 EMULATED = "/_aws/execute-api"
 """The path of the APIs under the emulator's endpoint."""
@@ -154,7 +154,7 @@ class Sockets(Construct):
         explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
 
     def serve(self, functions: Mapping[str, Function]) -> None:
-        """Connect the routes and the authoriser to the functions. `functions`: by verb."""
+        """Route the API's routes and authoriser to the functions, which are given by verb."""
         authorizer = apigatewayv2.CfnAuthorizer(
             self,
             "Authorizer",

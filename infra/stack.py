@@ -1,7 +1,7 @@
-"""A stage of Helix: a construct for any stack, and a stack with such a construct in it.
+"""A stage of Helix, as a construct for any stack and as a stack that contains only this construct.
 
-Law: this module only composes the constructs. Names derive from the stage alone, so an account and region hold each
-stage once.
+Law: this module only composes other constructs. Names depend only on the stage, so each stage can exist once per account
+and region.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FLAGS = {
 
 
 class Helix(Reach):
-    """A stage of Helix, for any stack. A stack holds one stage.
+    """A stage of Helix, for any stack. A stack can contain one stage.
 
     project: the folder of the pyproject.toml that has `[tool.helix]`, or a folder below it. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
@@ -82,7 +82,7 @@ class Helix(Reach):
         By default the subnets are the private ones with egress, and the group is one that the stage creates
         (`connections`).
     domain_name, certificate: the domain that clients connect to, `wss://DOMAIN_NAME`, besides API Gateway's own address.
-        Give both or neither. The certificate must be in this region. Without effect offline.
+        Pass both or neither. The certificate must be in this region. Ignored offline.
 
     Raises `SettingsError` for a setting that is wrong, `NoProjectError` and `ProjectError`, and `BuildError` if a layer
     cannot be built.
@@ -268,7 +268,7 @@ class Helix(Reach):
 
 
 class HelixStack(Stack):
-    """A stack that holds a stage of Helix. `helix` is the construct.
+    """A stack that contains a stage of Helix. `helix` is the construct.
 
     options: the options of `aws_cdk.Stack`, besides those of `Helix`. Defaults: `stack_name` is helix-STAGE, `env` has
     the settings `account` and `region`, and `termination_protection` is on if the stage retains its data.
@@ -328,7 +328,7 @@ had when they were directly in the stack."""
 
 
 def next_step(settings: Settings) -> str:
-    """Return the commands that a stage needs after `cdk deploy`, which prints the outputs of a stack."""
+    """Return the commands that a stage needs after `cdk deploy`, as a stack output that `cdk deploy` prints."""
     check = f"helix check --stage {settings.stage}"
     return f"helix keys create --stage {settings.stage} --user admin && {check}" if "keys" in settings.auth else check
 

@@ -1,8 +1,9 @@
 """The durable storage of a stage: three tables, and a bucket for data that is too large for an item.
 
-Law: all of it is encrypted. Tables have point-in-time recovery and are paid per request. A grant names only actions
-that its holder calls, and none of them scans. A transaction is authorised as the writes and checks in it. No table has
-deletion protection here, because a failed first deployment could then not delete it. `helix deploy` sets it afterwards.
+Law: everything is encrypted. Tables have point-in-time recovery and on-demand billing. A grant contains only actions that
+its grantee calls, and never a scan. IAM authorises a transaction by the writes and checks in it. The template does not set
+deletion protection, because the rollback of a failed first deployment could then not delete the tables. `helix deploy` sets
+it afterwards.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ FAILED = "failed/"
 GIVEN_UP = "aws/lambda/"
 """The prefix, fixed by Lambda, under which Lambda stores records that `project_stream` could not process."""
 RETAINED_DAYS = 14
-"""The number of days that both kinds of records stay for inspection."""
+"""The number of days for which both kinds of records are kept for inspection."""
 
 
 class Storage(Construct):
-    """The tables and the bucket of a stage. If functions append to the log themselves, a stream of the log's table has
-    the log's changes."""
+    """The tables and the bucket of a stage. If functions append to the log themselves, the log's table has a DynamoDB
+    stream."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Storage(Construct):
         self.bucket = self._bucket(removal)
 
     def grant_rows(self, grantee: iam.IGrantable, table: TableName, *actions: str) -> None:
-        """Let `grantee` do these actions on the rows of a table, and use the key for them."""
+        """Allow `grantee` these actions on the rows of a table, and the use of the key for them."""
         arn = self.tables[table].table_arn
         iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
         key = READ_KEY if set(actions) <= READING else WRITE_KEY

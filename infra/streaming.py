@@ -1,4 +1,4 @@
-"""The chunk stream, between the functions that write chunks and the one that projects them.
+"""The chunk stream between the functions that write chunks and the one that projects them.
 
 Law: the stream is encrypted. It is read from the oldest unprocessed record, with one reader at a time for each
 partition key. Lambda retries a batch until an hour before Kinesis deletes it. Records that it then gives up on are set
@@ -41,7 +41,7 @@ SEGMENT = "s#"
 """The prefix of the sort keys of the log's rows."""
 BATCH = 100
 LANES = 10
-"""The number of batches of one shard in work at once. A slow socket delays only its own lane."""
+"""The number of batches of one shard that are processed concurrently. A slow socket delays only its own lane."""
 RETENTION_H = 24
 GIVE_UP_S = (RETENTION_H - 1) * 3600
 """The age at which Lambda gives up on records, in seconds. Kinesis still has them, so Lambda can write them to the
@@ -80,7 +80,7 @@ class Streaming(Construct):
             )
 
     def grant_append(self, grantee: iam.IGrantable) -> None:
-        """Let `grantee` put chunks on Kinesis, append them to the log, or, while the stage changes, do either."""
+        """Let `grantee` put chunks into Kinesis, append them to the log, or, with `streaming=both`, do either."""
         if self.stream is not None:
             arn = self.stream.stream_arn
             iam.Grant.add_to_principal(grantee=grantee, actions=list(WRITE_CHUNKS), resource_arns=[arn])
@@ -89,7 +89,7 @@ class Streaming(Construct):
             self._storage.grant_rows(grantee, "streams", *APPEND)
 
     def feed(self, function: Function) -> None:
-        """Let the streams invoke `function`, and give it the rights to read them."""
+        """Let the streams invoke `function`, and grant it the permissions to read them."""
         self._storage.grant_give_up(function.role)
         if self.stream is not None:
             self._storage.grant_set_aside(function.role)

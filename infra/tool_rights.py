@@ -1,7 +1,6 @@
-"""The rights of a project's tools, in the roles of the functions that execute them.
+"""The permissions of a project's tools, in the roles of the functions that execute them.
 
-Law: a helper grants exactly the actions of its name, on exactly one resource. `statements` are used as they are
-written.
+Law: a helper grants exactly the actions that its name says, on exactly one resource. `statements` are used unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Two topics: CloudWatch publishes to `alarms`, to which `govern` subscribes; `govern` publishes to `notices`. People
 may subscribe to both.
 
-Law: topics are encrypted with the stage's key if it has one. Otherwise they have no key, because CloudWatch cannot
-publish to a topic with the key `aws/sns`, and SNS encrypts its disks in any case. They accept only TLS. `govern` does
-not receive the notices that it publishes, so it cannot wake itself.
+Law: topics are encrypted with the stage's key if it has one. Otherwise they have no key, because CloudWatch cannot publish
+to a topic with the key `aws/sns`, and SNS encrypts its storage in any case. They accept only TLS. `govern` does not receive
+the notices that it publishes, so it cannot wake itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Topics(Construct):
             sns.Topic(self, name.capitalize(), topic_name=names.of(name), master_key=keys.key, enforce_ssl=True)
             for name in ("alarms", "notices")
         )
-        # A custom policy replaces the default policy of topics, which would admit CloudWatch.
+        # A custom policy replaces the default topic policy, which would allow CloudWatch to publish.
         self.alarms.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AllowAlarms",

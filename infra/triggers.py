@@ -1,9 +1,9 @@
-"""Triggers: schedules, queues, objects and events, for which one function starts runs; and the routes of the HTTP API.
+"""Triggers: schedules, queues, objects and events, for which one function starts runs, and the run routes of the HTTP API.
 
-Law: a stage has only the resources of the triggers that it declares. Each event waits in a queue until its run is
-claimed. A full stage, a busy session or a failing function delays the event but does not lose it. Events that cannot
-start a run go to the dead-letter queue, which an alarm watches. Only this stage's rules and schedules may send to the
-queue that they share.
+Law: a stage has only the resources of the triggers that it declares. Each event waits in a queue until its run is claimed.
+A full stage, a busy session or a failing function delays the event, but it is not lost. Events that cannot start a run go
+to the dead-letter queue, which an alarm watches. Only this stage's rules and schedules may send to the queue that they
+share.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
 """The visibility timeout of messages: six times the function's timeout, see
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
 AT_ONCE = 10
-"""The number of concurrent invocations for one queue, so that a backlog does not use up the account's concurrency.
-Starting a run takes a fraction of a second, so this is enough for hundreds a second."""
+"""The number of concurrent invocations for one queue, so that a backlog does not use up the account's concurrency. Starting
+a run takes a fraction of a second, so this is enough for hundreds per second."""
 TRIES = 480
 """The number of deliveries of an event: about a day, if each one finds the session busy or the stage full. SQS allows
 1,000."""
@@ -79,7 +79,7 @@ class Triggers(Construct):
 
     @property
     def environment(self) -> dict[str, dict[str, str]]:
-        """Return the variables of the functions, by verb and field of `CloudSettings`."""
+        """Return the environment variables of the functions, by verb and field of `CloudSettings`."""
         failed = self.failed.queue_url if self.failed else ""
         return {
             "start_triggered": {"triggers": dump_starts(self.queued), "dead_letters": failed},
@@ -160,7 +160,7 @@ class Triggers(Construct):
         rule.node.add_dependency(queue)
 
     def _schedule(self, name: str, trigger: Trigger) -> None:
-        """Create a schedule of EventBridge Scheduler, because rules support only UTC. Its event has the form of a
+        """Create a schedule in EventBridge Scheduler, because rules support only UTC. Its event has the same format as a
         rule's."""
         assert self.failed is not None
         queue = self._shared(self.failed)
@@ -201,7 +201,7 @@ class Triggers(Construct):
         return queue
 
     def _admit_rules(self, queue: sqs.Queue) -> None:
-        """Let this stage's rules send to the queue. The ARN of a rule on a custom bus has the bus before the name."""
+        """Let this stage's rules send to the queue. In the ARN of a rule on a custom bus, the bus comes before the name."""
         stack, name = Stack.of(self), self._rule_name("*")
         rules = [stack.format_arn(service="events", resource="rule", resource_name=n) for n in (name, f"*/{name}")]
         queue.add_to_resource_policy(

@@ -1,4 +1,4 @@
-"""Graphs for the dashboards.
+"""Graph widgets for the dashboards.
 
 Law: an axis is labelled with the unit of its metrics, and a graph has one unit.
 """
@@ -31,7 +31,7 @@ def heading(text: str) -> cloudwatch.TextWidget:
 
 
 class Lines:
-    """Graphs of Helix's measures, for the whole stage, or for each agent besides the stage."""
+    """Creates graphs of Helix's measures, for the whole stage, or for the stage and each agent."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

@@ -34,12 +34,13 @@ _PAGES = 100
 
 
 class MCPServer:
-    """An MCP server: a command to start and talk to over its standard streams, or the address of a running one.
+    """An MCP server. It is either a command to start, which is used over its standard streams, or the URL of a running
+    server.
 
     A started server gets `env` and the few variables that are safe to inherit (PATH, HOME, ...), not the whole
-    environment. `timeout_s` bounds one call, `connect_timeout_s` the start and handshake. Use it as `async with
-    MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`. A
-    connection that a call has opened lives until `close`, or until its event loop ends.
+    environment. `timeout_s` limits one call, and `connect_timeout_s` limits the start and the handshake. Use it as
+    `async with MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`.
+    A connection that a call has opened lives until `close`, or until its event loop ends.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class MCPServer:
     async def tools(
         self, prefix: str | None = None, only: Collection[str] | None = None, *, require_approval: Approval = False
     ) -> list[Tool[Any]]:
-        """Return the server's present tools. See `mcp_tools` for the arguments."""
+        """Return the server's current tools. See `mcp_tools` for the arguments."""
         listing = await self.listing()
         return mcp_tools(self, listing, prefix=prefix, only=only, require_approval=require_approval)
 
     async def listing(self) -> list[JsonObject]:
-        """Return the server's description of its tools as JSON. With a saved one, `mcp_tools` needs no connection to
-        define them."""
+        """Return the server's description of its tools as JSON. If it is saved, `mcp_tools` can define the tools
+        without a connection."""
         return await _listed(await self._connected().client())
 
     async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
@@ -131,11 +132,11 @@ def mcp_tools(
     """Return tool definitions for `Agent(tools=[...])`. It needs no running event loop.
 
     listing: the result of `await server.listing()`, possibly from another process. Without it the server is asked now.
-    prefix: a text before each name, so that two servers do not clash, as in `prefix="docs"`, which makes `docs_search`
-    of `search`. only: the tools to take, by the server's names. An unknown name raises `DefinitionError`.
+    prefix: a text before each name, so that the tools of two servers do not clash. `prefix="docs"` turns `search` into
+    `docs_search`. only: the tools to include, by the server's names. An unknown name raises `DefinitionError`.
 
     Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated after a
-    crash (`on_unknown="retry"`). For any other the model is told that the outcome is unknown (`"skip"`).
+    crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
     """
     listed = _list_now(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]
@@ -249,7 +250,7 @@ def _described(block: Any) -> str:
 
 
 def _fitting(name: str, prefix: str | None, taken: set[str]) -> str:
-    """Return a valid and unused tool name. A shortened or repeated name gets a hash of the original, so names stay
+    """Return a valid and unused tool name. A shortened or duplicate name gets a hash of the original, so names stay
     stable."""
     wanted = name if prefix is None else f"{prefix}_{name}"
     fitting = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)

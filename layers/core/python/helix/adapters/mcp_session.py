@@ -1,4 +1,4 @@
-"""One connection to an MCP server, opened, kept and closed inside one task.
+"""One connection to an MCP server, opened, used and closed in one task.
 
 Law: anyio's cancel scopes belong to the task that enters them, so the task here owns the client from beginning to end.
 Other tasks only send requests through it. A lost connection is never reopened: create a new one.
@@ -29,8 +29,8 @@ class ConnectionLostError(ToolError):
 
 
 class Connection:
-    """A connection and the task that owns it. `make` returns the transport of the connection. The owning task calls,
-    enters and leaves it."""
+    """A connection and the task that owns it. `make` returns the transport of the connection. The owning task calls
+    `make`, and enters and leaves the transport."""
 
     def __init__(
         self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]], connect_timeout_s: float

@@ -1,7 +1,7 @@
-"""Spans to OpenTelemetry: exported by OTLP over HTTP, from a thread of its own.
+"""Export of spans to OpenTelemetry, by OTLP over HTTP, in a thread of its own.
 
 Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped and
-delay no other work. The buffer is bounded, and a failed exporter is left alone for a while.
+delay no other work. The buffer is bounded. After a failure the exporter is not called for `REST_S`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = get_logger("helix.tracing")
 BUFFERED = 4096
 BATCH = 512
 PAUSE_S = 0.5
-"""The time for which spans are gathered before they are sent, unless `flush` is called."""
+"""The time for which spans are buffered before they are sent, unless `flush` is called."""
 REST_S = 30.0
 """The time for which a failed exporter is not called again."""
 CLOSE_S = 3.0

@@ -1,8 +1,8 @@
 """Files that only their owner can read: `.helix`, with sessions, keys and logs, and each file that holds a
 conversation.
 
-Law: a `.helix` is 0700, and files written in it are 0600 from the first byte. One that others could read is repaired. A
-new database or export is 0600 wherever it is; an existing file keeps its mode.
+Law: a `.helix` is 0700, and files written in it are 0600 from the first byte. If others could read one, its mode is
+corrected. A new database or export is 0600 wherever it is; an existing file keeps its mode.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STATE = ".helix"
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """Make files private to their owner that this process and its child processes create meanwhile."""
+    """Make all files private to their owner that this process or its child processes create inside the `with` block."""
     before = os.umask(0o077)
     try:
         yield
@@ -50,7 +50,7 @@ def make_file(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a new file atomically: it has all of the text or does not exist."""
+    """Write a new file atomically. It either has all of the text or does not exist."""
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.unlink(missing_ok=True)
     made = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

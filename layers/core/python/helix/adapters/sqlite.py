@@ -2,7 +2,7 @@
 
 WAL mode: an acknowledged transaction survives the death of every process, and by default a loss of power, too. A store
 reads and commits on the calling thread, because a read or a commit takes less time than handing it to another thread.
-Commits that wait for another process wait in line (`sqlite_commits`), and those that wait for the disk share its syncs
+Commits queue while another process writes (`sqlite_commits`). Commits that wait for the disk share its syncs
 (`sqlite_log`). Purges and checkpoints of the log use the store's thread. Rows are JSON text, so `sqlite3 helix.db` can
 show everything in the views of `sqlite_schema`.
 """
@@ -48,17 +48,17 @@ Synchronous = Literal["FULL", "NORMAL"]
 URL = "sqlite:///"
 PURGED_AT_ONCE = 500
 UNSYNCED = frozenset({"append_segment", HEARTBEAT})
-"""The transactions that do not wait for the disk: text that the next answer repeats, and claims that no process holds
-after a loss of power."""
+"""The transactions that do not wait for the disk. Lost stream text comes again with the next answer. After a loss of
+power, no process holds a claim."""
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-# `instr` avoids parsing the rows that name no expiry, which are most of them. A damaged row does not stop the others.
+# `instr` avoids parsing rows without an expiry, which are the majority. A damaged row does not block the others.
 EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
     THEN json_extract(value, '$.ttl') < ? END"""
 
 
 def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
-    """Return the file and the setting that a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, names. The
-    path of a URL begins after the third slash. Raises `InvalidInputError`."""
+    """Parse a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, into the file and its setting. The path
+    of a URL begins after the third slash. Raises `InvalidInputError`."""
     if not store.startswith(URL):
         return Path(store), "FULL"
     path, _, query = store.removeprefix(URL).partition("?")
@@ -258,8 +258,8 @@ class SQLiteStateStore:
             return self._open_for_reading(error)
 
     def _open_for_reading(self, why: sqlite3.OperationalError) -> sqlite3.Connection:
-        """Open a file that may not be written. `immutable` means that its folder may not be written either, so there
-        are no writers."""
+        """Open a read-only file. `immutable` is for a file whose folder is read-only too, so that there can be no
+        writers."""
         log = self.path.with_name(f"{self.path.name}-wal")
         unread = log.is_file() and log.stat().st_size > 0
         for mode in ("mode=ro", *([] if unread else ["mode=ro&immutable=1"])):

@@ -1,10 +1,10 @@
 """Commits the transactions of a SQLite store.
 
-The first transaction of a turn of the event loop is committed at once. Later ones of the same turn wait until it ends. All
-wait while another process writes.
+The first transaction of a turn of the event loop is committed at once. Later ones wait until the turn ends. All wait
+while another process writes.
 
-Law: transactions that wait keep their order and share one commit. The conditions of each are checked against what those
-before it wrote. A transaction that is refused writes nothing. Heartbeats go first.
+Law: transactions that wait keep their order and share one commit. The conditions of each are checked against the writes
+of those before it. A transaction that is refused writes nothing. Heartbeats go first.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
 """The delay between two attempts to commit the waiting transactions."""
 GROUP = 256
-"""The most operations that share one commit. A commit of this size takes some milliseconds, in which the event loop
-does nothing else."""
+"""The limit of operations in one commit. A commit of this size blocks the event loop for a few milliseconds."""
 Transaction = tuple[str, Sequence[Operation]]
 
 
 def commit(db: sqlite3.Connection, group: Sequence[Transaction]) -> list[Exception | None]:
-    """Commit the group, and return for each transaction the reason of its refusal, or None if it is written. Raises
+    """Commit the group. Return for each transaction the error that refused it, or None if it was written. Raises
     `sqlite3.Error` if nothing is written."""
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -80,24 +79,24 @@ class _Waiting:
     transaction: Transaction
     """The name and operations of the transaction."""
     until: float
-    """The end of the caller's patience, in seconds of `time.monotonic`."""
+    """The caller's deadline, in seconds of `time.monotonic`."""
     done: asyncio.Future[None]
     """The caller's future: done when the transaction is written or refused."""
 
 
 class Line:
-    """The transactions of one event loop. `commit` is that of the store's connection which never waits."""
+    """The queue of one event loop's transactions. `commit` commits on the store's connection that never waits."""
 
     def __init__(self, commit: Callable[[Sequence[Transaction]], list[Exception | None]]) -> None:
         self._commit = commit
         self._line: deque[_Waiting] = deque()
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
-        """The scheduled look at the line. None: nothing was committed in this turn, and nothing waits."""
+        """The scheduled call of `_look`. None: no transaction was committed in this turn, and none waits."""
 
     async def take(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
-        """Return once the transaction is written. Raises the refusal, or `sqlite3.Error` if another process still
-        writes after `patience_s`. If the caller is cancelled before the commit, nothing is written."""
+        """Return once the transaction is written. Raises the error that refused it, or `sqlite3.Error` if another
+        process still writes after `patience_s`. If the caller is cancelled before the commit, nothing is written."""
         if self._next is None and self._written_at_once((name, operations)):
             return
         waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
@@ -126,7 +125,7 @@ class Line:
         return True
 
     def _look(self) -> None:
-        """Write the waiting transactions, as many as one commit takes."""
+        """Write as many of the waiting transactions as fit into one commit."""
         if not self._line:
             self._next = None
             return

@@ -20,9 +20,10 @@ from weakref import WeakSet
 from helix._log import get_logger
 
 CHECKPOINT_ROWS = 2_000
-"""The rows committed between two checkpoints of the log: some 16 MB."""
+"""The number of rows committed between two checkpoints of the log: about 16 MB."""
 CHECKPOINT_WAIT_MS = 50
-"""The time for which a checkpoint makes writers wait for readers of the log. The next one tries again."""
+"""The longest time, in milliseconds, that a checkpoint makes writers wait for readers of the log. The next checkpoint
+tries again."""
 logger = get_logger("helix.sqlite")
 Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
@@ -119,8 +120,8 @@ def _to_disk(number: int) -> None:
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow
-    forever. The first commit to the log after that waits for the disk, so it is made here: it writes a number that is
+    """Move the log into the file. Most of it moves while others write. They wait for the rest, because the log would
+    grow forever otherwise. The first commit after that waits for the disk. It is made here, and writes a number that is
     never read."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()

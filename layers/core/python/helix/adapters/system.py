@@ -13,8 +13,8 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 class SystemClock:
     def now(self) -> float:
-        """Return the time in Unix seconds, to a tenth of a millisecond. Rows and chunks contain many times, and more
-        digits would not help."""
+        """Return the time in Unix seconds, to a tenth of a millisecond. Rows and chunks contain many timestamps, and
+        more digits would not help."""
         return time.time_ns() // 100_000 / 10_000
 
     async def sleep(self, seconds: float) -> None:

@@ -21,7 +21,8 @@ class LocalWatch:
         self._event = asyncio.Event()
 
     def wake(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Wake the waiter. `loop` is the caller's own: in the same loop no other thread has to be woken."""
+        """Wake the waiter. `loop` is the caller's event loop. If the waiter is in the same loop, no other thread has to
+        be woken."""
         if loop is self.loop:
             self._event.set()
             return

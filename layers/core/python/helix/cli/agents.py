@@ -1,7 +1,7 @@
-"""The search for the agent that a command names: `module:name`, `path/file.py:name`, or a registered name.
+"""Resolve the agent that a command names: `module:name`, `path/file.py:name`, or a registered name. `name` is a variable of
+the module, or the registered name of an agent in it.
 
-Law: loading runs the user's code. Every error in it becomes one line that names the place. `name` is a variable of the
-module, or the name of an agent in it.
+Law: importing a module runs the user's code. Any error in it becomes one line with the file and line number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
-    """Load an agent. `listed` has the modules and files to import before a registered name is looked up. If it is empty,
-    those of `[tool.helix] agents = [...]` in the project's pyproject.toml are imported. Raises `RefusedError`."""
+    """Load an agent. Before a registered name is looked up, the modules and files in `listed` are imported. If `listed` is
+    empty, they come from `[tool.helix] agents = [...]` in the project's pyproject.toml. Raises `RefusedError`."""
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
         return _member(_load(place), place, name)
@@ -60,7 +60,8 @@ def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
 
 
 def _value(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
-    """Return the object of that name in the module, or the error: a module and its objects may define `__getattr__`."""
+    """Look up a name in the module. Return the object, or the error of the lookup, because a module or object may define
+    `__getattr__`."""
     value: Any = module
     try:
         for part in name.split("."):
@@ -101,7 +102,7 @@ def _listed_by_project() -> tuple[str, ...]:
 
 
 def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
-    """Return the agents of a module by variable name, and by their own names if these are not variables."""
+    """Return the agents of a module by variable name. An agent's own name is a key too, unless a variable has that name."""
     named = {name: value for name, value in vars(module).items() if _is_agent(value)}
     own = {agent.name: agent for agent in named.values() if agent.name not in vars(module)}
     return named | own

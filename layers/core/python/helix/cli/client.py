@@ -12,7 +12,7 @@ import typer
 from helix.cli.output import RefusedError, write
 
 PACKED = Path(__file__).parents[1] / "client" / "typescript.tgz"
-"""The package that `npm pack` makes of clients/js. `npm run pack:wheel` in that folder writes it."""
+"""The npm package of clients/js. `npm run pack:wheel` in that folder creates it."""
 
 
 def client(
@@ -31,7 +31,7 @@ def client(
 
 
 def _file_name() -> str:
-    """Return the file name that `npm pack` gives the package."""
+    """Return the file name that `npm pack` would give the package."""
     with tarfile.open(PACKED) as packed:
         about = packed.extractfile("package/package.json")
         assert about is not None

@@ -1,7 +1,8 @@
 """`helix console`: show the sessions and agents of a store, a service or a stage in a browser, until Ctrl-C.
 
-Law: only a browser on this machine that has the code of the printed address is served. The code is never an argument of a
-process, because every user of the machine can read those. The browser reads it from a file that only its user can read.
+Law: only a browser on this machine that has the code from the printed address is served. The code is never passed as a
+process argument, because every user of the machine can read those. The browser gets it from a file that only its user can
+read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from helix.runtime.models import choose_model
 from helix.runtime.system import SystemClock, SystemIds
 
 KEY_S = 12 * 3600
-"""The longest time, in seconds, for which the key of a console on a stage is valid. It is revoked when the console ends."""
+"""The lifetime, in seconds, of the key that a console on a stage uses. The key is revoked when the console ends."""
 
 
 def console(
@@ -73,8 +74,8 @@ async def _serve(where: Where, agents: list[str], model: str | None, port: int, 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open the address in a browser if there is one. It gets a page that redirects to the address, in a folder that only
-    its user can read. The folder is deleted when the console ends."""
+    """Open the address in a browser, if there is one. The browser opens a local page that redirects to the address. The
+    page is in a folder that only the user can read, which is deleted when the console ends."""
     with tempfile.TemporaryDirectory(prefix="helix-console-") as folder:
         page = Path(folder) / "open.html"
         write_private(page, f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">')
@@ -100,7 +101,7 @@ async def _service(where: Where, agents: list[str], model: str | None, user: str
 
 @asynccontextmanager
 async def _executor(where: Where, agents: list[str], model: str | None) -> AsyncIterator[LocalExecutor]:
-    """Open an executor on the store, with the agents that are named, or all known ones."""
+    """Open an executor on the store, with the named agents, or with all known ones."""
     listed, registry = settings().agents, AgentRegistry()
     for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):
         registry.replace(agent)
@@ -119,7 +120,7 @@ async def _executor(where: Where, agents: list[str], model: str | None) -> Async
 
 
 def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
-    """Return the stage's URL, and a new key of the user that expires."""
+    """Return the stage's URL and a new key for the user. The key expires."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from helix.cli.cloud.stack import described

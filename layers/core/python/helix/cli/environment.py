@@ -22,18 +22,19 @@ EXTRAS = {
     "anthropic": "anthropic",
     "openai": "openai",
 }
-"""The extras of Helix by the packages that they install. The extra `local` has all others."""
+"""The extra of Helix that installs each package. Packages that are not listed belong to the extra `local`."""
 
 
 def not_installed(module: str, command: str = "") -> str:
-    """Return the message for a `module` that the code of `command` cannot import."""
+    """Return the error message for a `module` that `command` needs but cannot import."""
     package = module.partition(".")[0]
     extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
     return f"{package} is not installed: pip install 'helix-agents[{extra}]'"
 
 
 def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the variables of the project's `.env`, and then those of `[tool.helix.environment]`, that are not set."""
+    """Set environment variables from the project's `.env`, then from `[tool.helix.environment]`. Variables that are already
+    set are kept."""
     from helix.runtime.project import find_project, read_project  # pydantic, which `helix --version` does without
 
     try:
@@ -45,7 +46,7 @@ def load_environment(place: Path, environment: MutableMapping[str, str] = os.env
 
 
 def _stored(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the variables of a file with lines of NAME=VALUE, with or without quotes."""
+    """Yield the variables of a file of NAME=VALUE lines, whose values may be quoted."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

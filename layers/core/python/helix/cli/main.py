@@ -1,8 +1,8 @@
 """`helix`: run agents in the terminal, look at their sessions, and continue them.
 
-Exit codes: 0 completed, 1 a defect of Helix, 2 refused, 3 failed, 4 paused or interrupted, 130 ended by Ctrl-C without a
-run. Codes 1 and 2 come with one line on standard error.
-Law: this module lists the commands. The module of a command is imported only when the command is called.
+Exit codes: 0 completed, 1 a bug in Helix, 2 refused, 3 failed, 4 paused or interrupted, 130 ended by Ctrl-C without a run.
+With codes 1 and 2, one line on standard error gives the reason.
+Law: this module only lists the commands. A command's own module is imported when the command is called.
 """
 
 from __future__ import annotations

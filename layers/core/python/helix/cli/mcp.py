@@ -1,7 +1,7 @@
-"""`helix mcp`: agents as tools of the Model Context Protocol, for programs of this machine.
+"""`helix mcp`: serve agents as Model Context Protocol tools to programs on this machine.
 
-Law: standard output belongs to the protocol. Over HTTP, only clients on this machine that have the token are served. A port
-on loopback alone would be open to every user and every page of the machine.
+Law: standard output belongs to the protocol. Over HTTP, only clients on this machine that have the token are served.
+Without a token, a loopback port would be open to every user of the machine and every web page.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def _serve(
 
 
 def _stop(interrupted: asyncio.Event) -> None:
-    """Close the server at the first Ctrl-C, and leave at the second."""
+    """Close the server at the first Ctrl-C, and exit at the second."""
     if interrupted.is_set():
         _leave()
     interrupted.set()
@@ -98,7 +98,7 @@ def _leave() -> None:
 
 @asynccontextmanager
 async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
-    """Open the source of the agents that are served, while the block runs."""
+    """Open the source of the served agents while the block runs."""
     if not where.here:
         source = LinkSource(lambda: link_to(where), agents or None)
         await source.open()
@@ -148,7 +148,8 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float, list
 
 
 class ClosingProtocol(H11Protocol):
-    """Uvicorn's protocol, without its errors for a broken body that it detects while the app works on the request."""
+    """Uvicorn's HTTP protocol, without the errors that it raises if a request body turns out to be malformed while the app
+    is handling the request."""
 
     def send_400_response(self, msg: str) -> None:
         try:

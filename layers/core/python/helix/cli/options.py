@@ -1,4 +1,4 @@
-"""Options that commands share, and the conversion of functions to commands.
+"""Options that several commands share, and the code that turns functions into commands.
 
 Law: if a parameter of a command is a dataclass, each of its fields becomes an option of the command line.
 """
@@ -55,14 +55,15 @@ class RunOptions:
     """Options of commands that run an agent."""
 
     agent: AgentName
-    """The agent, as `load_agent` takes it. With `--url` or `--stage`, the registered name of an agent of the service."""
+    """The agent, in the notation of `load_agent`. With `--url` or `--stage`, the registered name of an agent in the
+    service."""
     model: Model = None
     """The model for all agents. None: their own models, or the demonstration model if a key is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The place where sessions and a fleet are stored: `db`, unless `stage` names a deployed stage."""
+    """The store of sessions and a fleet: `db`, unless `stage` names a deployed stage."""
 
     db: Db = DEFAULT_DB
     """The store on this machine: a SQLite file or a Redis URL."""
@@ -75,7 +76,8 @@ class Store:
 
 
 class Commands(TyperGroup):
-    """A group of commands. `table` has, by name, the module with the function of that name, and the help text."""
+    """A group of commands. `table` maps each command to its help text and the module that contains the function of that
+    name."""
 
     table: ClassVar[dict[str, tuple[str | type[Commands], str]]]
 
@@ -106,7 +108,7 @@ class Commands(TyperGroup):
 
 
 def _flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Return a command that has the fields of its dataclass parameters as parameters."""
+    """Return the command with each dataclass parameter replaced by parameters for its fields."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():

@@ -1,7 +1,7 @@
-"""All output of the command line (standard output, standard error, its log), its exit codes, and its error.
+"""All output of the command line (standard output, standard error, log), its exit codes, and its error class.
 
-Law: text of models, tools, clients and exceptions always goes through `printable` before it is written. JSON is escaped
-instead, and stays JSON.
+Law: text from models, tools, clients and exceptions always goes through `printable` before it is written. JSON output is
+escaped instead, so that it stays valid JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 COMPLETED, ERROR, REFUSED, FAILED, STOPPED = 0, 1, 2, 3, 4
-"""The exit codes. `STOPPED`: the run paused or was interrupted. `ERROR`: a defect of Helix."""
+"""The exit codes. `STOPPED`: the run paused or was interrupted. `ERROR`: a bug in Helix."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C in a command without a run. It is 128 plus the signal's number, as in shells and Typer."""
 
@@ -29,12 +29,13 @@ OF_STATUS = {"completed": COMPLETED, "failed": FAILED, "paused": STOPPED, "inter
 
 
 class RefusedError(Exception):
-    """The command cannot do what the user asked, and has started nothing. The message is the line that the user reads."""
+    """The command cannot do what the user asked, and has not started anything. The message is the line that the user
+    sees."""
 
 
 @contextlib.contextmanager
 def naming(session_id: str | None) -> Iterator[None]:
-    """Name the session in the error if its stored rows cannot be read."""
+    """Add the session's id to the error if its stored rows cannot be read."""
     try:
         yield
     except DamagedRowError as error:
@@ -42,7 +43,7 @@ def naming(session_id: str | None) -> Iterator[None]:
 
 
 PIPE_WIDTH = 1_000_000
-"""The width of a pipe, in which no line is wrapped or cut."""
+"""The width that is assumed for a pipe, so that no line is wrapped or cut."""
 
 
 def one_line(message: object) -> str:
@@ -50,7 +51,7 @@ def one_line(message: object) -> str:
 
 
 def say(message: object) -> None:
-    """Write one line to the user on standard error, apart from the output."""
+    """Write one line for the user to standard error, separate from the output."""
     print(f"helix: {one_line(message)}", file=sys.stderr, flush=True)
 
 
@@ -70,7 +71,7 @@ def ask(prompt: str) -> str:
 
 
 def console(file: TextIO | None = None, **options: Any) -> Console:
-    """Create a console of Rich that makes every text printable when it is rendered."""
+    """Create a Rich console that makes all text printable when it renders it."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -85,7 +86,7 @@ def console(file: TextIO | None = None, **options: Any) -> Console:
 
 
 class LogFormatter(logging.Formatter):
-    """A formatter that writes one printable line for each record. Tracebacks are for developers, and need
+    """A formatter that writes one printable line for each record. Tracebacks are for developers and appear only with
     `HELIX_LOG=debug`."""
 
     def format(self, record: logging.LogRecord) -> str:

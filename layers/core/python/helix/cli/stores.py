@@ -1,6 +1,6 @@
-"""The rows that a command reads: those of a store on this machine, or of the tables of a deployed stage.
+"""Access to the rows that a command reads, in a store on this machine or in the tables of a deployed stage.
 
-Law: a store that does not exist is refused, and never created by a command that only reads.
+Law: a command that only reads refuses a store that does not exist, and never creates it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def exists(db: str) -> bool:
 
 
 def require_session(db: str, session_id: str | None) -> None:
-    """Raise `RefusedError` for a session in a store that does not exist, so that the store is not created."""
+    """Raise `RefusedError` if a session is given but the store does not exist, so that the store is not created."""
     if session_id is not None and not exists(db):
         raise RefusedError(f"session {session_id!r} does not exist: there is no store {db!r} here (see --db)")
 
@@ -41,14 +41,14 @@ class Place(Protocol):
 
 
 def with_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
-    """Return the result of `work`, which gets the rows of a store or of a stage's tables."""
+    """Return the result of `work`, which receives the state store of the place."""
     if place.stage is None and not exists(place.db):
         raise RefusedError(f"there is no store {place.db!r} here (see --db, and --stage for a deployed one)")
     return with_new_store(place, work)
 
 
 def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
-    """Do the same as `with_store`, but create a store on this machine if it does not exist."""
+    """Do the same as `with_store`, but create the local store if it does not exist."""
     from helix.runtime.local import open_store
 
     async def main() -> T:
@@ -62,7 +62,8 @@ def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> 
 
 
 def aws_client(service: str, profile: str | None = None, region: str | None = None) -> Any:
-    """Create boto3's client of a service. Raises `RefusedError` without a region, and for an unknown profile."""
+    """Create a boto3 client for an AWS service. Raises `RefusedError` if no region is configured or the profile is
+    unknown."""
     try:
         import boto3
         from botocore.config import Config

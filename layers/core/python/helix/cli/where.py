@@ -1,8 +1,8 @@
 """The place of sessions: a store of this machine (`--db`), a service at a URL (`--url`), or a deployed stage (`--stage`).
 
-Law: commands use one client, `helix.client.HelixClient`, and do not know which of the three it is. A service gives access
-to its caller's sessions. A store and a stage give access to all sessions, because a user who can open them is their
-operator. A store that does not exist is refused, and never created by a command that only reads.
+Law: commands use one client, `helix.client.HelixClient`, and do not know which of the three places it uses. A service gives
+access only to the caller's own sessions. A store and a stage give access to all sessions, because a user who can open them
+is their operator. A command that only reads refuses a store that does not exist, and never creates it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Stage = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place that a command's options name. Raises `RefusedError` for options of two places."""
+    """The place that a command's options name. Raises `RefusedError` if they name more than one."""
 
     db: Db = DEFAULT_DB
     """The store on this machine: a SQLite file or a Redis URL. It is used if neither `url` nor `stage` is given."""
@@ -86,7 +86,7 @@ class Where:
         return f"stage {self.stage!r}" if self.stage is not None else f"the store {self.db!r}"
 
     def words(self) -> list[str]:
-        """Return the options that name the same place on a command line, without the key."""
+        """Return the command-line options that name this place, without the key."""
         if self.url is not None:
             return ["--url", self.url]
         if self.stage is not None:
@@ -96,7 +96,7 @@ class Where:
 
 
 class NotThereError(RefusedError):
-    """The place that the command names does not support the command. The message says what to use instead."""
+    """The named place does not support the command. The message says what to use instead."""
 
 
 def check_url(url: str) -> None:
@@ -110,7 +110,8 @@ def check_url(url: str) -> None:
 
 
 def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
-    """Create a link to the place. `quiet_s` is the longest pause between two polls of a quiet stream, in seconds."""
+    """Create a link to the place. `quiet_s` is the maximum pause, in seconds, between two polls of a stream without new
+    chunks."""
     if where.url is not None:
         try:
             from helix.client.socket import SocketLink
@@ -123,7 +124,8 @@ def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
 
 
 def with_client(where: Where, session_id: str | None, work: Callable[[HelixClient], Awaitable[T]]) -> T:
-    """Return the result of `work`, which gets a client of the place. `session_id` is the session that it is about."""
+    """Return the result of `work`, which receives a client for the place. `session_id` is the session that the work
+    concerns."""
     if session_id is not None:
         check_session_id(session_id)
 
@@ -152,7 +154,8 @@ class NoStoreError(RefusedError):
 
 
 class StoreService:
-    """Implements `helix.client.polling.Service` on a store, with the gateway's own actions and as the store's operator."""
+    """Implements `helix.client.polling.Service` on a store. It uses the gateway's own actions and acts as the store's
+    operator."""
 
     def __init__(self, db: str) -> None:
         self._db, self._ids, self._registry = db, SystemIds(), AgentRegistry()
@@ -189,8 +192,8 @@ class StoreService:
         return await act(self._backend, OPERATOR, asked)
 
     async def _know(self, session_id: str) -> None:
-        """Register the agents of the session. Agents of the project are loaded, so that their hooks are called. Any other
-        gets a placeholder of its name."""
+        """Register the agents of the session. The project's agents are loaded, so that their hooks run. Any other agent
+        gets a placeholder with its name."""
         from helix.cli.agents import load_agent
 
         names = {entry["agent_type"]} if (entry := await self._backend.listed(None, session_id)) else set()
@@ -210,7 +213,8 @@ class StoreService:
 
 
 class StageService:
-    """Implements `helix.client.polling.Service` on a stage, by invoking its function as the operator. IAM must allow it."""
+    """Implements `helix.client.polling.Service` on a stage by invoking its function as the operator. IAM must allow the
+    invocation."""
 
     def __init__(self, where: Where, stage: str) -> None:
         self._where, self._stage, self._ids = where, stage, SystemIds()

@@ -106,7 +106,7 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
 
 
 class HelixClient:
-    """`async with HelixClient(url, token) as client: ...`
+    """A client of deployed agents, used as `async with HelixClient(url, token) as client: ...`.
 
     Errors of the service are raised as the classes of `helix.core.errors`, chosen by their code.
 
@@ -135,7 +135,7 @@ class HelixClient:
 
     @classmethod
     def over(cls, link: Link) -> Self:
-        """Create a client over another link than a WebSocket, for example `helix.client.polling.PollingLink`."""
+        """Create a client over a link other than a WebSocket, for example `helix.client.polling.PollingLink`."""
         client = cls.__new__(cls)
         client._set_up(link, ClientSettings(), SystemClock(), SystemIds())
         return client
@@ -239,7 +239,8 @@ class HelixClient:
         reason: str | None = None,
         arguments: JsonObject | None = None,
     ) -> RemoteHandle:
-        """Answer a call that waits in the session or in a sub-agent below it. The handle is of the session's current run.
+        """Answer a call that waits in the session or in a sub-agent below it. Return a handle of the session's current
+        run.
 
         The first answer wins. A later one raises `CallNotPendingError`. The same happens to an answer that the client sent
         twice because the connection was lost after the first time.
@@ -288,7 +289,8 @@ class HelixClient:
         return await self.ask("authenticate", {"token": token})
 
     async def whoami(self) -> JsonObject:
-        """Return the user of this connection, when its token expires (Unix seconds), and the prefix of its session ids."""
+        """Return the user of this connection, the expiry of its token (Unix seconds), and the prefix of its session
+        ids."""
         return await self.authenticate()
 
     async def ping(self) -> float:
@@ -402,7 +404,8 @@ class HelixClient:
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[StreamMessage]:
-        """Return the session's stream after the sequence `after`, across its runs. It has no end: the reader stops."""
+        """Return the session's stream after the sequence `after`, across its runs. It does not end by itself; the
+        reader stops reading."""
         stream_id = (await self.get_session(session_id)).stream_id
         return self.following.read(await self.follow_feed(stream_id, after, whole_stream))
 

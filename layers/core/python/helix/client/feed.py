@@ -1,8 +1,9 @@
 """Following streams: a feed for each reader, the subscriptions they need, and requests for missing messages.
 
-Law: a feed delivers each message once, in the order of sequences, without gaps. Missing messages are requested again. Only
-if the log itself has lost its beginning, a `stream_resync` takes its place. One request at a time asks for a stream, from
-the earliest position that one of its feeds needs. A new connection asks for all streams that still have readers.
+Law: a feed delivers each message once, in the order of sequences, without gaps. Missing messages are requested again.
+If the log itself has lost its beginning, a `stream_resync` takes the place of the lost messages. Each stream has at
+most one open request, from the earliest position that one of its feeds needs. A new connection asks for all streams
+that still have readers.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def behind(after: int, judge: Judge) -> Judge:
 
 logger = logging.getLogger("helix.client")
 MAX_STREAMS = 24
-"""The most subscriptions that a connection keeps. The service allows a few more."""
+"""The limit of subscriptions that a connection keeps. The service allows a few more."""
 EARLY = 4_000
 SLOWEST_S = 5.0
 
@@ -259,7 +260,7 @@ class Following:
         elif feed.has_gap and feed.stream_id not in self._asking:
             self._spawn(self._catch_up(feed.stream_id, self._settings.reorder_s))
 
-    # --- asking again -------------------------------------------------------------------------------------------------
+    # --- requests for missing messages --------------------------------------------------------------------------------
 
     def catch_up(self, feed: Feed) -> None:
         """Ask now for the messages that follow the earliest position of the stream's feeds."""

@@ -29,7 +29,7 @@ STARTS = frozenset({"run", "resume", "retry", "answer"})
 
 
 class Service(Protocol):
-    """An object that answers requests."""
+    """An object that executes requests, by the gateway's own actions in this process or by a stage's function."""
 
     async def open(self) -> None: ...
 

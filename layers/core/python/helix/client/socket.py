@@ -84,7 +84,7 @@ class SocketLink:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     async def ask(self, action: str, fields: JsonObject) -> JsonObject:
         """Return the result of a request. Raises the service's error, `TimeoutError`, or `ConnectionLostError`."""
@@ -121,7 +121,7 @@ class SocketLink:
         if self._socket is not None:
             await asyncio.shield(self.spawn(_send_whole(self._socket, asked.text)))
 
-    # --- living -------------------------------------------------------------------------------------------------------
+    # --- connection ---------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
         failures, lost_at = 0, self._clock.now()
@@ -214,7 +214,7 @@ class SocketLink:
             self.following.on_fail(error)
         self._opened.set()
 
-    # --- hearing ------------------------------------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------------------------------
 
     def _receive(self, frame: str | bytes) -> None:
         """Receive a frame. A frame that cannot be read is skipped, and does not end the connection. If its content is

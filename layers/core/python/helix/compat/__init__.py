@@ -1,3 +1,3 @@
-"""The names of the systems that Helix joins, as a thin layer over its own code: `helix.compat.core` and
+"""A thin compatibility layer with the names of the two systems that Helix unites: `helix.compat.core` and
 `helix.compat.teleon`.
 """

@@ -1,7 +1,7 @@
-"""Requests to models, sent in batches: those of one model together, urgent ones first.
+"""Batching of model requests, by model, urgent requests first.
 
-Law: every request gets its own answer or its own failure, once. A batch that fails fails only its own requests. A
-caller that stops waiting removes only its own request.
+Law: every request gets exactly one answer or error of its own. A failed batch fails only its own requests. A caller that
+stops waiting removes only its own request.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class BatchConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_batch_size: int = Field(default=10, ge=1, le=100)
-    """The limit of requests in one call."""
+    """The maximum number of requests in one call."""
     max_wait_time_ms: float = Field(default=1000, ge=0, allow_inf_nan=False)
-    """The milliseconds that the oldest request waits at most for others to join its batch."""
+    """The maximum time in milliseconds that the oldest request waits for others to join its batch."""
     min_batch_size: int = Field(default=2, ge=1, le=100)
-    """Requests of smaller batches are sent one by one."""
+    """The minimum batch size. Requests of a smaller batch are sent one by one."""
     enable_priority: bool = True
-    """Whether requests of a higher priority are sent first."""
+    """Whether requests with a higher priority are sent first."""
     priority_boost_threshold: int = 5
-    """Requests of this priority or more do not wait at all, if `enable_priority` is set."""
+    """The priority from which requests do not wait at all, if `enable_priority` is set."""
     timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, allow_inf_nan=False)
-    """The time limit of one call, in seconds."""
+    """The timeout of one call, in seconds."""
 
     @model_validator(mode="after")
     def _in_order(self) -> BatchConfig:
@@ -52,16 +52,16 @@ class BatchRequest:
     messages: Any
     """The content to send: a conversation, or texts to embed."""
     model: str
-    """The model to call. One call has requests of one model only."""
+    """The model to call. All requests of one call have the same model."""
     priority: int = 0
-    """The urgency; a higher one is sent first."""
+    """The priority. Higher ones are sent first."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The other arguments of `process_request`."""
 
 
 LLMCaller = Callable[[Sequence[BatchRequest]], Awaitable[Sequence[Any]]]
-"""A function that takes the requests of one model and returns an answer for each, in order. An exception in place of an
-answer fails that request."""
+"""A function that takes requests for one model and returns an answer for each, in order. An exception in place of an answer
+fails only that request."""
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class _Waiting:
     request: BatchRequest
     """The request to send."""
     since: float
-    """The time of its arrival, on the event loop's clock."""
+    """The arrival time, on the event loop's clock."""
     answer: asyncio.Future[Any]
     """The future that its caller awaits."""
 
 
 class BatchProcessor:
-    """A processor that any number of tasks may share. It accepts requests between `start` and `stop`, or in `async
-    with`."""
+    """A batch processor that any number of tasks may share. It accepts requests between `start` and `stop`, or inside
+    `async with`."""
 
     def __init__(self, config: BatchConfig | None = None, llm_caller: LLMCaller | None = None) -> None:
         self.config = config or BatchConfig()
@@ -99,7 +99,7 @@ class BatchProcessor:
         self._running = True
 
     async def stop(self) -> None:
-        """Accept no more requests, send the waiting ones at once, and return when all are answered."""
+        """Stop accepting requests, send the waiting ones at once, and return when all have an answer."""
         self._running = False
         for model in list(self._waiting):
             self._flush(model)
@@ -114,9 +114,9 @@ class BatchProcessor:
         await self.stop()
 
     async def process_request(self, messages: Any, model: str, priority: int = 0, **parameters: Any) -> Any:
-        """Return the caller's answer to this request. Raises the error that the caller returned or raised for it.
-        Raises `BatchFailedError` if the caller gave no answer or took too long, and `InvalidInputError` before `start`
-        and after `stop`."""
+        """Return the answer of `llm_caller` to this request. Raises the error that `llm_caller` returned or raised for it.
+        Raises `BatchFailedError` if it returned no answer or timed out, and `InvalidInputError` before `start` and after
+        `stop`."""
         if not self._running:
             raise InvalidInputError("the BatchProcessor is not running: call start() first")
         loop = asyncio.get_running_loop()
@@ -135,8 +135,8 @@ class BatchProcessor:
             raise
 
     def get_statistics(self) -> dict[str, Any]:
-        """Return counts since the processor was made: requests, calls (`batches` of several, `singles`), failed and
-        cancelled requests. Also the mean size of a call, and the number of waiting requests."""
+        """Return counts since the processor was created: requests, calls (`batches` of several, `singles`), failed and
+        cancelled requests, the mean size of a call, and the number of waiting requests."""
         counts = self._counts
         calls = counts["total_batches"] + counts["total_singles"]
         names = ("total_requests", "total_batches", "total_singles", "failed_requests", "cancelled_requests")
@@ -150,7 +150,7 @@ class BatchProcessor:
     # --- when to send a batch -----------------------------------------------------------------------------------------
 
     def _wake(self, model: str) -> None:
-        """Send a full batch at once. Otherwise wait until the oldest request has waited long enough."""
+        """Send a full batch at once. Otherwise schedule it for when the oldest request has waited long enough."""
         waiting = self._waiting.get(model, [])
         if len(waiting) >= self.config.max_batch_size:
             self._flush(model)
@@ -175,7 +175,7 @@ class BatchProcessor:
             timer.cancel()
 
     def _forget(self, item: _Waiting) -> None:
-        """Remove the request of a cancelled caller, if it was not sent yet."""
+        """Remove the request of a cancelled caller, unless it was already sent."""
         self._counts["cancelled_requests"] += 1
         model = item.request.model
         waiting = self._waiting.get(model, [])
@@ -210,7 +210,7 @@ class BatchProcessor:
             problem = f"no answer within {self.config.timeout_s:g} s"
             answers = [BatchFailedError(problem, retryable=True) if late else error] * len(batch)
         if len(answers) != len(batch):
-            # The answers cannot be assigned to requests, and a wrong answer is worse than a failure.
+            # The answers cannot be matched to requests, and a wrong answer is worse than a failure.
             problem = f"the caller gave {len(answers)} answers to {len(batch)} requests"
             answers = [BatchFailedError(problem)] * len(batch)
         for item, answer in zip(batch, answers, strict=True):
@@ -225,5 +225,5 @@ RequestBatcher = BatchProcessor
 
 @cache
 def get_batch_processor() -> BatchProcessor:
-    """Return this process's processor. Set its caller with `use` before its first `start`."""
+    """Return the process-wide processor. Set its `llm_caller` with `use` before the first `start`."""
     return BatchProcessor()

@@ -1,7 +1,7 @@
-"""A cache of answers for code that calls models itself. Agents have theirs in `LLMConfig.response_cache`.
+"""A response cache for code that calls models itself. Agents use `LLMConfig.response_cache` instead.
 
-Law: the key includes everything that the caller gives: messages, model and every parameter. Answers that were sampled
-or call tools are stored only if the cache was made for that.
+Law: the cache key includes everything that the caller passes: messages, model and every parameter. Answers that were
+sampled or call tools are stored only if the cache was created with that option.
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ KindT = TypeVar("KindT", bound=StrEnum)
 
 
 class AnswerCache:
-    """A cache of at most `max_size` answers. `create_cache` makes it.
+    """A cache of at most `max_size` answers, created by `create_cache`.
 
     default_ttl: seconds; None keeps answers until they are evicted.
     store: the store of the answers. Default: this process's memory.
-    tenant: caches of two tenants in one store share nothing.
+    tenant: isolates the entries of different tenants in one store.
     embedding, threshold: for `SEMANTIC`.
-    sampled, tool_calls: also keep answers of these kinds.
+    sampled, tool_calls: whether to store answers of these kinds, too.
     catalog: prices, for the savings of a hit.
 
-    Counts of hits, misses and dollars belong to this object; entries belong to the store. Raises `InvalidInputError`
-    for a strategy that gives wrong answers, for `SEMANTIC` without an embedding function, and for numbers out of
-    range.
+    This object counts hits, misses and dollars; the entries are in the store. Raises `InvalidInputError` for a strategy
+    that would return wrong answers, for `SEMANTIC` without an embedding function, and for numbers out of range.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class AnswerCache:
         self._cleanup: asyncio.Task[None] | None = None
 
     async def get(self, messages: Chat, model: str, parameters: Parameters | None = None) -> JsonValue:
-        """Return the answer as it was given to `set`; None if it is not stored or has expired."""
+        """Return the answer that was passed to `set`. None if it is not stored or has expired."""
         found = await self._rows.get(self._tenant, self._question(messages, model, parameters))
         if found is None:
             self._counts["misses"] += 1
@@ -103,9 +102,9 @@ class AnswerCache:
         output_tokens: int = 0,
         ttl: float | None = None,
     ) -> bool:
-        """Store an answer for `ttl` seconds (default: the cache's own). Its tokens determine the savings of a hit.
-        Return False, and store nothing, if the answer was sampled or calls tools and the cache does not keep such
-        answers. Raises `InvalidInputError` for a ttl that is not above 0."""
+        """Store an answer for `ttl` seconds (default: `default_ttl`). Its tokens determine the savings of a hit. Returns
+        False without storing it if the answer was sampled or calls tools and the cache does not store such answers. Raises
+        `InvalidInputError` for a ttl that is not above 0."""
         lasting = self._ttl if ttl is None else _above_zero("ttl", ttl)
         if not self._wanted(response, parameters or {}):
             return False
@@ -115,12 +114,12 @@ class AnswerCache:
         return True
 
     def get_hit_rate(self) -> float:
-        """Return the share of hits (0 to 1) among this object's look-ups, or 0 before the first."""
+        """Return the hit rate (0 to 1) of this object's lookups, or 0 before the first."""
         asked = self._counts["hits"] + self._counts["misses"]
         return self._counts["hits"] / asked if asked else 0.0
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Return the figures of the cache. `saved_usd` is the list price of the answers that were reused."""
+        """Return the cache's statistics. `saved_usd` is the list price of the reused answers."""
         return {
             "size": len(await self._rows.entries(self._tenant)),
             "max_size": self._max_size,
@@ -132,22 +131,23 @@ class AnswerCache:
         }
 
     async def get_top_entries(self, limit: int = 10) -> list[CacheEntry]:
-        """Return the entries that were reused most often, in that order."""
+        """Return the most reused entries, most often reused first."""
         entries = await self._rows.entries(self._tenant)
         return sorted(entries, key=lambda entry: (-entry.hits, entry.created_at))[:limit]
 
     async def clear(self) -> int:
-        """Remove all entries and return their number. The counts of hits and misses restart."""
+        """Remove all entries and return their number. The counts of hits and misses are reset."""
         self._counts.clear()
         return await self._rows.clear(self._tenant)
 
     async def clear_expired(self) -> int:
-        """Remove expired entries and return their number. An expired entry is never returned, with or without this."""
+        """Remove expired entries and return their number. Expired entries are never returned, even if this is not
+        called."""
         return await self._rows.clear(self._tenant, expired_only=True)
 
     def start_cleanup_task(self, interval: float = 300) -> asyncio.Task[None]:
-        """Remove expired entries every `interval` seconds, until `stop_cleanup_task`. One task at a time: a second call
-        returns the existing task."""
+        """Remove expired entries every `interval` seconds, until `stop_cleanup_task`. There is one task at a time; a second
+        call returns the existing one."""
         _above_zero("interval", interval)
         if self._cleanup is None or self._cleanup.done():
             self._cleanup = asyncio.get_running_loop().create_task(self._clean(interval), name="helix:cache-cleanup")
@@ -182,7 +182,7 @@ class AnswerCache:
 
 @dataclass(frozen=True, slots=True)
 class CacheWarmer:
-    """A helper that fills a cache before it is used."""
+    """Fills a cache before it is used."""
 
     cache: AnswerCache
     """The cache to fill."""
@@ -190,8 +190,8 @@ class CacheWarmer:
     """A function `call(messages, model)` that returns an answer, its input tokens and its output tokens."""
 
     async def warm(self, questions: Iterable[Chat], model: str, parameters: Parameters | None = None) -> int:
-        """Ask the questions that are not cached yet, one after the other, and return how many were asked. An error of
-        `call` ends it."""
+        """Ask the questions that are not cached yet, one by one, and return how many were asked. An error of `call` is
+        raised and stops the warming."""
         asked = 0
         for messages in questions:
             if await self.cache.get(messages, model, parameters) is None:
@@ -206,7 +206,7 @@ create_cache = AnswerCache
 
 @cache
 def get_response_cache() -> AnswerCache:
-    """Return this process's cache, in its memory."""
+    """Return the process-wide in-memory cache."""
     return create_cache()
 
 
@@ -218,7 +218,7 @@ def _named(kind: type[KindT], value: KindT | str) -> KindT:
 
 
 def _calls_tools(response: JsonValue) -> bool:
-    """Whether an answer in a provider's form, or its message, asks for tools."""
+    """Return whether an answer in a provider's format, or its message, contains tool calls."""
     if not isinstance(response, dict):
         return False
     choices: Any = response.get("choices") or []

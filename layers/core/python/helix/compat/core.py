@@ -1,8 +1,8 @@
-"""The names of the Helix Agents framework in Python's spelling. Each refers to its counterpart in Helix.
+"""The names of the Helix Agents framework in Python naming style. Each is an alias of its counterpart in Helix.
 
     from helix.compat.core import define_agent, define_tool, create_sub_agent_tool
 
-The table of names (docs/appendix/names.md) says where each one is, and how it differs.
+The table of names (docs/appendix/names.md) says where each counterpart is and how it differs.
 """
 
 from __future__ import annotations

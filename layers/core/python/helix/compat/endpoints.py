@@ -1,7 +1,7 @@
 """Health endpoints for any Starlette or FastAPI app: `/health`, `/ready`, `/live` and `/metrics`.
 
-Law: an app starts as not ready, and reports itself when it is. Checks run when the page is requested. A failed check
-that is not critical makes the app degraded, but it still serves.
+Law: an app starts as not ready and must report when it is ready. Checks run when the page is requested. A failed
+non-critical check makes the app degraded, but it still serves requests.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Queues = Callable[[], Awaitable[Sequence[Queue]]]
 
 
 class HealthEndpointManager:
-    """The health state of an app, and its pages.
+    """Manages the health state of an app and serves its health pages.
 
-    token: the bearer token that `/metrics` and the messages of `/health` require; None leaves them open.
-    totals, queues: the sources of stored figures for `/metrics`, see `helix.fleet.prometheus`."""
+    token: the bearer token that `/metrics` and the messages of `/health` require; None makes them public.
+    totals, queues: the sources of stored values for `/metrics`; see `helix.fleet.prometheus`."""
 
     def __init__(
         self,
@@ -66,13 +66,14 @@ class HealthEndpointManager:
         self._requests = self._errors = 0
 
     def add_check(self, name: str, fn: CheckFunction, critical: bool = False) -> None:
-        """Add a check, or replace the one of that name. `fn` returns a bool or (bool, message), directly or awaited."""
+        """Add a check, or replace the one with that name. `fn` is a sync or async function that returns a bool or (bool,
+        message)."""
         if not name:
             raise InvalidInputError("a check needs a name")
         self._checks[name] = (fn, critical)
 
     def remove_check(self, name: str) -> bool:
-        """Remove the check. Return False if that name is not known."""
+        """Remove the check. Returns False if there is no check with that name."""
         return self._checks.pop(name, None) is not None
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
@@ -84,14 +85,14 @@ class HealthEndpointManager:
         return self._ready
 
     def record_request(self, success: bool = True) -> None:
-        """Count a request that the app has answered. Safe from any thread."""
+        """Count a request that the app has handled. Thread-safe."""
         with self._lock:
             self._requests += 1
             self._errors += not success
 
     def mount(self, app: Any, prefix: str = "") -> None:
-        """Serve the four pages of this manager from `app`, below `prefix`, before its other routes. It may be mounted
-        in several places. A second mount in the same place replaces the first."""
+        """Serve the four pages of this manager from `app`, below `prefix`, with precedence over its other routes. The
+        manager may be mounted in several places. A second mount in the same place replaces the first."""
         if prefix and not prefix.startswith("/"):
             raise InvalidInputError(f"prefix {prefix!r} must begin with '/'")
         base = prefix.rstrip("/")
@@ -140,7 +141,7 @@ class HealthEndpointManager:
 
 
 class _Endpoint:
-    """An endpoint as an object, which Starlette calls as an ASGI app. Its class identifies our routes."""
+    """An endpoint object, which Starlette calls as an ASGI app. Its class identifies the routes of Helix."""
 
     def __init__(self, page: Callable[[Request], Awaitable[Page]]) -> None:
         self._page = page
@@ -167,13 +168,14 @@ def _process() -> Any:
 
 
 _managers: list[HealthEndpointManager] = []
-"""The manager of this process, as its only element."""
+"""The process-wide manager, as the only element."""
 
 
 def setup_health_endpoints(
     app: Any, service_name: str = "helix", version: str = __version__, prefix: str = "", **options: Any
 ) -> HealthEndpointManager:
-    """Make a manager and mount it in `app`. From now on it is `get_health_manager()`. `options` are the manager's."""
+    """Create a manager and mount it in `app`. From now on `get_health_manager()` returns it. `options` are passed to the
+    manager."""
     manager = HealthEndpointManager(service_name, version, **options)
     manager.mount(app, prefix)
     _managers[:] = [manager]
@@ -181,7 +183,7 @@ def setup_health_endpoints(
 
 
 def get_health_manager() -> HealthEndpointManager:
-    """Return the manager that was set up last. Before that, one that is not mounted."""
+    """Return the manager that was set up last. If none was, return one that is not mounted."""
     if not _managers:
         _managers.append(HealthEndpointManager())
     return _managers[0]

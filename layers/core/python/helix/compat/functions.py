@@ -1,6 +1,6 @@
-"""Module-level helpers that put an async function into the fleet in one call, on the runtime of this process.
+"""Module-level helpers that register an async function as a fleet agent in one call, with the runtime of this process.
 
-Law: every failure raises a typed error; none is reduced to False.
+Law: every failure raises a typed error instead of returning False.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from helix.workers.current import get_runtime
 from helix.workers.runtime import AgentRuntime
 
 DEGRADED_AT = 0.1
-"""The share of failed calls from which an agent counts as degraded."""
+"""The share of failed calls at which an agent counts as degraded."""
 NEVER = 1_000_000_000
-"""Failed calls make an agent degraded, never unhealthy, because the errors may be its callers'."""
+"""A threshold that is never reached. Failed calls make an agent degraded but never unhealthy, because the callers may have
+caused the errors."""
 
 
 class HelixAgent:
-    """An agent of the fleet as a function: `await agent(input)` runs it and returns its output. `requests` and `errors`
-    count the calls made here."""
+    """A fleet agent as a function: `await agent(input)` runs it and returns its output. `requests` and `errors` count the
+    calls through this object."""
 
     def __init__(self, runtime: AgentRuntime, agent_id: str) -> None:
         self.runtime, self.agent_id = runtime, agent_id
         self.requests = self.errors = 0
 
     async def __call__(self, input: Any = None, /, **arguments: Any) -> Any:
-        """Run the agent. `input` is a text, or a value that becomes the function's arguments as JSON. Arguments may
-        also be given by name. Raises `RunFailedError` for a run that did not complete, and the errors that refuse its
-        start."""
+        """Run the agent. `input` is a text, or a value that becomes the function's arguments as JSON. Arguments may also be
+        given by name. Raises `RunFailedError` if the run does not complete, and the errors that refuse its start."""
         given = arguments if input is None else input
         message = given if isinstance(given, str) else dumps(given)
         self.requests += 1
@@ -55,7 +55,7 @@ class HelixAgent:
         return self.errors / self.requests if self.requests else 0.0
 
     def health(self) -> tuple[bool, str]:
-        """Return the answer of a health check: not well from 10 % failed calls on."""
+        """Return the result of a health check, which fails at 10 % failed calls or more."""
         said = f"{self.errors} of {self.requests} calls failed"
         return self.error_rate < DEGRADED_AT, said
 
@@ -63,9 +63,9 @@ class HelixAgent:
 async def register_agent_with_helix(
     agent_id: str, agent_func: Callable[..., Awaitable[Any]], helix_config: Mapping[str, Any] | None = None
 ) -> HelixAgent:
-    """Register an async function (or an `Agent`) with this process's runtime, and return it as a function that runs in
-    the fleet. helix_config: long or short keys as in `@client.agent(helix=...)`. `auto_start` starts the agent at once,
-    otherwise its first call does. Raises `AgentNotFoundError` if no runtime was started."""
+    """Register an async function (or an `Agent`) with this process's runtime, and return a function that runs it in the
+    fleet. helix_config: long or short keys as in `@client.agent(helix=...)`. With `auto_start` the agent starts at once,
+    otherwise at its first call. Raises `AgentNotFoundError` if no runtime was started."""
     runtime = get_runtime()
     resources = None if helix_config is None else ResourceConfig.of(helix_config, f"agent {agent_id!r}")
     await runtime.register_agent(agent_id, agent_func, resources)

@@ -1,8 +1,8 @@
-"""Reports of an agent's requests and health to an HTTP endpoint of the user's choice.
+"""Reporting of an agent's requests and health to an HTTP endpoint of the user's choice.
 
-Law: nothing is sent unless a deployment, a key and an address were given; there is no default address. Measuring never
-waits for the network. Reports are buffered, and the oldest are dropped when the buffer is full. A function must `flush`
-before it returns, because background work does not survive a freeze.
+Law: nothing is sent unless a deployment, a key and a URL are configured; there is no default URL. Recording a request never
+waits for the network. Reports are buffered, and the oldest are dropped when the buffer is full. A Lambda function must
+`flush` before it returns, because background work stops when the environment is frozen.
 
     POST {url}/api/v1/agents/{deployment}/metrics
     {"deployment_id", "agent_id", "timestamp", "requests": [...], "health": {...} | null, "aggregated": {...}}
@@ -32,8 +32,7 @@ logger = get_logger("helix.reporter")
 
 
 class AgentReporter:
-    """A reporter that sends in the background from `start` to `stop`. Without an address it counts locally and sends
-    nothing."""
+    """A reporter that sends in the background between `start` and `stop`. Without a URL it only counts locally."""
 
     def __init__(self, settings: ReporterSettings, *, clock: Clock | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.settings, self._clock = settings, clock or SystemClock()
@@ -58,14 +57,14 @@ class AgentReporter:
         return self._task is not None
 
     async def start(self) -> None:
-        """Send from now on. Without a required setting, or switched off, it only logs the reason."""
+        """Start sending. If a required setting is missing or the reporter is disabled, only log the reason."""
         if self._task is None and not self.settings.configured:
             logger.warning("the reporter sends nothing: it needs %s, %s and %s", *list(VARIABLES.values())[:3])
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="helix:reporter")
 
     async def stop(self) -> None:
-        """Send the remaining reports, and end. Reports that the platform does not accept now are lost."""
+        """Send the remaining reports and stop. Reports that the platform does not accept now are lost."""
         task, self._task = self._task, None
         if task is not None:
             await end_tasks(task)
@@ -82,7 +81,7 @@ class AgentReporter:
         cost: float | None = None,
         error_type: str | None = None,
     ) -> None:
-        """Report one model call that has ended. `cost` is in US dollars."""
+        """Report a completed model call. `cost` is in US dollars."""
         request: JsonObject = {
             "timestamp": self._clock.now(),
             "input_tokens": input_tokens,
@@ -128,7 +127,7 @@ class AgentReporter:
             self._full.clear()
 
     def get_local_stats(self) -> dict[str, Any]:
-        """Return the sums since the reporter was made, and the outcomes of its reports."""
+        """Return the totals since the reporter was created, and the outcomes of its reports."""
         poster = self._poster
         return {
             **self._ever.summary(),
@@ -164,7 +163,7 @@ class AgentReporter:
 
 
 class _Sums:
-    """Sums over requests."""
+    """Totals over requests."""
 
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter(
@@ -202,7 +201,7 @@ def _check_numbers(*numbers: float) -> None:
 
 
 def _load() -> JsonObject:
-    """Return the load of the machine in percent, if psutil is installed."""
+    """Return the machine's load in percent, if psutil is installed."""
     try:
         import psutil
     except ImportError:
@@ -211,7 +210,7 @@ def _load() -> JsonObject:
 
 
 _reporters: list[AgentReporter] = []
-"""This process's reporter, if it has one."""
+"""The process-wide reporter, if there is one."""
 
 
 async def init_agent_reporter(
@@ -224,8 +223,8 @@ async def init_agent_reporter(
     environment: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> AgentReporter:
-    """Make and start this process's reporter, after stopping an earlier one. An argument overrides its variable
-    (`HELIX_DEPLOYMENT_ID`, `HELIX_API_KEY`, `HELIX_PLATFORM_URL`, `HELIX_METRICS_INTERVAL`, ...). settings: `url`,
+    """Create and start the process-wide reporter, after stopping any earlier one. An argument overrides its environment
+    variable (`HELIX_DEPLOYMENT_ID`, `HELIX_API_KEY`, `HELIX_PLATFORM_URL`, `HELIX_METRICS_INTERVAL`, ...). settings: `url`,
     `enabled`, `agent_id` and the other fields of `ReporterSettings`."""
     given = {"deployment_id": deployment_id, "api_key": api_key, "flush_interval": flush_interval, **settings}
     read = read_reporter_settings(os.environ if environment is None else environment, batch_size=batch_size, **given)
@@ -236,13 +235,13 @@ async def init_agent_reporter(
 
 
 def get_agent_reporter() -> AgentReporter:
-    """Return this process's reporter. Raises `InvalidInputError` before `init_agent_reporter`."""
+    """Return the process-wide reporter. Raises `InvalidInputError` before `init_agent_reporter`."""
     if not _reporters:
         raise InvalidInputError("there is no reporter: call init_agent_reporter first")
     return _reporters[-1]
 
 
 async def shutdown_agent_reporter() -> None:
-    """Stop this process's reporter, if it has one, and send the remaining reports."""
+    """Stop the process-wide reporter, if there is one, after sending the remaining reports."""
     while _reporters:
         await _reporters.pop().stop()

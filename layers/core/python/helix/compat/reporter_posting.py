@@ -1,7 +1,7 @@
-"""Posting reports: it retries, gives a platform that is down time to recover, and keeps undelivered reports.
+"""Delivery of reports, with retries, a circuit breaker and a buffer for undelivered reports.
 
-Law: nothing here raises to the measured code, and nothing grows without bound. Only 5xx, 429 and a broken connection
-are retried. A report that the platform refuses for good is dropped and counted.
+Law: errors never reach the measured code, and nothing grows without bound. Only 5xx, 429 and broken connections are
+retried. A report that the platform rejects permanently is dropped and counted.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ logger = get_logger("helix.reporter")
 
 @dataclass(slots=True)
 class Poster:
-    """Delivers payloads to one address. A circuit breaker opens after `BREAKER_FAILURES` failures in a row. After
-    `BREAKER_S` seconds it lets one try through. That closes it, or opens it for as long again."""
+    """Delivers payloads to one URL. A circuit breaker opens after `BREAKER_FAILURES` consecutive failures. After
+    `BREAKER_S` seconds it lets one attempt through, which closes it or reopens it for the same time."""
 
     url: str
-    """The address to which reports are posted."""
+    """The URL to which reports are posted."""
     headers: Mapping[str, str]
     """The headers of each report."""
     client: httpx.AsyncClient | None
-    """The HTTP client. None: it is made at the first delivery."""
+    """The HTTP client. None: it is created at the first delivery."""
     clock: Clock
     """The clock for waits and for the circuit breaker."""
     max_bytes: int = MAX_BYTES
-    """The limit of a request's body, in bytes."""
+    """The maximum size of a request body, in bytes."""
     counts: Counter[str] = field(default_factory=Counter)
-    """The numbers of batches that were `sent`, `refused` or `dropped` (lost), and of `retries`."""
+    """The number of batches that were `sent`, `refused` or `dropped` (lost), and of `retries`."""
     unsent: deque[JsonObject] = field(default_factory=deque)
-    """Payloads that wait for a delivery, the oldest first: at most `MAX_BATCHES`."""
+    """The undelivered payloads, oldest first, at most `MAX_BATCHES`."""
     failures: int = 0
-    """The number of failed deliveries in a row."""
+    """The number of consecutive failed deliveries."""
     opened_at: float | None = None
     """The time when the circuit breaker opened, in Unix seconds. None: it is closed."""
 
@@ -59,7 +59,8 @@ class Poster:
         return "half-open" if self.clock.now() - self.opened_at >= BREAKER_S else "open"
 
     async def deliver(self, payload: JsonObject) -> None:
-        """Deliver the kept payloads, oldest first, then this one. One call at a time. Undelivered payloads are kept."""
+        """Deliver the buffered payloads, oldest first, then this one. Undelivered payloads stay in the buffer. Only one
+        call may be active at a time."""
         waiting = deque([*self.unsent, *split(payload, self.max_bytes)])
         self.unsent.clear()
         try:
@@ -116,8 +117,8 @@ def encode(payload: JsonObject) -> bytes:
 
 
 def split(payload: JsonObject, max_bytes: int) -> list[JsonObject]:
-    """Split the payload into parts of at most that size. Sums and health stay with the first. A single larger request
-    is sent as it is, and the platform decides about it."""
+    """Split the payload into parts of at most `max_bytes`. Totals and health stay in the first part. A single larger
+    request is sent unchanged, and the platform accepts or rejects it."""
     requests: Any = payload["requests"]
     if len(encode(payload)) <= max_bytes or len(requests) < 2:
         return [payload]

@@ -1,6 +1,6 @@
-"""Settings of the reporter, from its environment and from arguments.
+"""Settings of the reporter, from environment variables and arguments.
 
-Law: an argument overrides its variable. There is no default address, so nothing is sent by default.
+Law: an argument overrides its environment variable. There is no default URL, so nothing is sent by default.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ class ReporterSettings:
     """The settings of a reporter. It sends nothing unless `deployment_id`, `api_key` and `url` are set."""
 
     deployment_id: str = ""
-    """The deployment under which the platform files the reports."""
+    """The deployment to which the platform assigns the reports."""
     api_key: str = Field(default="", repr=False)
-    """The bearer token of each report."""
+    """The bearer token that is sent with each report."""
     url: str = ""
-    """The address of the platform, without the path of reports."""
+    """The URL of the platform, without the path for reports."""
     flush_interval: float = Field(default=10, gt=0, lt=86_400)
     """The seconds between reports."""
     batch_size: int = Field(default=100, ge=1, le=MAX_BUFFER)
-    """The number of buffered requests that are sent without waiting for the interval. A report has at most so many."""
+    """The number of buffered requests at which they are sent before the interval ends. Also the maximum number of requests
+    per report."""
     enabled: bool = True
     """Whether the reporter sends anything."""
     agent_id: str = "default"
     """The agent whose requests are reported."""
     service_name: str = ""
-    """The name of the service, which each report has. Empty: reports leave name and version out."""
+    """The name of the service in each report. Empty: reports omit name and version."""
     service_version: str = ""
     """The version of the service."""
 
@@ -60,8 +61,8 @@ class ReporterSettings:
 
 
 def read_reporter_settings(environment: Mapping[str, str], **given: Any) -> ReporterSettings:
-    """Read the settings of the environment; given arguments that are not None override them. Raises
-    `InvalidInputError`, which names the wrong setting."""
+    """Read the settings from the environment. Arguments that are not None override them. Raises `InvalidInputError` with
+    the name of an invalid setting."""
     found = {field: environment[name] for field, name in VARIABLES.items() if environment.get(name)}
     own = {field: value for field, value in given.items() if value is not None}
     try:

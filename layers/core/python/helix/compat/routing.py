@@ -1,7 +1,8 @@
-"""Deployments of models, and the choice of one for a request.
+"""Model deployments, and the choice of one for each request.
 
-Law: `core.routing` decides. This module knows the deployments, their load and their prices. A deployment that does not
-fit is never chosen: `get_best_instance` returns None, and the routers raise `ContextTooLargeError`.
+Law: `core.routing` decides. This module keeps track of the deployments, their load and their prices. A deployment whose
+context window is too small is never chosen: if none fits, `get_best_instance` returns None and the routers raise
+`ContextTooLargeError`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ Count = Callable[[Chat, str], int]
 
 
 class ContextWindowManager:
-    """The instances that requests may be routed to. They are deployments of models, by region, key or account.
+    """The instances that requests may be routed to. An instance is a deployment of a model, for example in a region or
+    account.
 
-    context_windows: tokens by model, for windows that the catalog does not know correctly. catalog: windows and prices.
-    By default it is litellm's own table.
+    context_windows: tokens by model, to correct windows in the catalog. catalog: windows and prices; by default litellm's
+    own table.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class ContextWindowManager:
     async def register_instance(
         self, instance_id: str, agent_id: str, model: str, max_context_tokens: int | None = None
     ) -> InstanceInfo:
-        """Add an instance, or replace the one with that id; its load and latency restart. Without `max_context_tokens`
-        its window is the model's. Raises `InvalidInputError` for a window below 1."""
+        """Add an instance, or replace the one with that id, which resets its load and latency. `max_context_tokens`
+        defaults to the model's window. Raises `InvalidInputError` for a window below 1."""
         if max_context_tokens is not None:
             _positive("max_context_tokens", max_context_tokens)
         made = self.of_model(model, max_context_tokens)
@@ -76,7 +78,7 @@ class ContextWindowManager:
         healthy: bool = True,
         available: bool = True,
     ) -> InstanceInfo:
-        """Set the load from 0 to 1, the number of waiting requests, and the milliseconds per request (None: unchanged).
+        """Set the load (0 to 1), the number of waiting requests, and the average latency in milliseconds (None: unchanged).
         Raises `InvalidInputError` for an unknown instance, and for numbers out of range."""
         before = self._instances.get(instance_id)
         if before is None:
@@ -93,8 +95,8 @@ class ContextWindowManager:
     async def get_best_instance(
         self, required_context_tokens: int, prefer_model: str | None = None, prefer_cost: bool = True
     ) -> InstanceInfo | None:
-        """Return the best instance with room for that many tokens, prompt and answer together; None if there is not
-        one. `prefer_model` is a preference: a part of a model's name."""
+        """Return the best instance whose window holds that many tokens, prompt and answer together. None if there is none.
+        `prefer_model` is a substring of the preferred model's name."""
         if required_context_tokens < 0:
             raise InvalidInputError(f"required_context_tokens is {required_context_tokens}: it must be 0 or more")
         need = Need(required_context_tokens)
@@ -109,7 +111,7 @@ class ContextWindowManager:
         return list(self._instances.values())
 
     def of_model(self, model: str, max_context_tokens: int | None = None) -> InstanceInfo:
-        """Return the model itself as an instance, with its window and prices as far as they are known."""
+        """Return the model itself as an instance, with its window and prices if they are known."""
         info = self._catalog.info(model)
         return InstanceInfo(
             instance_id=model,
@@ -121,7 +123,7 @@ class ContextWindowManager:
         )
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Return the numbers of instances and of usable ones, by class, their mean load (0 to 1) and their waiting
+        """Return the number of instances and of usable ones by class, their mean load (0 to 1) and their waiting
         requests."""
         instances = self.instances
         usable = [i for i in instances if i.available and i.healthy]
@@ -135,7 +137,7 @@ class ContextWindowManager:
 
 
 class ModelVariantRouter:
-    """A router that decides by size alone."""
+    """A router that takes only the size of the request into account, not its content."""
 
     def __init__(self, manager: ContextWindowManager | None = None) -> None:
         self.manager = manager or ContextWindowManager()
@@ -143,8 +145,8 @@ class ModelVariantRouter:
     async def route(
         self, need: Need, model: str | None = None, *, prefer_cost: bool = True, prefer_speed: bool = False
     ) -> RoutingDecision:
-        """Return the best instance for the need. If none is registered, that is `model` itself. With `prefer_speed`,
-        latency counts three times and price not at all. Raises `ContextTooLargeError` if nothing fits."""
+        """Return the best instance for the need, or `model` itself if none is registered. With `prefer_speed`, latency has
+        triple weight and price none. Raises `ContextTooLargeError` if nothing fits."""
         offered = self.manager.instances or ([self.manager.of_model(model)] if model else [])
         if not offered:
             raise InvalidInputError("no instance is registered, and no model is named: there is nothing to route to")
@@ -159,8 +161,7 @@ class ModelVariantRouter:
 
 
 class RequestRouter:
-    """A router of requests in the form of providers. `count(messages, model)` counts their tokens; default: a
-    `TokenCounter`."""
+    """A router for requests in provider format. `count(messages, model)` counts their tokens; default: a `TokenCounter`."""
 
     def __init__(self, manager: ContextWindowManager | None = None, *, count: Count | None = None) -> None:
         self.router = ModelVariantRouter(manager)
@@ -178,8 +179,8 @@ class RequestRouter:
         prefer_cost: bool = True,
         prefer_speed: bool = False,
     ) -> RoutingDecision:
-        """Return the instance for the request. The counted prompt and `max_tokens` (None: 500) must fit. Raises
-        `ContextTooLargeError` if they fit nowhere, and `InvalidInputError` for a `max_tokens` below 1."""
+        """Return the instance for the request. The counted prompt plus `max_tokens` (None: 500) must fit into its window.
+        Raises `ContextTooLargeError` if no window is large enough, and `InvalidInputError` for a `max_tokens` below 1."""
         if max_tokens is not None:
             _positive("max_tokens", max_tokens)
         need = Need(self._count(messages, model), max_tokens or DEFAULT_OUTPUT_TOKENS)
@@ -188,7 +189,7 @@ class RequestRouter:
 
 @cache
 def get_request_router() -> RequestRouter:
-    """Return this process's router."""
+    """Return the process-wide router."""
     return RequestRouter()
 
 

@@ -1,8 +1,7 @@
-"""Scalers with policies by target, for this process or any other on the same store.
+"""Scalers with per-target policies, whose state can be shared by processes with the same store.
 
-Law: evaluating changes nothing but the history of blocked decisions. A change counts from `record_scaling_action`,
-which the caller calls when the change is in force. The state is rows (`helix.fleet.decisions`), so scalers may come, go
-and share a store.
+Law: an evaluation only writes the history of blocked decisions. A change counts once the caller has applied it and called
+`record_scaling_action`. The state is rows (`helix.fleet.decisions`), so scalers may start, stop and share a store.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ AnyPolicy = ScalingPolicy | TokenAwareScalingPolicy | CostAwareScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The present load of a target."""
+    """The current load of a target."""
 
     metrics: ScalingMetrics | LLMMetrics
-    """The measures, of the kind that the target's policy uses."""
+    """The metrics, of the kind that the target's policy uses."""
     instances: int
-    """The number of instances that run now."""
+    """The number of running instances."""
     spent: Spending = NO_SPENDING
     """The target's spending, for a cost policy."""
 
 
 class Scaled(Protocol):
-    """The targets that a monitoring scaler reads and changes."""
+    """Access to the targets that a monitoring scaler reads and changes."""
 
     async def read(self, target_id: str) -> Reading | None:
-        """Return the load of the target. None if nothing of that name runs now."""
+        """Return the load of the target. None if no target of that name is running."""
         ...
 
     async def apply(self, target_id: str, decision: ScalingDecision) -> None:
-        """Make `decision.after` the number of instances. Harmless if it is that already."""
+        """Set the number of instances to `decision.after`. Idempotent."""
         ...
 
 
 class _Recorded:
-    """The common part of both scalers: the log, in `store` or this process's memory, and the last decision for each
-    target here."""
+    """The common base of both scalers: the decision log, in `store` or in memory, and this scaler's last decision for each
+    target."""
 
     def __init__(self, *, store: StateStore | None = None, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -68,9 +67,9 @@ class _Recorded:
     async def record_scaling_action(
         self, target_id: str, decision: ScalingDecision | None = None
     ) -> DecisionRow | None:
-        """Record that the change is in force. Cooldowns count from now. Without `decision`, it is the last one that
-        this scaler made for the target. A hold is not an action: None is returned. Raises `InvalidInputError` if there
-        is no decision to record."""
+        """Record that a change was applied. Cooldowns start now. `decision` defaults to this scaler's last one for the
+        target. Returns None for a hold, which is not an action. Raises `InvalidInputError` if there is no decision to
+        record."""
         decision = decision or self._decided.get(target_id)
         if decision is None:
             raise InvalidInputError(f"nothing was decided for {target_id!r} here: evaluate first, or give the decision")
@@ -78,7 +77,7 @@ class _Recorded:
         return None if decision.action == "hold" else await self.log.record(target_id, decision)
 
     async def scaling_history(self, target_id: str, limit: int = 10) -> list[DecisionRow]:
-        """Return the last decisions, blocked ones included, the oldest first."""
+        """Return the last decisions including blocked ones, oldest first."""
         return await self.log.history(target_id, limit)
 
     async def reset_cooldown(self, target_id: str) -> None:
@@ -100,8 +99,8 @@ class _Recorded:
 
 
 class LLMScaler(_Recorded):
-    """One pair of policies for many agents. If there is a cost policy, it decides, and asks its base policy for
-    everything but cost."""
+    """A scaler with one pair of policies for many agents. If there is a cost policy, it decides, and delegates everything
+    but cost to its base policy."""
 
     def __init__(
         self,
@@ -127,8 +126,8 @@ class LLMScaler(_Recorded):
         return await self.scaling_history(agent_id, limit)
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Return figures of the agents that were evaluated here. Events are the changes that their histories still
-        have."""
+        """Return statistics of the agents that this scaler evaluated. Events are the changes that are still in their
+        histories."""
         histories = [await self.log.history(agent, 1000) for agent in sorted(self._agents)]
         return {
             "tracked_agents": len(self._agents),
@@ -139,7 +138,7 @@ class LLMScaler(_Recorded):
 
 
 class Scaler(_Recorded):
-    """A policy for each target. `llm` has the token and cost policies for targets without such policies of their own."""
+    """A scaler with a policy for each target. `llm` provides the token and cost policies for targets without their own."""
 
     def __init__(self, *, llm: LLMScaler | None = None, **where: Any) -> None:
         super().__init__(**where)
@@ -148,11 +147,11 @@ class Scaler(_Recorded):
         self._monitor: asyncio.Task[None] | None = None
 
     async def register_policy(self, target_id: str, policy: ScalingPolicy) -> None:
-        """Use the policy for the target from now on, in place of an earlier one."""
+        """Set the policy of the target, replacing any earlier one."""
         self._policies[target_id] = policy
 
     async def unregister_policy(self, target_id: str) -> None:
-        """Remove the policy. The target keeps its instances and loses its cooldowns. Harmless without a policy."""
+        """Remove the policy. The target keeps its instances but loses its cooldowns. Idempotent."""
         if self._policies.pop(target_id, None) is not None:
             await self.log.forget(target_id)
 
@@ -173,8 +172,8 @@ class Scaler(_Recorded):
     async def evaluate_llm_scaling(
         self, target_id: str, llm_metrics: LLMMetrics, current_instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
-        """Decide by tokens, queue, latency and cost. The bounds, steps and cooldowns are those of the target's policy,
-        if it has one."""
+        """Decide by tokens, queue, latency and cost. Bounds, steps and cooldowns come from the target's policy, if it has
+        one."""
         policy, llm = self._policies.get(target_id), self._llm or get_llm_scaler()
         tokens, cost = llm.token_policy, llm.cost_policy
         if policy is not None:
@@ -185,13 +184,13 @@ class Scaler(_Recorded):
         return await self._decide(target_id, cost or tokens, llm_metrics, current_instances, spent)
 
     async def start_monitoring(self, scaled: Scaled, *, interval: float = MONITOR_S) -> None:
-        """Evaluate every target with a policy each `interval` seconds, and apply the decisions. A second start has no
-        effect. An error with one target is logged and does not delay the others."""
+        """Evaluate every target with a policy each `interval` seconds, and apply the decisions. Idempotent. An error for
+        one target is logged and does not affect the others."""
         if self._monitor is None:
             self._monitor = asyncio.create_task(self._watch(scaled, interval))
 
     async def stop_monitoring(self) -> None:
-        """Stop, and return once no evaluation is in progress. Harmless if nothing was started."""
+        """Stop monitoring, and return once no evaluation is in progress. Idempotent."""
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             await end_tasks(monitor)
@@ -229,9 +228,9 @@ def create_llm_scaler(
     max_instances: int = 10,
     **options: Any,
 ) -> LLMScaler:
-    """Return a scaler by tokens; with any `max_cost_per_...`, also by cost. `options` are fields of the two policies,
-    and `store`, `clock`, `ids`. Raises `InvalidInputError` for an unknown option, and `ValueError` for one that is out
-    of range."""
+    """Create a scaler that decides by tokens and, with any `max_cost_per_...`, also by cost. `options` are fields of the
+    two policies, and `store`, `clock`, `ids`. Raises `InvalidInputError` for an unknown option, and `ValueError` for one
+    that is out of range."""
     where = {name: options.pop(name) for name in ("store", "clock", "ids") if name in options}
     tokens = {name: value for name, value in options.items() if name in TokenAwareScalingPolicy.model_fields}
     costs = {name: value for name, value in options.items() if name in CostAwareScalingPolicy.model_fields}
@@ -248,5 +247,5 @@ def create_llm_scaler(
 
 @lru_cache(maxsize=1)
 def get_llm_scaler() -> LLMScaler:
-    """Return this process's scaler, with the default policies and a history in memory."""
+    """Return the process-wide scaler, with the default policies and an in-memory history."""
     return LLMScaler()

@@ -1,5 +1,5 @@
-"""The end of a run, and its status, as functions of one step result. The sources have them; here
-`core.folding.decide_next` decides.
+"""Whether a run ends, and with which status, as functions of one step result. They exist for compatibility; Helix itself
+uses `core.folding.decide_next`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def should_stop_execution(
     max_steps: int | None = None,
     stop_when: Callable[[AnyStepResult], bool] | None = None,
 ) -> bool:
-    """Whether the run ends. An error or terminal result counts first, then `stop_when`, then `max_steps`. `step_count`
-    is the run's, this step included."""
+    """Return whether the run ends: at an error or terminal result first, then by `stop_when`, then by `max_steps`.
+    `step_count` is the number of the run's steps, including this one."""
     if isinstance(step_result, (ErrorStepResult, TextStepResult)) and step_result.should_stop:
         return True
     if isinstance(step_result, StructuredOutputStepResult) or is_error_stop_reason(step_result.stop_reason):
@@ -35,6 +35,6 @@ def should_stop_execution(
 
 
 def determine_final_status(step_result: AnyStepResult) -> AgentStatus:
-    """Return `failed` for errors and error stop reasons, else `completed`."""
+    """Return `failed` for errors and error stop reasons, otherwise `completed`."""
     failed = isinstance(step_result, ErrorStepResult) or is_error_stop_reason(step_result.stop_reason)
     return "failed" if failed else "completed"

@@ -1,8 +1,8 @@
-"""The names of Teleon Helix. Each refers to its counterpart in Helix.
+"""The names of Teleon Helix. Each is an alias of its counterpart in Helix.
 
     from helix.compat.teleon import AgentRuntime, TokenTracker, create_cache
 
-The table of names (docs/appendix/names.md) says where each one is, and how it differs.
+The table of names (docs/appendix/names.md) says where each counterpart is and how it differs.
 """
 
 from __future__ import annotations

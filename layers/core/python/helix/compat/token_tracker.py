@@ -1,8 +1,7 @@
-"""Tokens by agent, model, operation, tenant and time, counted by every run and by code that records more.
+"""Token usage by agent, model, operation, tenant and time. Every run counts its tokens, and other code can record more.
 
-Law: the counters are rows that runs, processes and functions share (`services.usage_counters`). The figures here are
-therefore those of the fleet. A record with a key is counted once, however often it is made. All filters combine. Times
-are UTC.
+Law: the counters are rows that runs, processes and functions share (`services.usage_counters`), so the numbers are
+fleet-wide. A record with a key is counted once, however often it is sent. All filters combine. Times are UTC.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ PAGE = 50
 
 
 class TokenBreakdown(Record):
-    """The usage of a span of whole hours, with sums by agent, model, operation and hour."""
+    """The usage in a span of whole hours, with totals by agent, model, operation and hour."""
 
     total_tokens: int = 0
-    """The input and output tokens together."""
+    """The sum of input and output tokens."""
     input_tokens: int = 0
-    """The tokens of prompts, cached ones included."""
+    """The prompt tokens, including cached ones."""
     output_tokens: int = 0
-    """The tokens of answers."""
+    """The completion tokens."""
     cached_tokens: int = 0
     """The part of the input tokens that the provider read from its cache."""
     calls: int = 0
@@ -78,13 +77,13 @@ class TokenBreakdown(Record):
     by_hour: dict[str, int] = Field(default_factory=dict)
     """The total tokens by hour, with keys as `2026-11-21T14`."""
     period_start: float = 0
-    """The start of the span, in Unix seconds. The hour that contains it counts as a whole."""
+    """The start of the span, in Unix seconds. Its hour counts in full."""
     period_end: float = 0
-    """The end of the span, in Unix seconds. The hour that contains it counts as a whole."""
+    """The end of the span, in Unix seconds. Its hour counts in full."""
 
 
 class TokenTracker:
-    """A tracker on the counters of a store. on_alert: called with each budget alert that recorded tokens raise."""
+    """A tracker on the counters of a store. on_alert: called with each budget alert that the recorded tokens cause."""
 
     def __init__(
         self, store: StateStore, clock: Clock | None = None, *, on_alert: Sequence[AlertListener] = ()
@@ -106,11 +105,11 @@ class TokenTracker:
         tenant: str | None = None,
         cost: float = 0,
     ) -> int:
-        """Count tokens that no run counts, and charge them to the budgets of the fleet, the agent and the tenant, in
-        one transaction. A budget that is used up holds back the next call of each run it binds. Return the tokens
-        recorded now: 0 if `key` was counted in the last 31 days. `cost` is in US dollars. `metadata` is stored with the
-        key; its `user_id` is the tenant unless one is given. Without a key, a `StoreError` leaves open whether the
-        tokens were counted."""
+        """Count tokens that were used outside of runs, and charge them to the budgets of the fleet, the agent and the
+        tenant, in one transaction. A budget that is used up blocks the next call of each run that it applies to. Returns
+        the number of tokens recorded now: 0 if `key` was counted in the last 31 days. `cost` is in US dollars. `metadata`
+        is stored with the key; its `user_id` is the default for `tenant`. Without a key, a `StoreError` leaves it unknown
+        whether the tokens were counted."""
         details = dict(metadata or {})
         tenant = tenant or (str(details["user_id"]) if details.get("user_id") else None)
         _check(agent_id, model, operation, tenant or "-", input_tokens, output_tokens, cost)
@@ -149,9 +148,9 @@ class TokenTracker:
         tenant: str | None = None,
         operation: str | None = None,
     ) -> int:
-        """Return the tokens that match all filters. `period` without a key is the current window; without either, all
-        time. Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`, month `2026-11`.
-        Hours are kept for 400 days, totals for ever."""
+        """Return the number of tokens that match all filters. `period` without `period_key` means the current window;
+        without either, all time. Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`,
+        month `2026-11`. Hourly counts are kept for 400 days, totals forever."""
         if period is None and period_key is not None:
             raise InvalidInputError(f"period_key {period_key!r} needs its period")
         window = _window(period_of(period or TokenPeriod.TOTAL), period_key, self.clock.now())
@@ -168,8 +167,8 @@ class TokenTracker:
         tenant: str | None = None,
         operation: str | None = None,
     ) -> TokenBreakdown:
-        """Return the usage from `start` (by default an hour ago) to `end` (by default now). The hours that contain
-        these moments count as a whole. Moments are Unix seconds, or datetimes; a naive one is UTC."""
+        """Return the usage from `start` (by default an hour ago) to `end` (by default now). The hours that contain these
+        times count in full. Times are Unix seconds or datetimes; a naive datetime is UTC."""
         now = self.clock.now()
         until = now if end is None else _seconds(end)
         since = until - 3600 if start is None else _seconds(start)
@@ -179,11 +178,11 @@ class TokenTracker:
         return _breakdown(await self._used(since, until, tenant, filters), since, until)
 
     async def get_tokens_per_hour(self, agent_id: str | None = None) -> int:
-        """Return the tokens of the current hour."""
+        """Return the number of tokens in the current hour."""
         return await self.get_tokens(agent_id, period=TokenPeriod.HOURLY)
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Return the usage of all time over all agents, and that of the current windows."""
+        """Return the usage of all agents, for all time and for the current windows."""
         whole = _breakdown(await read_totals(self._store), 0, self.clock.now())
         statistics = whole.model_dump(exclude={"by_hour", "period_start", "period_end"})
         for period in (TokenPeriod.HOURLY, TokenPeriod.DAILY, TokenPeriod.WEEKLY, TokenPeriod.MONTHLY):
@@ -192,7 +191,7 @@ class TokenTracker:
 
     async def reset(self, agent_id: str | None = None, *, admin: bool = False) -> None:
         """Delete the counters of the agent, or those of all agents and their tenants. Budgets and sessions keep their
-        figures. Raises `InvalidInputError` unless `admin` is set, because it is for the fleet's operator."""
+        numbers. Raises `InvalidInputError` unless `admin` is set, because only the fleet's operator should do this."""
         if not admin:
             raise InvalidInputError("reset forgets the usage of the fleet: say admin=True")
         scopes = [agent_scope(agent_id)] if agent_id is not None else await read_scopes(self._store)
@@ -203,8 +202,8 @@ class TokenTracker:
     async def _used(
         self, since: float, until: float | None, tenant: str | None, filters: Mapping[str, str | None]
     ) -> list[UsageCount]:
-        """Return the counters from `since` to `until` (None: all time) that match the filters. A tenant's rows name the
-        agents too."""
+        """Return the counters from `since` to `until` (None: all time) that match the filters. A tenant's rows also contain
+        the agents."""
         agent_id = filters["agent"]
         scope = agent_scope(agent_id) if agent_id is not None else None
         scope = tenant_scope(tenant) if tenant is not None else scope
@@ -277,8 +276,8 @@ def _check(
 
 
 def get_token_tracker(store: str | None = None) -> TokenTracker:
-    """Return this process's tracker, on the store of the running runtime or worker process, or else on `helix.db`. With
-    `store`, it is on the one that `LocalExecutor` opens by that path or address."""
+    """Return the process-wide tracker. It uses the store of the running runtime or worker process, or else `helix.db`. With
+    `store`, it uses the store that `LocalExecutor` opens for that path or URL."""
     return _tracker(bound_token_budget_manager() if store is None else None, store or "helix.db")
 
 

@@ -1,7 +1,7 @@
-"""Model calls of this process as they happen, in a window for each agent, and for all agents together.
+"""Live tracking of this process's model calls, in a sliding window for each agent and for all agents together.
 
-Law: a call counts once. A key that was seen is not counted again while it is in the window. Several processes count
-together through rows (`fleet.metric_rows`), never through these objects.
+Law: a call is counted once. A key is not counted again while it is in the window. Counts of several processes are combined
+through rows (`fleet.metric_rows`), never through these objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.runtime.system import SystemClock
 
 WINDOW_S = 300.0
 MAX_SAMPLES = 100_000
-"""The limit of samples in a window. The oldest are dropped first."""
+"""The maximum number of samples in a window. The oldest are dropped first."""
 
 
 class LLMResourceTracker:
@@ -60,8 +60,8 @@ class LLMResourceTracker:
         throttled: bool = False,
         error: bool = False,
     ) -> bool:
-        """Count one call; `cost` is in US dollars. `key` identifies the call, such as (run, step, attempt). Return
-        False if it was counted before."""
+        """Count one call. `cost` is in US dollars. `key` identifies the call, such as (run, step, attempt). Returns False
+        if the call was already counted."""
         numbers = (input_tokens, output_tokens, latency_ms, ttft_ms or 0, cost or 0, wait_time_ms)
         if not all(0 <= number < math.inf for number in numbers):
             raise InvalidInputError(f"a request has a number that is negative or not finite: {numbers}")
@@ -69,7 +69,7 @@ class LLMResourceTracker:
         return self.note(replace(sample, wait_ms=wait_time_ms, error=error, throttled=throttled), key)
 
     def note(self, event: CallSample | float, key: Hashable | None = None) -> bool:
-        """Count a call, or the milliseconds that a run waited for admission. Return False if it was counted before."""
+        """Count a call, or the milliseconds that a run waited for admission. Returns False if it was already counted."""
         self._forget()
         if key is not None:
             if key in self._seen:
@@ -102,7 +102,7 @@ class LLMResourceTracker:
         return metrics_of(self.tally(), self.window_size, self._clock.now(), **load)
 
     def tally(self) -> Tally:
-        """Return the sums of the calls and waits in the window."""
+        """Return the totals of the calls and waits in the window."""
         self._forget()
         tally = Tally()
         for _, event, _ in self._events:
@@ -110,7 +110,7 @@ class LLMResourceTracker:
         return tally
 
     async def get_statistics(self) -> dict[str, Any]:
-        """Return the sums of all calls since the tracker was made, and the window's metrics."""
+        """Return the totals of all calls since the tracker was created, and the metrics of the window."""
         ever, metrics = self._ever, self.metrics()
         return {
             "agent_id": self.agent_id,
@@ -134,27 +134,27 @@ class LLMResourceTracker:
 
 
 class TokenThroughputMonitor:
-    """The trackers of a process, by the id they were registered under."""
+    """The trackers of a process, by agent id."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._trackers: dict[str, LLMResourceTracker] = {}
 
     async def register_tracker(self, agent_id: str, tracker: LLMResourceTracker) -> None:
-        """Register a tracker. It replaces an earlier one with the same id."""
+        """Register a tracker, replacing any earlier one with the same id."""
         self._trackers[agent_id] = tracker
 
     async def unregister_tracker(self, agent_id: str) -> None:
         self._trackers.pop(agent_id, None)
 
     def tracker(self, agent_id: str, model: str, window_size: float = WINDOW_S) -> LLMResourceTracker:
-        """Return the agent's tracker. It is made if it does not exist."""
+        """Return the agent's tracker. Create it if it does not exist."""
         if agent_id not in self._trackers:
             self._trackers[agent_id] = LLMResourceTracker(agent_id, model, window_size, clock=self._clock)
         return self._trackers[agent_id]
 
     async def get_aggregate_metrics(self) -> LLMMetrics:
-        """Return the metrics of all agents as one. Throughput, queue and cost are sums; latencies are those of all
+        """Return the aggregated metrics of all agents. Throughput, queue and cost are sums; latencies are computed over all
         calls together."""
         trackers = list(self._trackers.values())
         own = [tracker.metrics() for tracker in trackers]
@@ -180,12 +180,13 @@ def _count(tally: Tally, event: CallSample | float) -> None:
 
 @lru_cache(maxsize=1)
 def get_throughput_monitor() -> TokenThroughputMonitor:
-    """Return this process's monitor."""
+    """Return the process-wide monitor."""
     return TokenThroughputMonitor()
 
 
 class TrackingMetrics:
-    """A `Metrics` that feeds the trackers of a monitor. It makes one for each agent that does not have one."""
+    """A `Metrics` implementation that feeds the trackers of a monitor. It creates one for each agent that does not have
+    one."""
 
     def __init__(
         self, monitor: TokenThroughputMonitor, clock: Clock | None = None, *, window_size: float = WINDOW_S

@@ -1,4 +1,4 @@
-"""The console: a page on loopback that lists sessions, talks to agents and shows what their runs did."""
+"""The console: a web page on loopback for listing sessions, talking to agents and inspecting runs."""
 
 from helix.console.server import ConsoleServer, Service
 

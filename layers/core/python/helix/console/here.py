@@ -1,8 +1,8 @@
 """The console's service for a store on this machine: the gateway on loopback, with all sessions of the store.
 
-Law: a user who can open the store is its operator, so the console shows all sessions. The token is random and known to this
-process only, so that other users of the machine cannot read them. Without agents, the service refuses requests that need
-one, and can only show sessions.
+Law: a user who can open the store is its operator, so the console shows all sessions. The token is random and known only to
+this process, so that other users of the machine cannot read the sessions. Without agents, the service can only show
+sessions, and refuses requests that need an agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helix.runtime.executor import Executor
 
 
 class OneToken(Authoriser):
-    """An authoriser that accepts one token. Its holder is the operator."""
+    """An authoriser that accepts a single token and treats its holder as the operator."""
 
     def __init__(self, clock: Clock, token: str) -> None:
         super().__init__(clock, anonymous=True)

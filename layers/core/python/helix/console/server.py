@@ -6,11 +6,10 @@
 
 The page itself talks to the service over the WebSocket protocol. No session data goes through this server.
 
-Law: it listens on 127.0.0.1 only. It refuses every request for another host or from a page of another origin, but any page
-may link to it.
-The page gets the token in exchange for the code, which is in the printed address after the `#`. Browsers do not send that
-part, so it does not appear in logs. Without the code, a client gets nothing but the page, also from this machine. The page
-loads nothing from elsewhere, runs no inline scripts, and connects to the service only.
+Law: the server listens on 127.0.0.1 only. It refuses every request for another host or from a page of another origin, but
+any page may link to it. The page exchanges the code for the token. The code is the fragment (after the `#`) of the printed
+address; browsers do not send it, so it does not appear in logs. Without the code, even a client on this machine gets
+nothing but the page. The page loads nothing from other origins, runs no inline scripts, and connects only to the service.
 """
 
 from __future__ import annotations
@@ -39,9 +38,10 @@ class Service:
     token: str | None
     """The token that the page authenticates with. None if the service does not authenticate its callers."""
     place: str
-    """A name of the service for people, such as `stage prod, user admin`."""
+    """The service's display name, such as `stage prod, user admin`."""
     agents: Sequence[str] = ()
-    """The names of the agents that can be run. The page also asks the service, if it can list its agents."""
+    """The names of the agents that the user can run. The page also asks the service for them, if the service can list its
+    agents."""
 
 
 def random_code() -> str:
@@ -82,7 +82,7 @@ class ConsoleServer:
         self._server.stop()
 
     def sign_in(self, body: bytes) -> bytes | None:
-        """Return the answer to a sign-in, as JSON. None if the code is wrong."""
+        """Return the JSON response to a sign-in, or None if the code is wrong."""
         code = (load_object(body) or {}).get("code")
         if not isinstance(code, str) or not hmac.compare_digest(code.encode("utf-8", "replace"), self.code.encode()):
             return None

@@ -1,4 +1,4 @@
-"""Agent definitions. They are data and run nothing; the same definition goes to every runtime."""
+"""Agent definitions. They are plain data: the same definition works in every runtime."""
 
 from __future__ import annotations
 
@@ -29,49 +29,51 @@ DEFAULT_MAX_STEPS = 50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agent(Generic[StateT, OutputT]):
-    """An agent: data plus tools."""
+    """The definition of an agent: its prompt, model settings, tools and limits."""
 
     name: str
-    """The unique name of the agent, `[A-Za-z0-9_-]{1,64}` without `__`. A session finds its agent by it."""
+    """The unique name of the agent, `[A-Za-z0-9_-]{1,64}` without `__`. A session stores this name to find its agent
+    again."""
     system_prompt: str | Callable[[Any], str] = ""
-    """A text, or a pure function of the custom state. The function is evaluated for every model call, and its result is
-    never stored. Only function agents may leave it empty."""
+    """The system prompt: a string, or a pure function of the custom state. Helix calls the function before every model
+    call and never stores its result. Only function agents may leave the prompt empty."""
     description: str = ""
-    """A text about the agent for lists of agents. A sub-agent tool without a description of its own takes it."""
+    """A description of the agent for listings. A sub-agent tool without its own description uses this one."""
     tools: Sequence[AnyTool] = ()
-    """The tools that the model may call, sub-agent tools included. Their names are unique."""
+    """The tools that the model may call, including sub-agent tools. Names must be unique."""
     state_schema: type[StateT] | None = None
-    """The pydantic model of the custom state, whose fields all have defaults. None makes the custom state a JSON object
-    that begins as `{}`."""
+    """The pydantic model of the custom state. Every field needs a default. If None, the custom state is a JSON object
+    that starts as `{}`."""
     output_schema: type[OutputT] | None = None
     """The pydantic model of the output. It adds the tool `__finish__`, and the run completes only with a valid output.
-    Without it the run completes with a text."""
+    Without a schema, the run completes with text."""
     llm_config: LLMConfig | Callable[[Any], LLMConfig] | None = None
-    """The model settings, or a pure function of the custom state that returns them. Function agents do not need any."""
+    """The model settings, or a pure function of the custom state that returns them. Function agents need none."""
     model: InitVar[str | Route | None] = None
     """Short for `llm_config=LLMConfig(model=...)`: a litellm id, or a `Route` among several. Give only one of the
     two."""
     max_steps: int | None = DEFAULT_MAX_STEPS
-    """The most model calls of one run. None lifts the limit; budgets still hold."""
+    """The maximum number of model calls in one run. None removes the limit; budgets still apply."""
     stop_when: Callable[[AnyStepResult], bool] | None = None
     """A pure predicate on a step result, called after the step's tools ran. True completes the run."""
     hooks: Hooks | Mapping[str, Any] = field(default_factory=Hooks)
-    """The functions that watch the agent's runs: `Hooks`, or a mapping from name to function."""
+    """The functions that observe the agent's runs: `Hooks`, or a mapping from name to function."""
     max_completion_retries: int = 2
-    """The number of times in one run that an invalid or missing output goes back to the model before the run fails."""
+    """The number of times per run that Helix asks the model again after an invalid or missing output. After that, the
+    run fails."""
     on_budget: Literal["fail", "pause"] = "fail"
-    """Whether a run fails or pauses when a budget has no room for its next call. A budget's own `on_exceeded` goes
-    first."""
+    """Whether a run fails or pauses when a budget has no room for its next call. A budget's own `on_exceeded` takes
+    precedence."""
     inline_tools: bool = False
-    """Whether all its tools are `inline`: deployed, the function that asks the model runs them too."""
+    """Whether all tools are `inline`: when deployed, the function that calls the model also runs them."""
     array_delta_mode: Literal["append_only", "full_replace"] = "append_only"
-    """The patches that changes of lists become. `append_only` writes items that are added at the end one by one, and
-    the whole list for any other change. `full_replace` always writes the whole list."""
+    """How list changes are written as patches. `append_only` writes one patch per item appended at the end, and the
+    whole list for any other change. `full_replace` always writes the whole list."""
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
     resources: JsonObject = field(default_factory=dict)
-    """Replicas, CPU and memory that the agent asks for, under the long names of `core.resources`. Empty asks for
-    nothing, and the agent shares the functions of the default profile."""
+    """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
+    agent shares the functions of the default profile."""
 
     def __post_init__(self, model: str | Route | None) -> None:
         owner = f"agent {self.name!r}"
@@ -112,14 +114,14 @@ class Agent(Generic[StateT, OutputT]):
         self._check_tools(owner)
 
     def is_inline(self, tool: AnyTool | None) -> bool:
-        """Return whether a deployed function runs the tool beside the model call. It never does for a sub-agent's
-        call."""
+        """Return whether the deployed function that calls the model also runs this tool. Sub-agent tools never run
+        inline."""
         return tool is not None and tool.agent is None and (tool.inline or self.inline_tools)
 
     @property
     def profile(self) -> str:
-        """The name of the functions that execute the agent when deployed: shared, unless the agent asks for
-        resources."""
+        """The resource profile whose functions execute the agent when deployed. It is the shared default unless the
+        agent requests resources."""
         return self.name if self.resources else DEFAULT_PROFILE
 
     def _check_schemas(self, owner: str) -> None:
@@ -160,7 +162,7 @@ class Agent(Generic[StateT, OutputT]):
                 stack.append(child)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function of a function agent directly: no session, no stream, nothing stored."""
+        """Call the function of a function agent directly, without a session or a stream. Nothing is stored."""
         if self.function is None:
             raise TypeError(f"agent {self.name!r} is not a function agent: run it with an executor")
         return self.function(*args, **kwargs)
@@ -180,7 +182,7 @@ class Agent(Generic[StateT, OutputT]):
         return next((t for t in self.tools if t.name == name), None)
 
     def find_agent(self, agent_type: str) -> Agent[Any, Any] | None:
-        """Return this agent or the sub-agent of that name anywhere below it. None if neither exists."""
+        """Return the agent with that name: this agent, or a sub-agent at any depth. None if there is none."""
         stack: list[Agent[Any, Any]] = [self]
         seen: set[str] = set()
         while stack:
@@ -199,8 +201,8 @@ class Agent(Generic[StateT, OutputT]):
         return state
 
     def fingerprint(self) -> str:
-        """Return a digest that changes when what the model sees changes. A run records it, so that a deployment in
-        mid-run can be seen."""
+        """Return a digest of the prompt, model settings, tools and output schema. A run records it, which reveals a
+        deployment during the run."""
         return self._fingerprint
 
     @cached_property
@@ -222,8 +224,8 @@ AnyAgent = Agent[Any, Any]
 
 
 def define_agent(**config: Any) -> Agent[Any, Any]:
-    """Return `Agent(**config)`, for those who prefer a factory. An unknown or missing field is a `DefinitionError`
-    too."""
+    """Return `Agent(**config)`, for callers who prefer a factory. Raises `DefinitionError` for an unknown field or a
+    missing name."""
     owner = f"agent {config.get('name')!r}"
     known = [*(f.name for f in fields(Agent)), "model"]
     for name in config:

@@ -1,7 +1,7 @@
-"""Budgets: the scope, the window and the limit of spending; and the arithmetic of blocks.
+"""Budgets: the scope, window and limit of spending, and the size of the blocks that runs draw from them.
 
-Law: integers only. The name of a budget is `<scope>/<period>/<unit>`, that of one of its windows `<name>/<window key>`.
-The usage of a sub-agent counts on its root's scopes.
+Law: amounts are integers. A budget is named `<scope>/<period>/<unit>`, and one of its windows `<name>/<window key>`. A
+sub-agent's usage counts toward its root's scopes.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ GLOBAL = "global"
 WARNING, CRITICAL = 0.8, 0.95
 MICROS = 1_000_000
 MOST = 10**15
-"""The most tokens or micro-dollars of a limit. Every store adds amounts up to it exactly."""
+"""The largest limit, in tokens or micro-dollars. Every store adds amounts up to this size exactly."""
 KEEP_S = 31 * 24 * 3600
-"""The seconds for which the row of a window is stored after its end."""
+"""The retention of a window's row after the window ends, in seconds."""
 
 
 class BudgetDefinition(Record):
     """A limit on the spending of all runs of a scope in each window of a period."""
 
     scope: str = Field(min_length=1)
-    """The runs that the budget bounds: `global`, `agent:<type of the root agent>`, `tenant:<user id>` or `session:<root
+    """The runs that the budget limits: `global`, `agent:<type of the root agent>`, `tenant:<user id>` or `session:<root
     session id>`."""
     period: TokenPeriod
     """The length of a window."""
     unit: Unit
     """The unit of `limit`."""
     limit: int = Field(gt=0)
-    """The most that may be spent in a window, in `unit`."""
+    """The maximum spending in a window, in `unit`."""
     on_exceeded: OnExceeded | None = None
-    """Whether a run that finds no room fails or pauses. None leaves it to its agent (`on_budget`)."""
+    """Whether a run fails or pauses when the budget has no room for its next call. None defers to the agent's
+    `on_budget`."""
     warning: float = Field(default=WARNING, gt=0, le=1)
     """The share of the limit at which a warning is raised."""
     critical: float = Field(default=CRITICAL, gt=0, le=1)
@@ -61,13 +62,13 @@ class BudgetDefinition(Record):
         return f"{self.scope}/{self.period}/{self.unit}"
 
     def window(self, now: float) -> tuple[str, Window]:
-        """Return the name and the bounds of the window that `now` is in."""
+        """Return the name and the bounds of the window that contains `now`."""
         window = window_at(self.period, now)
         return f"{self.name}/{window.key}", window
 
     def level(self, limit: int, remaining: int) -> AlertLevel | None:
-        """Return the level that the window has reached, or None below the first. `limit - remaining` is the amount that
-        is used, or set aside for calls at work."""
+        """Return the alert level that the window has reached, or None below the first level. `limit - remaining` is the
+        amount used or reserved for calls in progress."""
         used = limit - remaining
         if used > limit:
             return "exceeded"
@@ -77,15 +78,14 @@ class BudgetDefinition(Record):
 
 
 class TokenAlert(Record, extra="ignore"):
-    """An alert of a budget. The engine raises it once per window of a budget and level, and again after a raised
-    limit."""
+    """A budget alert. The engine raises it once per window and level, and again after the limit was raised."""
 
     alert_id: str
     """The id of the alert. Ids sort by time."""
     level: AlertLevel
     """The level that the window has reached."""
     message: str
-    """The text for people."""
+    """The human-readable alert text."""
     scope: str
     """The scope of the budget."""
     period: TokenPeriod
@@ -95,19 +95,19 @@ class TokenAlert(Record, extra="ignore"):
     unit: Unit
     """The unit of `current` and `limit`."""
     current: int
-    """The amount that is used, or set aside for calls at work."""
+    """The amount used or reserved for calls in progress."""
     limit: int
     """The limit of the window."""
     utilization: float
-    """`current` as a share of `limit`; 1 is all of it."""
+    """`current` as a fraction of `limit`. It is 1 when the limit is reached."""
     timestamp: float
     """The time of the alert in Unix seconds."""
     published: bool = Field(default=False, validation_alias=AliasChoices("published", "told"))
-    """Whether the alert was passed on to the callbacks or notices. Rows of older versions call it `told`."""
+    """Whether the alert was delivered to the callbacks or notices. Rows of older versions call this field `told`."""
 
     @property
     def agent_id(self) -> str | None:
-        """The agent that the budget bounds. None for other scopes."""
+        """The agent that the budget limits. None for other scopes."""
         kind, _, name = self.scope.partition(":")
         return name if kind == "agent" else None
 
@@ -126,15 +126,15 @@ class TokenAlert(Record, extra="ignore"):
 
 
 def scopes_of(session: SessionRow) -> list[str]:
-    """Return the scopes that bound a session. For a sub-agent they are its root's."""
+    """Return the scopes whose budgets limit a session. A sub-agent has the scopes of its root."""
     root_agent = session.ancestors[0] if session.ancestors else session.agent_type
     tenant = [f"tenant:{session.user_id}"] if session.user_id is not None else []
     return [GLOBAL, f"agent:{root_agent}", *tenant, f"session:{session.stream_id}"]
 
 
 def packed(definition: BudgetDefinition) -> list[JsonValue]:
-    """Return `[kind/period/unit, limit, on_exceeded, warning, critical]` without defaults at the end. The rest of the
-    definition follows from the session."""
+    """Return `[kind/period/unit, limit, on_exceeded, warning, critical]` without trailing defaults. `unpacked` derives
+    the full scope from the session."""
     kind = definition.scope.partition(":")[0]
     short: list[JsonValue] = [f"{kind}/{definition.period}/{definition.unit}", definition.limit]
     rest: list[JsonValue] = [definition.on_exceeded, definition.warning, definition.critical]
@@ -152,9 +152,9 @@ def unpacked(short: Sequence[Any], session: SessionRow) -> BudgetDefinition:
 
 
 def block_size(remaining: int, estimate: int) -> int:
-    """Return the amount to draw: about 1 % of what remains, but at least the estimate, so it shrinks to the estimate
-    near the limit.
+    """Return the amount to draw: 1 % of the remaining budget, or the estimate if that is larger. Near the limit the
+    block shrinks to the estimate.
 
-    It is never more than `remaining` unless the estimate itself is: then the draw is refused, not cut.
+    The result exceeds `remaining` only if the estimate does. Such a draw is refused rather than cut.
     """
     return max(estimate, min(remaining // 100, remaining))

@@ -1,7 +1,7 @@
-"""The rules of the response cache: which answers may be given again, and when two questions are the same.
+"""The rules of the response cache: which answers may be reused, and when two requests count as the same.
 
-Law: the key of an answer is made of everything that changes it. A setting is part of the key unless it is known to have
-no effect, so a new setting makes new keys, never a wrong answer.
+Law: the cache key covers everything that can change the answer. A setting is part of the key unless it is known to have
+no effect, so a new setting causes cache misses rather than wrong answers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from helix.core.messages import AnyMessage, AssistantMessage, Record, SystemMess
 
 
 class CacheStrategy(StrEnum):
-    """The similarity that two questions must have. EXACT: the very same question. SEMANTIC: the last user message may
-    be worded otherwise, everything before and around it is the same; it needs an embedding function. PREFIX and HYBRID
-    are names of Teleon's that are refused."""
+    """How similar two requests must be to share an answer. EXACT: identical. SEMANTIC: only the wording of the last
+    user message may differ; requires an embedding function. PREFIX and HYBRID exist in Teleon and are refused here."""
 
     EXACT = "exact"
     SEMANTIC = "semantic"
@@ -30,9 +29,9 @@ class CacheStrategy(StrEnum):
 
 
 class CacheEvictionPolicy(StrEnum):
-    """The eviction policy of a full cache. LRU: the least recently used goes first. LFU: the least often used.
-    COST_BASED: the one that saves the least money, or the fewest tokens if no price is known. TTL: the one that expires
-    first."""
+    """The eviction policy of a full cache. LRU evicts the least recently used answer, LFU the least frequently used.
+    COST_BASED evicts the answer that saves the least money, or the fewest tokens if no price is known. TTL evicts the
+    one that expires first."""
 
     LRU = "lru"
     LFU = "lfu"
@@ -48,7 +47,7 @@ _REFUSED = {
 
 
 def check_strategy(strategy: CacheStrategy) -> CacheStrategy:
-    """Return the strategy. Raises `InvalidInputError` for one that gives wrong answers."""
+    """Return the strategy. Raises `InvalidInputError` for a strategy that can return wrong answers."""
     if strategy in _REFUSED:
         raise InvalidInputError(
             f"cache strategy {strategy.value!r} is refused: {_REFUSED[strategy]}; use 'exact', or 'semantic' with an "
@@ -58,38 +57,38 @@ def check_strategy(strategy: CacheStrategy) -> CacheStrategy:
 
 
 class ResponseCacheConfig(Record):
-    """The settings by which answers of an agent's model are given again, within one tenant (the session's user)."""
+    """The response cache settings of an agent. Answers are shared only within one tenant (the session's user)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ttl_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
-    """The seconds after which an answer expires."""
+    """The lifetime of a cached answer in seconds."""
     strategy: CacheStrategy = CacheStrategy.EXACT
-    """The similarity that two questions must have."""
+    """How similar two requests must be to share an answer."""
     threshold: float = Field(default=0.95, gt=0, le=1)
-    """The least cosine similarity of two questions, for `semantic`. Other strategies ignore it."""
+    """The minimum cosine similarity of two requests for `semantic`. Other strategies ignore it."""
     sampled: bool = False
-    """Whether answers at a temperature other than 0 are cached too. A temperature that is not set counts as sampled,
-    because providers sample by default."""
+    """Whether to also cache answers at a temperature other than 0. An unset temperature counts as sampled, because
+    providers sample by default."""
     tool_calls: bool = False
-    """Whether answers that call tools are cached too. The tools then run again, with the same arguments."""
+    """Whether to also cache answers that call tools. On a cache hit, the tools run again with the same arguments."""
 
     _answers_rightly = field_validator("strategy")(check_strategy)
 
 
-# The settings that change how a call is made, not what is answered.
+# Settings that change how a call is made but not its answer.
 WITHOUT_EFFECT = frozenset(
     {"adapter", "max_retries", "timeout_s", "stall_timeout_s", "cache", "response_cache", "route", "fallbacks"}
 )
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value. The order of its keys has no effect."""
+    """Return the SHA-256 of a JSON value, regardless of key order."""
     return hashlib.sha256(dumps(_ordered(value)).encode()).hexdigest()
 
 
 def as_sent(message: AnyMessage) -> JsonObject:
-    """Return the parts of a message that the model is sent, without Helix's ids and times."""
+    """Return the parts of a message that are sent to the model, without Helix's ids and timestamps."""
     match message:
         case SystemMessage() | UserMessage():
             return {"role": message.role, "content": message.content}
@@ -100,13 +99,14 @@ def as_sent(message: AnyMessage) -> JsonObject:
 
 
 def last_question(messages: Sequence[AnyMessage]) -> str | None:
-    """Return the text of the last message if it is the user's. It is the only part that may be worded otherwise."""
+    """Return the text of the last message if it is a user message. Only the wording of this part may differ between two
+    requests."""
     last = messages[-1] if messages else None
     return last.content if isinstance(last, UserMessage) else None
 
 
 def is_sampled(temperature: float | None, options: JsonObject) -> bool:
-    """Return whether the answer is sampled. `options` win over `temperature`, as they do in the call."""
+    """Return whether the answer is sampled. `options` override `temperature`, as they do in the call."""
     chosen = options.get("temperature", temperature)
     return chosen != 0 or options.get("n", 1) not in (None, 1)
 

@@ -1,4 +1,4 @@
-"""Small checks that definitions share. Each failure is a `DefinitionError` that names the field."""
+"""Shared validation helpers for definitions. Each failure is a `DefinitionError` that names the field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_model(value: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def is_int(value: Any) -> TypeGuard[int]:
-    """Return whether the value is an int and not a bool: `retries=True` is a mistake, not a one."""
+    """Return whether the value is an int but not a bool, so that `retries=True` is rejected rather than read as 1."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -29,5 +29,5 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_plain_function(value: Any) -> bool:
-    """Return whether the value is callable and not async: a pure decision evaluates it and cannot await."""
+    """Return whether the value is callable and not async. Pure code calls it and cannot await."""
     return callable(value) and not inspect.iscoroutinefunction(value)

@@ -1,7 +1,7 @@
-"""Stream chunks: the events that a reader of a run sees, as one tagged union.
+"""Stream chunks: the events that the reader of a run receives, as one tagged union.
 
-Law: text is provisional until the `step_committed` of its (session, step, attempt); `step_discarded` takes it back. The
-stream writer and the sequencer fill in the envelope, never the code that makes the chunk.
+Law: text is provisional until the `step_committed` of its (session, step, attempt); `step_discarded` retracts it. Only
+the stream writer and the sequencer fill in the envelope, not the code that creates the chunk.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from helix.core.usage import Usage
 
 
 class ChunkBase(BaseModel):
-    """The envelope that every chunk has. The defaults hold until the stream writer fills the fields in."""
+    """The envelope of every chunk. Fields have their defaults until the stream writer fills them in."""
 
-    # Built at first use: a file that defines agents imports all twenty classes and needs none.
+    # Validators are built at first use: a module that defines agents imports all twenty classes but uses none.
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
     session_id: str = ""
-    """The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream."""
+    """The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's
+    stream."""
     run_id: str = ""
     """The run that wrote the chunk."""
     agent_id: str = ""
@@ -33,11 +34,11 @@ class ChunkBase(BaseModel):
     step: int = 0
     """The step that the chunk belongs to. 0 for chunks about the run as a whole."""
     attempt: int = 0
-    """The number of the try at the step. For the chunks of a tool call, the number of the claim of the call."""
+    """The number of the attempt at the step. For chunks of a tool call, the number of the call's claim."""
     sequence: int = 0
-    """The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents."""
+    """The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents."""
     timestamp: float = 0.0
-    """The Unix seconds at which the writer made the chunk."""
+    """The time when the writer created the chunk, in Unix seconds."""
 
 
 class TextDeltaChunk(ChunkBase):
@@ -70,9 +71,9 @@ class ToolStartChunk(ChunkBase):
     tool_name: str
     """The tool that the model called."""
     arguments: JsonObject = Field(default_factory=dict)
-    """The arguments that the call is executed with: the model's, or those that a person approved in their place."""
+    """The arguments of the execution: the model's, or the ones that a person approved instead."""
     edited: Edit | None = None
-    """The person who approved other arguments than the model's, and the time. None if `arguments` are the model's."""
+    """Who edited the arguments in an approval, and when. None if `arguments` are the model's."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -91,17 +92,17 @@ class ToolEndChunk(ChunkBase):
     error: str | None = None
     """The error message of a failed call. None for a success."""
     arguments: JsonObject | None = None
-    """The model's arguments of a refused call, which has no `tool_start`. None for other calls, and if the writer did
-    not have the arguments."""
+    """The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if the writer did
+    not know the arguments."""
 
 
 class SubAgentStartChunk(ChunkBase):
-    """The start or continuation of a sub-agent's session. It follows the `tool_start` of its call."""
+    """The start or resumption of a sub-agent's session. It follows the `tool_start` of its call."""
 
     type: Literal["subagent_start"] = "subagent_start"
     """The tag of this chunk on the wire."""
     parent_tool_call_id: str
-    """The call of the parent that the sub-agent works for."""
+    """The parent's tool call that started the sub-agent."""
     sub_agent_id: str
     """The session id of the sub-agent."""
     sub_agent_type: str
@@ -114,13 +115,13 @@ class SubAgentEndChunk(ChunkBase):
     type: Literal["subagent_end"] = "subagent_end"
     """The tag of this chunk on the wire."""
     parent_tool_call_id: str
-    """The call of the parent that the sub-agent works for."""
+    """The parent's tool call that started the sub-agent."""
     sub_agent_id: str
     """The session id of the sub-agent."""
     sub_agent_type: str
     """The name of the sub-agent's definition."""
     status: str
-    """`completed`, `failed`, or `interrupted` if the call was ended without the sub-agent's own result."""
+    """`completed`, `failed`, or `interrupted` if the call ended without a result from the sub-agent."""
     result: JsonValue = None
     """The sub-agent's output. None unless it completed."""
     error: str | None = None
@@ -135,7 +136,7 @@ class CustomEventChunk(ChunkBase):
     event_name: str
     """The name that the tool or hook gave the event."""
     data: JsonValue = None
-    """The JSON value that the tool or hook gave."""
+    """The JSON value that the tool or hook attached."""
 
 
 class StatePatchChunk(ChunkBase):
@@ -146,20 +147,21 @@ class StatePatchChunk(ChunkBase):
     patches: list[JsonObject]
     """RFC 6902 operations from the previously committed custom state to the one now committed."""
     warnings: list[str] = Field(default_factory=list)
-    """Texts about parallel calls that changed the same place of the state. Each names the calls and what was done."""
+    """Messages about parallel calls that changed the same part of the state. Each names the calls and how the conflict
+    was resolved."""
 
 
 class ErrorChunk(ChunkBase):
-    """A failure of a model call, of a tool call that is not executed, or of the run."""
+    """A failed model call, a tool call that cannot be executed, or a failed run."""
 
     type: Literal["error"] = "error"
     """The tag of this chunk on the wire."""
     error: str
     """The error message."""
     code: str = "error"
-    """A stable code of the error, such as `model_error` or `invalid_tool_call` (`core.errors`)."""
+    """A stable error code, such as `model_error` or `invalid_tool_call` (`core.errors`)."""
     recoverable: bool = True
-    """True if the run goes on. False exactly once, right before the stream of a failed run ends."""
+    """True if the run continues. False exactly once, right before the stream of a failed run ends."""
 
 
 class OutputChunk(ChunkBase):
@@ -168,7 +170,7 @@ class OutputChunk(ChunkBase):
     type: Literal["output"] = "output"
     """The tag of this chunk on the wire."""
     output: JsonValue
-    """The JSON of the run's structured output."""
+    """The structured output as JSON."""
 
 
 class RunInterruptedChunk(ChunkBase):
@@ -179,18 +181,18 @@ class RunInterruptedChunk(ChunkBase):
     reason: str | None = None
     """The reason that the caller of the interrupt gave. None if the caller gave none."""
     checkpoint_id: str | None = None
-    """The last checkpoint of the run, which a resume goes on from. None if the run wrote none."""
+    """The last checkpoint of the run, from which a resume continues. None if the run wrote no checkpoint."""
 
 
 class RunResumedChunk(ChunkBase):
-    """The first chunk of a run that goes on from an earlier one."""
+    """The first chunk of a run that continues an earlier one."""
 
     type: Literal["run_resumed"] = "run_resumed"
     """The tag of this chunk on the wire."""
     previous_run_id: str
-    """The run that this one goes on from."""
+    """The run that this run continues."""
     mode: str
-    """A resume or retry mode, or `takeover` (`core.status.ClaimMode`)."""
+    """The mode of the resume or retry, or `takeover` (`core.status.ClaimMode`)."""
     checkpoint_id: str | None = None
     """The checkpoint that the claim of this run wrote."""
 
@@ -201,12 +203,12 @@ class RunQueuedChunk(ChunkBase):
     type: Literal["run_queued"] = "run_queued"
     """The tag of this chunk on the wire."""
     queued: int
-    """The number of runs of the agent that waited at that moment, this one included."""
+    """The number of queued runs of the agent at that moment, including this one."""
     expires_at: float
-    """The Unix seconds until which the run may wait."""
+    """The end of the maximum wait, in Unix seconds."""
     reason: str | None = None
-    """Why no run starts if the agent is stopped, such as `stopped by budget agent:poet/day/micros`. None if the run
-    waits for a free slot only."""
+    """Why the agent is stopped and starts no runs, such as `stopped by budget agent:poet/day/micros`. None if the run
+    only waits for a free slot."""
 
 
 class CheckpointCreatedChunk(ChunkBase):
@@ -215,20 +217,20 @@ class CheckpointCreatedChunk(ChunkBase):
     type: Literal["checkpoint_created"] = "checkpoint_created"
     """The tag of this chunk on the wire."""
     checkpoint_id: str
-    """The checkpoint to go back to."""
+    """The id of the checkpoint."""
     step_count: int
-    """The number of the last step that is history at the checkpoint."""
+    """The number of the last committed step at the checkpoint."""
     message_count: int
-    """The number of messages that are history at the checkpoint."""
+    """The number of messages in history at the checkpoint."""
 
 
 class RunPausedChunk(ChunkBase):
-    """The end of a paused run. It waits for people, or for room in a budget."""
+    """The end of a paused run. The session waits for a response from a person or client, or for room in a budget."""
 
     type: Literal["run_paused"] = "run_paused"
     """The tag of this chunk on the wire."""
     reason: str = "pending"
-    """`pending` if calls wait for an answer, `budget_exceeded` if a budget has no room for the next model call."""
+    """`pending` if calls wait for a response, `budget_exceeded` if a budget has no room for the next model call."""
     pending: list[JsonObject] = Field(default_factory=list)
     """The calls that wait, each as the JSON of a `core.rows.Pending`."""
     checkpoint_id: str | None = None
@@ -252,7 +254,7 @@ class StepCommittedChunk(ChunkBase):
     type: Literal["step_committed"] = "step_committed"
     """The tag of this chunk on the wire."""
     model: str | None = None
-    """The model that answered. None if the sequencer wrote the chunk in place of a worker that died."""
+    """The model that answered. None if the sequencer wrote the chunk on behalf of a worker that died."""
     usage: Usage | None = None
     """Tokens and cost of the answer. None as for `model`."""
     stop_reason: str | None = None
@@ -260,19 +262,19 @@ class StepCommittedChunk(ChunkBase):
 
 
 class StepDiscardedChunk(ChunkBase):
-    """A request to drop what this step and attempt showed."""
+    """A request to remove everything that this step and attempt displayed."""
 
     type: Literal["step_discarded"] = "step_discarded"
     """The tag of this chunk on the wire."""
     reason: str | None = None
-    """The reason why the attempt was dropped, as a text."""
+    """Why the attempt was discarded."""
     status: str | None = None
-    """The status of the run, if its end cut the attempt off; otherwise None. The text of an `interrupted` run may stay
-    on a page until another attempt of the step begins."""
+    """The status of the run if its end cut off the attempt, otherwise None. The text of an `interrupted` run may stay
+    visible until another attempt at the step begins."""
 
 
 class StreamResyncChunk(ChunkBase):
-    """A request to drop what is shown and start again from the checkpoint: the session was rewound, or chunks were
+    """A request to clear the display and reload from the checkpoint, because the session was rewound or chunks were
     lost."""
 
     type: Literal["stream_resync"] = "stream_resync"
@@ -281,10 +283,10 @@ class StreamResyncChunk(ChunkBase):
     """`chunks were lost`, `messages have expired`, or the mode of the run that rewound the session
     (`core.status.ClaimMode`)."""
     checkpoint_id: str | None = None
-    """The checkpoint to start from, which the claim of the rewinding run wrote. None if chunks are missing: start from
-    the session's latest."""
+    """The checkpoint to reload, written by the claim of the run that rewound the session. None if chunks were lost:
+    reload the session's latest checkpoint."""
     from_sequence: int = 0
-    """The last sequence of the stream before the run that rewound it, or before the chunks that follow a gap."""
+    """The last sequence before the run that rewound the session, or before the first chunk after a gap."""
 
 
 class ToolApprovalRequestChunk(ChunkBase):
@@ -297,13 +299,13 @@ class ToolApprovalRequestChunk(ChunkBase):
     tool_name: str
     """The tool that the model called."""
     input: JsonObject = Field(default_factory=dict)
-    """The arguments of the call: the model's, or those that a person approved before the outcome was lost."""
+    """The arguments of the call: the model's, or, for an `unknown` outcome, the ones that a person had approved."""
     parameters: JsonObject = Field(default_factory=dict)
     """The JSON schema of `input`. Empty if the agent no longer has the tool."""
     reason: str | None = None
-    """Why the tool asks, if its rule gives a reason."""
+    """Why the tool requires approval, if its rule gives a reason."""
     kind: Literal["approval", "client", "unknown"] = "approval"
-    """The question: `approval` of the call, the `client`'s result, or a ruling on an `unknown` outcome."""
+    """The kind of response: `approval` of the call, the `client`'s result, or a decision about an `unknown` outcome."""
 
 
 AnyChunk: TypeAlias = (
@@ -316,12 +318,12 @@ KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 
 
 class UnknownChunk(ChunkBase):
-    """A chunk of a type that this version does not know. Readers pass it on, writers refuse it."""
+    """A chunk of a type that this version does not know. Readers pass it through; writers reject it."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str
-    """The tag as it was read. The other fields are extra attributes of the model."""
+    """The original type. All other fields are extra attributes of the model."""
 
 
 StreamChunk: TypeAlias = AnyChunk | UnknownChunk
@@ -334,10 +336,10 @@ CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 
 def parse_chunk(data: Any) -> StreamChunk:
-    """Return a chunk from its JSON object, which a later version may have written.
+    """Parse a chunk from a JSON object that a later version may have written.
 
-    An unknown type gives an `UnknownChunk`, and unknown fields are left out. Raises `InvalidInputError` without a
-    `type`, and `ValidationError` for anything else that is wrong.
+    An unknown type becomes an `UnknownChunk`, and unknown fields are dropped. Raises `InvalidInputError` if `type` is
+    missing, and `ValidationError` for any other problem.
     """
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):

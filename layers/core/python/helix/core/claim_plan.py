@@ -1,7 +1,7 @@
-"""Plans what a claim writes: execute, resume, retry and takeover as data (docs/protocol.md#claims).
+"""Plans the writes of a claim: execute, resume, retry or takeover (docs/protocol.md#claims).
 
-Law: pure. From the rows as read, the plan says which messages are written where, and which calls are closed with which
-result. It also says where the session then stands. The engine turns it into one transaction.
+Law: pure. Given the rows as read, the plan lists the messages to write, the calls to close with their results, and the
+session's position afterwards. The engine turns it into one transaction.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class OpenRows:
     answer: AssistantRow
     """The staged answer."""
     calls: Sequence[CallRow | None]
-    """The row of each call, in the answer's order. None: no worker has taken the call yet."""
+    """The row of each call, in the answer's order. None if no worker has claimed the call yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A claim as the caller asks for it."""
+    """A claim as the caller requested it."""
 
     mode: ClaimMode
     """The kind of claim."""
     message: str | None = None
     """The user's new message. None for a claim that continues without one."""
     state: JsonObject | None = None
-    """Members that are merged over the custom state. None leaves it as it is."""
+    """Top-level fields to merge into the custom state. None leaves the state unchanged."""
     metadata: JsonObject = field(default_factory=dict)
-    """A JSON object that is stored with the message."""
+    """A JSON object to store with the message."""
     checkpoint: CheckpointRow | None = None
     """The checkpoint that `from_checkpoint` goes back to. None for other modes."""
     failed_run: RunRow | None = None
-    """The run whose beginning `from_start` goes back to. None for other modes."""
+    """The failed run that `from_start` repeats from its beginning. None for other modes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +64,33 @@ class ClaimPlan:
     lineage: LineageRow
     """The lineage of the session after the claim."""
     new_lineage: bool
-    """Whether the claim opens this lineage and has to write its row."""
+    """Whether the claim creates this lineage and must write its row."""
     count: int
     """The number of messages in history after the claim."""
     step: int
     """The number of the last step in history after the claim."""
     state_at: str
-    """The id of the checkpoint that holds the state to start from. Empty: the agent's initial state."""
+    """The id of the checkpoint with the state to start from. Empty for the agent's initial state."""
     writes: list[tuple[int, AnyEntry]]
     """The (index, row) pairs to write in `lineage`."""
     closed: list[CallRow]
-    """The call rows that got their result because the claim closed them."""
+    """The call rows that the claim closed with a result."""
     keeps_open: bool
-    """Whether the open step stays open, so that the new run continues it."""
+    """Whether the open step stays open and the new run continues it."""
     input_message: str | None
-    """The message that the new run is given. None if it continues without one."""
+    """The input message of the new run. None if it continues without one."""
     added: list[AnyEntry] = field(default_factory=list)
-    """All rows that become history with the claim, in order. Rows that were stored before are included."""
+    """All rows that become history with the claim, in order, including rows that were already stored."""
 
 
 CLOCK_SKEW_S = 60
-"""The most by which the clocks of two workers may differ, in seconds. A row from further in the future comes from a
-clock that was set back."""
+"""The tolerated clock skew between two workers, in seconds. A row dated further in the future means that a clock was
+set back."""
 
 
 def lapsed(session: SessionRow | SessionState, now: float) -> bool:
-    """Return whether a running session's lease is over or cannot be right. It cannot be right if its last renewal lies
-    in the future, because the clock was set back. A session without a lease does not lapse: deliveries that have
+    """Return whether a running session's lease has expired or is implausible. It is implausible if its last renewal
+    lies in the future because a clock was set back. A session without a lease never lapses: deliveries with their own
     deadlines execute it."""
     if session.status != "running" or session.lease_expires <= 0:
         return False
@@ -98,7 +98,7 @@ def lapsed(session: SessionRow | SessionState, now: float) -> bool:
 
 
 def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> None:
-    """Raise the error that a caller should read, if the session's status does not admit `mode`."""
+    """Raise an error for the caller if the session's status does not allow `mode`."""
     status = session.status
     if may_claim(mode, status):
         if mode in ("retry", "from_start") and session.aborted:
@@ -135,8 +135,8 @@ def plan_claim(
     run_id: str,
     now: float,
 ) -> ClaimPlan:
-    """Plan the claim for `request`. `lineage` is the session's. `source` is that of the checkpoint or run to go back
-    to. `trailing` is the last message of history."""
+    """Plan the claim for `request`. `lineage` is the session's current lineage, and `source` the lineage of the
+    checkpoint or run to go back to. `trailing` is the last message of history."""
     message = request.message
     if session is None:
         if message is None:
@@ -186,8 +186,9 @@ def plan_claim(
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
-    """Return (place, row) for each call without a result. The result is the one in the answer if it has one. Else it is
-    `unknown` if the call was claimed or waits for a ruling on its outcome, and `not_executed` otherwise."""
+    """Return (index, closed row) for each call without a result. A result that came with the answer is used if there is
+    one. Otherwise the result is `unknown` if the call was claimed or its outcome awaits a decision, and `not_executed`
+    if not."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":

@@ -1,7 +1,7 @@
-"""Short forms of values that every row repeats. Bytes are written, and billed, at each step.
+"""Compact forms of values that every row repeats, because each step writes them and the store bills by the byte.
 
-Law: `expand` of the result of `shorten` is the row, also after an update of its fields. A row that was written in full
-can be read as well.
+Law: `expand` reverses `shorten`, even if single fields were updated in between. It also accepts rows that were written
+in full.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FIELDS = (
 )
 HERE = "~"
 REMEMBERED = 256
-"""The number of ids whose forms are cached. Each write of a session has the same ones again."""
+"""The number of ids whose short forms are cached. Every write of a session uses the same ids."""
 
 
 def _numbers(usage: Usage) -> list[int | bool]:
-    """Return the numbers up to the last that is not zero. `False` at the end says that a price was not known."""
+    """Return the numbers without trailing zeros. A final `False` means that a price was unknown."""
     numbers: list[int | bool] = [getattr(usage, name) for name in FIELDS]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -48,9 +48,9 @@ StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers
 
 
 def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
-    """Remove from a session row what its key and its other fields say. These are its own stream, the run of its claim
-    and open step, its first state, and a total usage that is the run's. Updates of single fields, such as adding to the
-    version, change none of the fields that this is read from."""
+    """Remove the fields of a session row that its key or other fields imply: its own stream, the run of its claim and
+    open step, its first state, and a total usage equal to the run's. Single-field updates, such as incrementing the
+    version, never touch the fields that imply them."""
     session_id = value.pop("session_id")
     if value["stream_id"] == session_id:
         del value["stream_id"]
@@ -80,7 +80,7 @@ def expand_session(value: Any) -> Any:
 
 
 def shorten_run(value: dict[str, Any]) -> dict[str, Any]:
-    """Remove from a run row what its key says."""
+    """Remove the fields of a run row that its key implies."""
     session_id = value.pop("session_id")
     _shorten_turn(value)
     _shorten_ids(session_id, value)
@@ -97,7 +97,7 @@ def expand_run(value: Any) -> Any:
 
 
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
-    """Remove from a checkpoint row its id, which its key and its fields say. Remove `state_at` too if it is that id."""
+    """Remove the id of a checkpoint row, which its key and fields imply. Also remove `state_at` if it equals the id."""
     ident = value["id"]
     session_id = _session_of(ident)
     _shorten_turn(value)
@@ -111,7 +111,7 @@ def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def expand_checkpoint(value: Any) -> Any:
-    """Restore a checkpoint row. `place` is the session and the version of the row's key."""
+    """Restore a checkpoint row. `place` is the session and the version in the row's key."""
     if not isinstance(value, dict):
         return value
     value = _with_turn(value)
@@ -126,7 +126,8 @@ def expand_checkpoint(value: Any) -> Any:
 
 @lru_cache(REMEMBERED)
 def shorten_checkpoint_id(session_id: str, ident: str) -> str:
-    """Return `~<step>-<ms>-<version>` for an id of the session's checkpoints. Other ids are returned unchanged."""
+    """Return `~<step>-<ms>-<version>` for the id of one of the session's checkpoints. Other ids are returned
+    unchanged."""
     prefix = _prefix(session_id)
     if not ident.startswith(prefix):
         return ident
@@ -137,7 +138,7 @@ def shorten_checkpoint_id(session_id: str, ident: str) -> str:
 
 @lru_cache(REMEMBERED)
 def expand_checkpoint_id(session_id: str, ident: str) -> str:
-    """Return the full id. A `~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
+    """Return the full id. Also accepts the longer `~` form that earlier versions wrote."""
     if not ident.startswith(HERE):
         return ident
     found = _SHORT.fullmatch(ident)
@@ -147,15 +148,15 @@ def expand_checkpoint_id(session_id: str, ident: str) -> str:
 
 _IDS = {"checkpoint", "state_at", "start_state_at"}
 _MADE = {"state_at": "created_at", "start_state_at": "started_at"}
-"""The field that has the time of the session's first checkpoint, if that was made with the row. The id of this
-checkpoint is stored as `~` alone."""
+"""The field with the time of the session's first checkpoint, if the checkpoint was created together with the row. That
+checkpoint's id is stored as just `~`."""
 _TAIL = re.compile(r"s(\d+)-t(\d+)-0*([0-9a-f]+)", re.ASCII)
 _SHORT = re.compile(rf"{HERE}(\d+)-(\d+)-([0-9a-f]+)", re.ASCII)
 
 
 @lru_cache(REMEMBERED)
 def _first(session_id: str, made_at: float) -> str:
-    """Return the id of the session's first checkpoint if it was made then."""
+    """Return the id that the session's first checkpoint has if it was created at that time."""
     return checkpoint_id(session_id, 0, made_at, 1)
 
 
@@ -181,7 +182,7 @@ def _shorten_turn(value: dict[str, Any]) -> None:
 
 
 def _with_turn(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy. A row without a turn gets the turn that the run's id names."""
+    """Return a copy of the row. A missing turn is taken from the run's id."""
     turn = turn_of(value["run_id"]) if "turn" not in value else None
     return {**value, "turn": turn} if turn is not None else {**value}
 
@@ -195,5 +196,5 @@ def _prefix(session_id: str) -> str:
 
 
 def _session_of(checkpoint: str) -> str:
-    """Return the session in a checkpoint's id, whatever characters the session's id has."""
+    """Return the session id within a checkpoint's id. The session id may contain any characters."""
     return checkpoint.rsplit("-", 3)[0].removeprefix("cpv1-")

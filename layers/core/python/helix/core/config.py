@@ -1,4 +1,4 @@
-"""The settings by which an agent calls a model."""
+"""The settings of an agent's model calls."""
 
 from __future__ import annotations
 
@@ -22,61 +22,62 @@ _SET_BY_HELIX: Final = {
     "num_retries": "give max_retries of LLMConfig",
     "max_retries": "give max_retries of LLMConfig",
 }
-"""Options that Helix sets for each call, so an agent cannot give them; and what to do instead."""
+"""Options that an agent cannot set because Helix sets them for each call, with advice on the alternative."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 THINKING_TOKENS: Final = {"none": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768}
-"""The tokens of thinking for each effort, for models whose thinking has a budget."""
+"""The thinking budget in tokens for each effort, for models that take a token budget."""
 LENGTHS: Final = {
     "low": "Keep your answers short: only what was asked for, in few sentences.",
     "high": "Answer at length: explain your reasons, and give details and examples.",
 }
-"""A sentence for each verbosity, for models that have no such setting. `medium` is what a model does by itself."""
+"""A prompt sentence for each verbosity, for models without such a setting. `medium` is the model's default."""
 
 
 class LLMConfig(Record):
     """The model settings of an agent."""
 
     model: str = Field(min_length=1)
-    """A litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `model=Route(...)` chooses the model of
-    each call: the route is stored as `route`, and `model` becomes the route's first."""
+    """A litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `model=Route(...)` chooses a model for
+    each call: the route is stored as `route`, and `model` becomes its first model."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """The sampling temperature, from 0 to 2. None leaves it to the provider."""
     max_output_tokens: int | None = Field(default=None, ge=1)
-    """The most tokens of an answer. None leaves it to the provider."""
+    """The maximum number of tokens in an answer. None leaves it to the provider."""
     stop: list[str] = Field(default_factory=list)
-    """Texts at which the model stops."""
+    """Stop sequences: the model stops before producing any of them."""
     provider_options: JsonObject = Field(default_factory=dict)
-    """Options that are passed to the provider untouched. Those that Helix sets for each call are refused."""
+    """Options that are passed to the provider unchanged. Options that Helix sets itself are refused."""
     strict_output: bool = False
-    """Whether the provider is asked to constrain the output to the agent's schema, if it can."""
+    """Whether to ask the provider to constrain the output to the agent's schema, if it supports that."""
     max_retries: int = Field(default=3, ge=0, le=10)
-    """The number of times that a retryable failure is repeated, after 1, 2, 4 s, or what Retry-After says."""
+    """The maximum number of retries after a retryable failure. The delays are 1, 2, 4 s, ..., or the value of
+    Retry-After."""
     fallbacks: list[str] = Field(default_factory=list)
-    """Models that are tried in order when the model fails for good."""
+    """Fallback models, tried in order after the model has failed permanently."""
     cache: bool = False
-    """Whether the stable prefix is marked for the provider's prompt cache. The provider option `cache_control` says for
-    how long."""
+    """Whether to mark the stable prefix for the provider's prompt cache. The provider option `cache_control` sets the
+    cache lifetime."""
     reasoning: Effort | None = None
-    """The effort of the model's thinking before it answers, with the same meaning for every provider. None leaves it to
-    the model."""
+    """The reasoning effort, with the same meaning for every provider. None leaves it to the model."""
     verbosity: Literal["low", "medium", "high"] | None = None
     """The length of the answers, with the same meaning for every provider. None leaves it to the model."""
     api: Literal["responses", "chat"] | None = None
-    """The interface of OpenAI that is called, for OpenAI's models. None means `responses` at OpenAI and Azure, but
-    `chat` if a base URL names another server or if only `chat` has one of the options."""
+    """The OpenAI API to call, for OpenAI models. None means `responses` at OpenAI and Azure, but `chat` if a base URL
+    names another server or if an option exists only in `chat`."""
     timeout_s: float = Field(default=600, gt=0)
-    """The bound of one try in seconds."""
+    """The timeout of one attempt in seconds."""
     stall_timeout_s: float = Field(default=60, gt=0)
-    """The bound of the silence between two chunks of a stream, in seconds."""
+    """The maximum time between two chunks of a stream, in seconds."""
     route: Route | None = None
-    """The models among which each call chooses. None if every call goes to `model`."""
+    """The route that chooses the model of each call. None if every call goes to `model`."""
     response_cache: ResponseCacheConfig | None = None
-    """The settings of the response cache, which gives an answer again without a call (`core.caching`). None turns it
-    off."""
+    """The settings of the response cache (`core.caching`), which reuses an earlier answer instead of calling the model.
+    None turns it off."""
     adapter: Literal["auto", "native", "litellm"] = "auto"
-    """The package that calls the model. `native` is the provider's own (boto3 for `bedrock/`, openai, anthropic),
-    `litellm` is litellm. `auto` takes the provider's own if it is installed and serves the model, else litellm."""
+    """The package that calls the model. `native` is the provider's own SDK (boto3 for `bedrock/`, openai, anthropic),
+    `litellm` is litellm. `auto` uses the provider's SDK if it is installed and supports the model, otherwise
+    litellm."""
 
     @field_validator("provider_options")
     @classmethod
@@ -89,7 +90,7 @@ class LLMConfig(Record):
     @model_validator(mode="before")
     @classmethod
     def _routed(cls, given: Any) -> Any:
-        """Accept `model=Route(...)`, or a route alone."""
+        """Accept `model=Route(...)`, or `route` without `model`."""
         if not isinstance(given, dict):
             return given
         if isinstance(model := given.get("model"), Route):
@@ -102,6 +103,6 @@ class LLMConfig(Record):
 
     @property
     def models(self) -> Sequence[str]:
-        """All models that may be called, each once: those of the route, or the model, then the fallbacks."""
+        """All models that may be called, without duplicates: the route's models or `model`, then the fallbacks."""
         first = self.route.names if self.route is not None else [self.model]
         return list(dict.fromkeys([*first, *self.fallbacks]))

@@ -1,4 +1,4 @@
-"""The context of a tool call: the tool's access to its run."""
+"""The context of a tool call, through which the tool accesses its run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Emit(Protocol):
 
 
 def check_event(event_name: str, data: JsonValue) -> None:
-    """Raise `InvalidInputError` unless the event can go on the stream."""
+    """Raise `InvalidInputError` unless the event can be written to the stream."""
     check_text(event_name, "event_name", MAX_EVENT_NAME_BYTES)
     if not event_name:
         raise InvalidInputError("event_name is empty: name the event")
@@ -40,11 +40,11 @@ def _never() -> bool:
 
 
 Secrets = Callable[[str], str]
-"""A function that returns the text of the secret with a name. Raises `SecretNotFoundError`."""
+"""A function that returns the value of the secret with the given name. Raises `SecretNotFoundError`."""
 
 
 def secrets_of(texts: Mapping[str, str], advice: str) -> Secrets:
-    """Return a function that reads secrets from a mapping. `advice` says how a secret gets into the mapping."""
+    """Return a function that reads secrets from a mapping. `advice` tells the user how to add a missing secret."""
 
     def read(name: str) -> str:
         if not (text := texts.get(name, "")):
@@ -64,7 +64,7 @@ class ToolContext(Generic[StateT]):
     session_id: str
     """The session that the call belongs to."""
     run_id: str
-    """The run that executes the call. A call that is repeated may belong to a later run."""
+    """The run that executes the call. A retried call may belong to a later run."""
     agent_type: str
     """The name of the agent that called the tool."""
     step: int
@@ -74,11 +74,14 @@ class ToolContext(Generic[StateT]):
     tool_name: str
     """The name by which the model called the tool."""
     idempotency_key: str
-    """A key that is the same in every execution of this call, in any process. Pass it to systems that accept one."""
+    """A key that stays the same across all executions of this call, in any process. Pass it to systems that accept
+    idempotency keys."""
     tracker: StateTracker[StateT]
-    """The custom state as this tool sees it, with the tool's changes. The engine merges them after the step."""
+    """The custom state as seen by this tool, including its own changes. The engine merges the changes after the
+    step."""
     confirmation: JsonObject | None = None
-    """The data of the person who approved the call. None if the call needed no approval, or the person gave no data."""
+    """The data that a person supplied with the approval. None if the call needed no approval or the person supplied no
+    data."""
     usage: list[Usage] = field(default_factory=list)
     """The usage that the tool reported with `record_usage`."""
     _emit: Emit = _nobody
@@ -90,36 +93,39 @@ class ToolContext(Generic[StateT]):
         return self.session_id
 
     def get_state(self) -> StateT:
-        """Return a copy of this tool's view: the state before the step, with this tool's own changes.
+        """Return a copy of this tool's view of the state: the state before the step plus this tool's own changes.
 
-        The changes of other calls of the step are not visible.
+        Changes made by other calls of the same step are not visible.
         """
         return self.tracker.get_state()
 
     def update_state(self, change: Callable[[StateT], Any]) -> StateT:
-        """Apply `change` to a draft of the state. If it raises, or if the schema refuses the result, nothing changes and
+        """Apply `change` to a draft of the state. If it raises or the schema rejects the result, nothing changes and
         the error is raised."""
         return self.tracker.update(change)
 
     def draft(self) -> AbstractContextManager[StateT]:
-        """Return a draft for `with ctx.draft() as state:`. The exit validates and records the changes, an exception rolls
-        them back."""
+        """Open a draft of the state: `with ctx.draft() as state:`. Leaving the block validates and records the changes;
+        an exception rolls them back."""
         return self.tracker.draft()
 
     def emit(self, event_name: str, data: JsonValue = None) -> None:
-        """Put a `custom` chunk on the stream. Raises `InvalidInputError` unless `data` is JSON of at most 100,000 bytes."""
+        """Write a `custom` chunk to the stream. Raises `InvalidInputError` unless `data` is JSON of at most 100,000
+        bytes."""
         check_event(event_name, data)
         self._emit(event_name, data)
 
     def cancelled(self) -> bool:
-        """Return whether the run was asked to stop. The answer is at most 1 s late. Long tools should ask."""
+        """Return whether the run was asked to stop, with a delay of at most 1 s. Long-running tools should check it
+        regularly."""
         return self._cancelled()
 
     def secret(self, name: str) -> str:
-        """Return the text of a secret.
+        """Return the value of a secret.
 
-        Deployed, it comes from the place that `[tool.helix.secrets]` names. In process, it is the environment variable
-        with that name. Read it in each call, because it changes when it is rotated. A missing secret fails the run.
+        When deployed, the secret is read from the location given in `[tool.helix.secrets]`; in process, from the
+        environment variable with that name. Read it in each call, because rotation changes it. A missing secret fails
+        the run.
         """
         return self._secrets(name)
 
@@ -129,7 +135,8 @@ class ToolContext(Generic[StateT]):
 
 
 def idempotency_key(session_id: str, lineage: int, tool_call_id: str) -> str:
-    """Return the key of a call for systems outside. Ids of calls are unique within a lineage of their session."""
+    """Return the idempotency key of a call for external systems. Call ids are unique within a lineage of their
+    session."""
     return f"{session_id}/{lineage}/{tool_call_id}"
 
 
@@ -147,7 +154,7 @@ def create_tool_context(
     confirmation: JsonObject | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> ToolContext[StateT]:
-    """Return a context made from its parts, as the engine makes one for each call. Unit tests of tools need it."""
+    """Build a context from its parts, as the engine does for each call. Meant for unit tests of tools."""
     return ToolContext(
         session_id=agent_id,
         run_id=run_id,

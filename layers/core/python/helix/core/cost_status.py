@@ -1,7 +1,8 @@
-"""The use of an agent's budgets so far, and at the end of the hour if the present cost goes on.
+"""How much of its budgets an agent has used, and the projected use at the end of the hour.
 
-Law: pure; US dollars. Spent and expected money are kept apart: only spent money closes or shrinks an agent, expected
-money keeps it from growing. If the cost of the hour was not counted, the present hourly rate takes its place.
+Law: pure; amounts are in US dollars. Spent and projected costs are kept apart: only spent money stops or shrinks an
+agent, while projected cost only keeps it from growing. If the hour's cost was not measured, the current hourly rate is
+used instead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NAMES = {
 
 
 class Spending(Record, frozen=True):
-    """The US dollars spent in the current hour, day and month (UTC). None if they were not counted."""
+    """The US dollars spent in the current hour, day and month (UTC). None if not measured."""
 
     hour: float | None = None
     """US dollars spent in the current hour."""
@@ -34,51 +35,51 @@ class Spending(Record, frozen=True):
     month: float | None = None
     """US dollars spent in the current month."""
     shares: dict[str, float] = Field(default_factory=dict)
-    """The used share of the agent's other budgets (tokens, weeks, budgets of all agents) by the budget's name. 1 is all
-    of it."""
+    """The used fraction of the agent's other budgets (tokens, weeks, budgets of all agents), by budget name. 1 means
+    fully used."""
 
 
 class CostLine(Record, frozen=True):
-    """The use of one budget, in US dollars."""
+    """The usage of one budget, in US dollars."""
 
     limit: float
-    """The most that may be spent in the window."""
+    """The spending limit of the window."""
     current: float
-    """The money spent so far. For an hour that was not counted, the present cost per hour."""
+    """The amount spent so far. If the hour's cost was not measured, the current cost per hour."""
     utilization: float
-    """`current` as a share of `limit`. It may exceed 1."""
+    """`current` as a fraction of `limit`. It may exceed 1."""
     remaining: float
-    """The money that is left. Negative if the limit was exceeded."""
+    """The remaining amount. Negative if the limit was exceeded."""
 
 
 class CostStatus(Record, frozen=True):
-    """The use of all budgets of an agent."""
+    """The usage of all budgets of an agent."""
 
     current_cost_per_hour: float
-    """The present cost in US dollars an hour."""
+    """The current cost in US dollars per hour."""
     budgets: dict[str, CostLine]
-    """The agent's own budgets in US dollars, by `hourly`, `daily` and `monthly`. Windows without a limit or a count are
-    left out."""
+    """The agent's own budgets in US dollars, under `hourly`, `daily` and `monthly`. Windows without a limit or a
+    measurement are omitted."""
     spent: float
-    """The largest used share of any budget. 1 is all of it."""
+    """The largest used fraction of any budget. 1 means fully used."""
     expected: float
-    """The share of the hour's budget that will be used at the end of the hour if the present cost goes on. 0 without
-    such a budget or a count."""
+    """The projected used fraction of the hourly budget at the end of the hour, at the current cost. 0 without an hourly
+    budget or a measurement."""
     level: CostLevel
-    """The level by the thresholds. `over` and `critical` go by `spent`, `warning` by both `spent` and `expected`."""
+    """The alert level. `over` and `critical` depend on `spent`, `warning` on the larger of `spent` and `expected`."""
     warnings: list[str]
-    """Texts for people about the budgets at or above the warning threshold, the most used first."""
+    """Human-readable warnings about the budgets at or above the warning threshold, most used first."""
 
 
 class CostThresholds(BaseModel):
-    """The shares of a budget at which an agent's scaling changes."""
+    """The used fractions of a budget at which an agent's scaling changes."""
 
     model_config = FIXED
 
     cost_warning_threshold: float = Field(default=0.8, gt=0, le=1)
-    """The share, spent or expected, from which an agent does not grow."""
+    """The spent or projected fraction at which an agent stops scaling up."""
     cost_critical_threshold: float = Field(default=0.95, gt=0, le=1)
-    """The spent share from which an agent shrinks. At least `cost_warning_threshold`."""
+    """The spent fraction at which an agent scales down. At least `cost_warning_threshold`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -87,8 +88,8 @@ class CostThresholds(BaseModel):
         return self
 
     def status(self, limits: Mapping[str, float | None], rate: float, spent: Spending, now: float) -> CostStatus:
-        """Return the use of the budgets. `limits` has a limit in US dollars by `hourly`, `daily` and `monthly`; `rate`
-        is the present cost per hour."""
+        """Return the usage of the budgets. `limits` has the limits in US dollars under `hourly`, `daily` and `monthly`;
+        `rate` is the current cost per hour."""
         costs = {"hourly": rate if spent.hour is None else spent.hour, "daily": spent.day, "monthly": spent.month}
         lines = {
             name: CostLine(limit=limit, current=cost, utilization=cost / limit, remaining=limit - cost)
@@ -124,7 +125,7 @@ class CostThresholds(BaseModel):
 
 
 def hours_left(now: float) -> float:
-    """Return the rest of the hour that `now` is in, from 0 to 1."""
+    """Return the remaining fraction of the hour that contains `now`, from 0 to 1."""
     end = window_at(TokenPeriod.HOURLY, now).end
     assert end is not None, "hours end"
     return (end - now) / 3600

@@ -11,7 +11,7 @@ UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, Arithme
 
 
 def first_problem(error: Exception) -> str:
-    """Return what is wrong, on one line."""
+    """Return a one-line description of the first problem."""
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(str(part) for part in found['loc']) or 'the row'}: {found['msg']}"

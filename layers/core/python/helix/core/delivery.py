@@ -1,4 +1,4 @@
-"""Deliveries and positions of executions. They have a module of their own for functions that do not import the engine."""
+"""Deliveries and positions of executions, in a separate module for functions that do not import the engine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One invocation of a verb, or a worker in process."""
+    """One invocation of a verb, or one in-process worker."""
 
     owner: str
-    """The name that claims are held under, unique to this delivery (Lambda) or worker (in process)."""
+    """The owner name of its claims, unique to this delivery (Lambda) or worker (in process)."""
     deadline: float = math.inf
-    """The time when the platform ends the delivery, in Unix seconds. Infinite for a process, which no platform ends."""
+    """The time when the platform ends the delivery, in Unix seconds. Infinite for a worker in process."""
 
     def may_act(self, now: float) -> bool:
         return now < self.deadline
@@ -21,15 +21,16 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of an execution, from its payload. The stored rows say how far the run really is."""
+    """The position of an execution according to its payload. Only the stored rows tell how far the run really got."""
 
     session_id: str
     """The session of the run."""
     run_id: str
     """The run that is executed."""
     part: int
-    """The part of the run that this execution plays, from 1 on."""
+    """The number of the part of the run that this execution carries out, starting at 1."""
     step: int
-    """The step to buy, or the step of the call to execute. 0 where only the part matters."""
+    """The step to buy, or the step of the call to execute. 0 if only the part matters."""
     events: int = 0
-    """The estimated number of events in the execution's history. At `roll_over_events` the next part begins."""
+    """The estimated number of events in the execution's history. At `roll_over_events`, the run continues in a new
+    part."""

@@ -1,6 +1,6 @@
-"""The stored messages of a session, in the order of history: users' messages, answers, and calls with their results.
+"""The stored messages of a session in history order: user messages, answers, and tool calls with their results.
 
-Law: a message is written once, at its final place. A call's row changes until it has its result.
+Law: a message is written once, at its final position. Only a call's row changes, until it has its result.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ class UserRow(Stored):
     kind: Literal["user"] = "user"
     """The tag of this kind of row in the store."""
     content: str
-    """The text as the caller gave it."""
+    """The text as the caller sent it."""
     run_id: str
-    """The run that the message came with."""
+    """The run that the message started."""
     created_at: float
     """The time of that run's claim (Unix seconds)."""
     metadata: JsonObject = Field(default_factory=dict)
-    """The JSON object that the caller gave with the message."""
+    """The JSON object that the caller sent with the message."""
 
 
 class ChildRef(Record):
-    """The ids of a sub-agent's session and first run. They are made when the parent's answer is staged."""
+    """The ids of a sub-agent's session and first run, generated when the parent's answer is staged."""
 
     session_id: str
     """The sub-agent's session."""
     run_id: str
-    """The first run of that session. A sub-agent that was resumed has later ones."""
+    """The first run of that session. A resumed sub-agent has later runs."""
     agent_type: str
     """The name of the sub-agent."""
 
 
 class AssistantRow(Stored):
-    """A staged or folded answer of the model."""
+    """An answer of the model, staged or already folded into history."""
 
     kind: Literal["assistant"] = "assistant"
     """The tag of this kind of row in the store."""
@@ -63,22 +63,22 @@ class AssistantRow(Stored):
     step: int
     """The step that the answer belongs to."""
     attempt: int = 1
-    """The number of the attempt that bought it, from 1 within the step."""
+    """The number of the attempt that bought it, starting at 1 within the step."""
     attempt_id: str
     """The id of that attempt, from its claim (`core.rows.StepClaim`). It names the worker or delivery that bought the
     answer."""
     content: str | None = None
     """The text of the answer, if any."""
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)
-    """The calls that the model asked for, in its order. Their ids are unique in the session."""
+    """The tool calls of the answer, in the model's order. Their ids are unique in the session."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
-    """The reasoning of the answer. It goes back only to the model that gave it."""
+    """The reasoning of the answer. It is sent back only to the model that produced it."""
     children: dict[str, ChildRef] = Field(default_factory=dict)
     """The sessions and first runs of sub-agents, by call id."""
     resolved: dict[str, tuple[str, bool]] = Field(default_factory=dict)
     """The (content, success) of each call of a wide step that is not executed, by call id. Empty for other steps."""
     finish: JsonObject | None = None
-    """`{"output": ...}` if a valid `__finish__` came with the answer. None otherwise."""
+    """`{"output": ...}` if the answer contains a valid `__finish__`. None otherwise."""
     stop_reason: str | None = None
     """The reason why the model stopped (`core.steps.StopReason`). None if the provider gave none."""
     model: str | None = None
@@ -86,18 +86,18 @@ class AssistantRow(Stored):
     cached: bool = False
     """Whether the answer came from the response cache, without a model call."""
     without_reasoning: bool = False
-    """Whether the provider refused the reasoning before this answer. Later steps leave that reasoning out."""
+    """Whether the provider rejected the earlier reasoning. Later steps omit it too."""
     phase: str | None = None
-    """OpenAI's name for the kind of text, `commentary` or `final_answer`, which it wants back. None for other
+    """OpenAI's label for the kind of text, `commentary` or `final_answer`, which must be sent back. None for other
     models."""
     usage: StoredUsage = Usage()
-    """The usage of the model call, including failed tries. Zero for a cached answer."""
+    """The usage of the model call, including failed attempts. Zero for a cached answer."""
     created_at: float = 0
     """The time at which the answer was stored (Unix seconds)."""
 
 
 class CallRow(Stored):
-    """A tool call, and once it is `done`, its result message. A call without a row has not been taken by any worker
+    """A tool call and, once it is `done`, its result message. A call without a row has not been claimed by a worker
     yet."""
 
     kind: Literal["call"] = "call"
@@ -111,47 +111,47 @@ class CallRow(Stored):
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person or a client), `approved`, `claimed` or `done`."""
     leased: bool = False
-    """A field of older versions: an in-process worker claimed the call without a deadline. Such a claim is dead once
-    its run is no longer the session's."""
+    """A field of older versions: an in-process worker claimed the call without a deadline. Such a claim ends when its
+    run is no longer the session's current run."""
     inline: bool = False
-    """Whether the function that asked the model executes the call too, where functions execute calls."""
+    """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown"] | None = None
-    """The response that an `asked` call waits for: an `approval`, the `client`'s result, or a ruling on an `unknown`
-    outcome. None in other states."""
+    """The response that an `asked` call waits for: an `approval`, the `client`'s result, or a decision about an
+    `unknown` outcome. None in other states."""
     reason: str | None = None
-    """Why the tool's rule asks for an approval. None if the rule gives no reason."""
+    """Why the tool's rule requires approval. None if the rule gives no reason."""
     edited: EditedArguments | None = None
     """The arguments that a person approved in place of the model's. None if the model's are used."""
     owner: str | None = None
     """The holder of the claim: a worker, a delivery, or the sub-agent's session. None while the call waits for a
     person."""
     claim: int = 0
-    """The number of the last claim, which fences off earlier holders. 0: never claimed. A question about an unknown
-    outcome takes the next number too."""
+    """The number of the last claim, a fencing token against earlier holders. 0 if never claimed. Asking about an
+    unknown outcome also takes the next number."""
     run_id: str | None = None
     """The run that the claim belongs to, or that settled the call."""
     deadline: float | None = None
-    """The time until which the claim holds (Unix seconds); later it is dead. None for a sub-agent's call, which ends
-    when the sub-agent does."""
+    """The time when the claim expires (Unix seconds). None for a sub-agent's call, which ends when the sub-agent
+    does."""
     deaths: int = 0
-    """The number of workers that have died so far while they executed the call. At three it is not started again."""
+    """The number of workers that died while executing the call. After three deaths the call is not started again."""
     released: bool = False
-    """Whether the last holder ended in order, by a drain or a failure of its own. When its claim lapses, that is not a
-    death."""
+    """Whether the last holder gave up the call in an orderly way, because it drained or failed by itself. The expiry of
+    its claim does not count as a death."""
     confirmation: JsonObject | None = None
-    """The data that a person gave with the approval. The tool reads it as `ctx.confirmation`."""
+    """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
     """The text of the result. None until the call is `done`."""
     success: bool | None = None
     """Whether the call succeeded. None until it is `done`."""
     plain: bool = False
-    """Whether `content` is a text that the tool returned as such. Other results are JSON."""
+    """Whether `content` is a string that the tool returned verbatim. Other results are JSON."""
     fatal: bool = False
-    """Whether the result ends the run as failed."""
+    """Whether the result makes the run fail."""
     by: AsStored[ResultSource] | None = None
     """The source of the result. `tool`: the tool. `answer`: a person or a client. `plan`: the framework refused or
-    settled the call without executing it. `policy`: the outcome is unknown, or workers died too often. `close`: the run
-    ended before the call ran. `child`: the sub-agent. `merge`: the fold refused the changes of the state. None until
+    settled the call without executing it. `policy`: the outcome is unknown, or too many workers died. `close`: the run
+    ended before the call ran. `child`: the sub-agent. `merge`: the fold rejected the call's state changes. None until
     the call is `done`."""
     patches: list[JsonObject] = Field(default_factory=list)
     """The RFC 6902 operations that the tool made on the custom state."""
@@ -164,7 +164,7 @@ class CallRow(Stored):
 
 
 def pending_of(row: CallRow) -> Pending:
-    """Return what an asked call waits for."""
+    """Return the pending response of a call in the state `asked`."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
     if row.edited is None:
         return pending
@@ -181,7 +181,7 @@ _KINDS: dict[str, type[UserRow | AssistantRow | CallRow]] = {
 
 
 def parse_entry(partition: str, sort: str, value: dict[str, Any]) -> AnyEntry:
-    """Parse the message that is stored under this key. Raises `DamagedRowError`."""
+    """Parse the message stored under this key. Raises `DamagedRowError`."""
     kind = value.get("kind", "call")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise damaged_row("sessions", partition, sort, f"kind: {kind!r} is not a kind of message")
@@ -189,12 +189,13 @@ def parse_entry(partition: str, sort: str, value: dict[str, Any]) -> AnyEntry:
 
 
 def entry_value(entry: AnyEntry) -> dict[str, Any]:
-    """Return the stored form. `kind` is kept although it is a default, because readers choose the model by it."""
+    """Return the stored form. It includes `kind` even though that is a default, because readers select the model by
+    it."""
     return {"kind": entry.kind, **entry.dump()}
 
 
 def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | AssistantMessage | ToolResultMessage:
-    """Convert a row to its message. The message's id names its place, so it is unique in the session and the same in
+    """Convert a row to its message. The message id encodes its position, so it is unique in the session and the same in
     every read."""
     ident = f"msg_{lineage}_{index}"
     match entry:

@@ -30,7 +30,7 @@ class CallerError(HelixError):
 
 
 class InvalidInputError(CallerError, ValueError):
-    """An argument is not accepted. The message names it and its limit."""
+    """An argument is not valid. The message names the argument and its limit."""
 
     code = "invalid_input"
 
@@ -117,7 +117,7 @@ class RunNotFoundError(CallerError, LookupError):
 
 
 class CheckpointNotFoundError(CallerError, LookupError):
-    """The session does not have this checkpoint. Ids of other sessions' checkpoints get the same message."""
+    """The session does not have this checkpoint. Ids of other sessions' checkpoints produce the same message."""
 
     code = "checkpoint_not_found"
 
@@ -133,13 +133,13 @@ class CannotResumeError(CallerError):
 
 
 class CallNotPendingError(CallerError, LookupError):
-    """This session does not have such a call that waits for an answer."""
+    """The session has no call with this id that waits for a response."""
 
     code = "call_not_pending"
 
 
 class StaleStateError(CallerError):
-    """The session changed after it was read. Read it again and decide again."""
+    """The session changed after it was read. Read it again and retry."""
 
     code = "stale_state"
 
@@ -151,10 +151,10 @@ class StreamNotFoundError(CallerError, LookupError):
 
 
 class ContextTooLargeError(CallerError):
-    """The prompt and its answer fit into no model that may take the call.
+    """The prompt and its answer fit into none of the available models.
 
-    In tokens: `needed` is the sum of both, `largest` the largest context window, `longest` the longest answer of any
-    model. `largest` and `longest` are 0 where no limit is known.
+    Sizes are in tokens. `needed` is the prompt plus the answer, `largest` the largest context window, and `longest` the
+    longest answer of any model. `largest` and `longest` are 0 if no limit is known.
     """
 
     code = "context_too_large"
@@ -175,19 +175,19 @@ class BodyTooLargeError(CallerError):
 
 
 class NotAuthenticatedError(CallerError):
-    """The caller's proof of identity is missing, wrong, revoked or expired. The message does not say which."""
+    """The caller's credentials are missing, invalid, revoked or expired. The message does not say which."""
 
     code = "not_authenticated"
 
 
 class NotAllowedError(CallerError):
-    """The operation needs a right that the caller's key does not give."""
+    """The operation needs a permission that the caller's key does not grant."""
 
     code = "not_allowed"
 
 
 class ProtocolError(CallerError):
-    """The message is not a request of this protocol. `field` is the first wrong field, or None."""
+    """The message is not a valid request of this protocol. `field` is the first invalid field, or None."""
 
     code = "invalid_message"
 
@@ -200,7 +200,8 @@ class ProtocolError(CallerError):
 
 
 class DefinitionError(HelixError, ValueError):
-    """A definition is wrong. `field` names what to change. Raised when an agent or tool is defined, never in a run."""
+    """A definition is not valid. `field` names the field to change. Raised when an agent or tool is defined, never
+    during a run."""
 
     code = "invalid_definition"
 
@@ -210,19 +211,20 @@ class DefinitionError(HelixError, ValueError):
 
 
 class ToolError(HelixError):
-    """The error to raise in a tool to give the model a failed result with this message."""
+    """Raise this in a tool to return a failed result with this message to the model."""
 
     code = "tool_error"
 
 
 class FatalToolError(ToolError):
-    """The error to raise in a tool to fail the whole run. Other exceptions become failed results that the model sees."""
+    """Raise this in a tool to fail the whole run. Other exceptions become failed results that the model sees."""
 
     code = "fatal_tool_error"
 
 
 class SecretNotFoundError(FatalToolError):
-    """A secret that a tool needs is not declared, or not where the settings say. The message says where it belongs."""
+    """A secret that a tool needs is not declared, or does not exist where the settings point. The message says where it
+    belongs."""
 
     code = "secret_not_found"
 
@@ -237,7 +239,8 @@ class IllegalTransitionError(HelixError):
 
 
 class ModelError(HelixError):
-    """A model call failed. `retryable`: the same call may succeed later. `retry_after_s`: in so many seconds, if known."""
+    """A model call failed. `retryable`: the same call may succeed later. `retry_after_s`: the delay before a retry, if
+    known."""
 
     code = "model_error"
 
@@ -247,7 +250,7 @@ class ModelError(HelixError):
 
 
 class BatchFailedError(ModelError):
-    """A batch had no answer for this request. It came too late, or the caller did not answer every request."""
+    """A batch has no answer for this request. The request came too late, or the caller did not answer every request."""
 
     code = "batch_failed"
 
@@ -268,13 +271,13 @@ class OperatorError(HelixError):
 
 
 class BudgetExceededError(OperatorError):
-    """The worst case of the next call is more than what is left of a budget."""
+    """The worst-case cost of the next call exceeds what remains of a budget."""
 
     code = "budget_exceeded"
 
 
 class QueueFullError(OperatorError):
-    """The agent's queue for a slot is full (HTTP 429): `queued` runs wait, and `limit` may wait.
+    """The agent's queue is full (HTTP 429): `queued` runs wait, and at most `limit` may wait.
 
     Nothing was changed. Try again later, or raise the agent's limit.
     """
@@ -289,19 +292,19 @@ class QueueFullError(OperatorError):
 
 
 class StoreError(OperatorError):
-    """A store could not answer. It is not known whether a write took effect."""
+    """A store did not respond. It is not known whether a write took effect."""
 
     code = "store_error"
 
 
 class ContentionError(StoreError):
-    """The transaction was retried, but other writers of the same rows always came first. Nothing was written."""
+    """The transaction was retried but kept conflicting with other writers of the same rows. Nothing was written."""
 
     code = "contention"
 
 
 class AccessDeniedError(StoreError):
-    """AWS denies an operation to the role of this process. Nothing was done.
+    """AWS denied an operation to the IAM role of this process. Nothing was done.
 
     `action` is the IAM name of the operation, `resource` its target.
     """
@@ -316,24 +319,26 @@ class AccessDeniedError(StoreError):
 
 
 class DamagedRowError(StoreError):
-    """A stored row cannot be read. It was changed from outside, or by another version. The message names it."""
+    """A stored row cannot be read. Something outside Helix, or another version, changed it. The message names the
+    row."""
 
     code = "damaged_row"
 
 
 def damaged_row(table: str, partition: str, sort: str, problem: object) -> DamagedRowError:
-    """Return the error for one row, which its message names."""
+    """Return an error whose message names the row."""
     return DamagedRowError(f"row {sort!r} of {partition!r} in table {table!r} cannot be read: {problem}")
 
 
 class ObjectGoneError(StoreError):
-    """An object beside the store is missing, because the row that pointed to it was deleted or replaced. Read again."""
+    """An object outside the store is missing, because the row that referenced it was deleted or replaced. Read the row
+    again."""
 
     code = "object_gone"
 
 
 class ConditionFailedError(OperatorError):
-    """A transaction's condition did not hold, and nothing was written. Read again and decide again.
+    """A condition of the transaction did not hold, and nothing was written. Read the rows again and retry.
 
     `index` is the position of the refused operation. Users never see this error.
     """
@@ -352,9 +357,9 @@ class ProcessFailedError(OperatorError):
 
 
 class WorkInProgressError(OperatorError):
-    """Another live delivery holds the step or call. Deliver again later.
+    """Another live delivery holds the step or call. Redeliver later.
 
-    The design of the protocol calls it `StepInProgress` or `CallInProgress`. `until` is the holder's deadline, in Unix
+    The protocol documentation calls it `StepInProgress` or `CallInProgress`. `until` is the holder's deadline in Unix
     seconds.
     """
 

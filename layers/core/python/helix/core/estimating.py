@@ -1,8 +1,8 @@
-"""An estimate of the tokens of a text without a tokenizer: quick, offline, the same in every process.
+"""Estimates the token count of a text without a tokenizer: fast, offline and deterministic.
 
-Law: the estimate is for choosing and for bounds, never for bills, which come from what the provider reported. Compared
-with OpenAI's cl100k it is between 0.8 and 2 times the truth for prose, code, JSON, numbers and scripts of all kinds,
-and above it for English. For random letters (base64) it is two thirds of the truth.
+Law: estimates serve routing and limits, never billing, which uses the provider's numbers. Compared with OpenAI's
+cl100k, an estimate is 0.8 to 2 times the real count for prose, code, JSON, numbers and all scripts, and never too low
+for English. For random letters (base64) it is two thirds of the real count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 
 PER_MESSAGE = 4
-"""The tokens of a message's role and separators."""
+"""The overhead of a message's role and separators, in tokens."""
 PER_TOOL = 12
 PRIMING = 3
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -34,11 +34,11 @@ class Described(Protocol):
 
 
 def estimate_text(text: str) -> int:
-    """Return an estimate of the text's tokens: at least 1, and 0 for an empty text.
+    """Return the estimated number of tokens: at least 1, or 0 for an empty text.
 
-    A word counts one token for each 5 letters begun; a new word begins where the case changes. Five signs, digits or
-    line breaks count three tokens, and the spaces after a line break one. Four characters of other scripts count five
-    tokens; beyond the basic plane they count nine.
+    A word counts one token per 5 letters, rounded up; a case change starts a new word. Five symbols, digits or line
+    breaks count as three tokens, and the indentation after a line break as one. Four non-ASCII characters count as five
+    tokens, or nine beyond the Basic Multilingual Plane.
     """
     if not text:
         return 0
@@ -51,7 +51,7 @@ def estimate_text(text: str) -> int:
 
 
 def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] = ()) -> int:
-    """Return an estimate of the prompt of a call: the messages with their tool calls, and the tools' schemas."""
+    """Return the estimated prompt tokens of a call: its messages with their tool calls, and the tool schemas."""
     total = PRIMING
     for message in messages:
         total += PER_MESSAGE + estimate_text(message.content or "")

@@ -1,6 +1,6 @@
-"""Folds a step: a staged step whose calls are all done becomes history, and the run's next move is decided.
+"""Folds a step: makes a staged step part of history once all its calls are done, and decides the run's next move.
 
-Law: pure and deterministic in the call order, never in the order of completion.
+Law: pure. The result depends on the order of the calls, never on the order in which they completed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Next:
     """The move that follows a step."""
 
     move: Literal["continue", "completed", "failed"]
-    """`continue` with another step, or end the run as `completed` or `failed`."""
+    """`continue`: take another step. `completed` or `failed`: end the run."""
     output: JsonValue = None
     """The output of a run that completes, if any."""
     error: ErrorInfo | None = None
     """The reason why the run fails. None if it does not."""
     reason: str | None = None
-    """The cause of the end, for the run's `completion_reason`, such as `output` or `stop_when`. None if the run
-    continues, or only `error` has the cause."""
+    """The run's `completion_reason`, such as `output` or `stop_when`. None if the run continues, or if only `error`
+    explains the end."""
     forced: bool = False
     """Whether the next answer must be the output."""
 
@@ -49,19 +49,19 @@ class Fold:
     state: JsonObject | None
     """The custom state after the step. None if the step did not change it."""
     patches: list[JsonObject]
-    """The RFC 6902 operations that lead from the state before to `state`."""
+    """The RFC 6902 operations that turn the previous state into `state`."""
     warnings: list[str]
-    """The collisions between the step's calls, and the changes that were refused, in words."""
+    """Human-readable descriptions of conflicts between the step's calls, and of rejected changes."""
     usage: Usage
-    """The usage that the step's tools and sub-agents reported. The answer's own is not in it."""
+    """The usage that the step's tools and sub-agents reported, without that of the answer."""
     next: Next
     """The move that follows the step."""
     messages: list[AnyMessage]
     """The messages that the step adds to history: the answer, then the results."""
     calls: list[CallRow] = field(default_factory=list)
-    """The call rows as history keeps them."""
+    """The call rows as stored in history."""
     refused: list[tuple[int, CallRow]] = field(default_factory=list)
-    """The (place, row) of each call whose result the merge changed. The fold has to write these rows."""
+    """The (index, row) of each call whose result the merge changed. The fold must write these rows."""
 
 
 def fold_step(
@@ -95,19 +95,19 @@ class MergedCalls(NamedTuple):
     state: JsonObject
     """The custom state after the calls."""
     patches: list[JsonObject]
-    """The RFC 6902 operations that lead from the state before to `state`."""
+    """The RFC 6902 operations that turn the previous state into `state`."""
     warnings: list[str]
-    """The collisions between the calls, and the changes that were refused, in words."""
+    """Human-readable descriptions of conflicts between the calls, and of rejected changes."""
     calls: list[CallRow]
-    """The call rows as history keeps them."""
+    """The call rows as stored in history."""
     refused: list[tuple[int, CallRow]]
-    """The (place, row) of each call whose result the merge changed."""
+    """The (index, row) of each call whose result the merge changed."""
 
 
 def merge_calls(agent: AnyAgent, state: JsonObject, calls: Sequence[CallRow]) -> MergedCalls:
-    """Merge the changes of the calls into `state`, in call order (docs/protocol.md#fold). A call fails if the agent's
-    schema or a limit refuses its changes together with those before. Its changes are then dropped, and its result says
-    so."""
+    """Merge the changes of the calls into `state`, in call order (docs/protocol.md#fold). A call fails if its changes,
+    applied after those of earlier calls, violate the agent's schema or a limit. Its changes are then dropped, and its
+    result says so."""
     retained, refused = list(calls), []
     try:
         merged = _merge(agent, state, retained)
@@ -149,7 +149,8 @@ def _refused(row: CallRow, error: InvalidInputError) -> CallRow:
 def decide_next(
     agent: AnyAgent, answer: AssistantRow, calls: Sequence[CallRow], *, run_steps: int, misses: int
 ) -> Next:
-    """Decide the next move. Fatal tools come first, then outputs, missed outputs, `stop_when` and `max_steps`."""
+    """Decide the next move. Checks, in this order: fatal tools, outputs, missed outputs, `stop_when` and
+    `max_steps`."""
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
@@ -169,21 +170,21 @@ def decide_next(
 
 
 def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
-    """Return whether an output was expected, the model called `__finish__`, and none of these calls was valid."""
+    """Return whether the model called `__finish__` for an expected output, but none of its calls was valid."""
     if agent.finish_tool is None:
         return False
     return answer.finish is None and any(call.name == "__finish__" for call in answer.tool_calls)
 
 
 def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
-    """Return the move after a missed output: ask again, or fail once the retries are used up."""
+    """Return the move after a missed output: ask again, or fail if no retries are left."""
     if misses > agent.max_completion_retries:
         return Next("failed", error=ErrorInfo(code=code, message=f"{message}, after {misses} tries"))
     return Next("continue", forced=True)
 
 
 def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:
-    """Apply `max_steps`. An agent with an output gets one forced try at it; others fail."""
+    """Apply `max_steps`. An agent with an output schema gets one forced attempt at the output; any other run fails."""
     if agent.max_steps is None or run_steps < agent.max_steps:
         return Next("continue")
     if agent.output_schema is not None and run_steps <= agent.max_steps + misses:

@@ -1,9 +1,9 @@
-"""Frames: texts that go through a socket in pieces, none of them over its limit, and are joined again at the other end.
+"""Frames: split texts into pieces that fit the size limit of a WebSocket, and join them again at the other end.
 
-A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`. The
-receiver joins the `data` of all N parts in order of `index`, and reads the result as if it had come in one piece.
+A text that is too long is sent as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`. The
+receiver joins the `data` of all N parts in order of `index`, and handles the result like a single message.
 
-Law: `Joiner` returns exactly what `split` was given, whatever the order of the parts and however often each comes.
+Law: `Joiner` returns exactly the text given to `split`, even if parts arrive out of order or more than once.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
     from helix.core.wire import StreamMessage  # some processes need only the subprotocol's name, not the chunks
 
 MAX_FRAME_BYTES: Final = 32 * 1024
-"""API Gateway's limit of a frame. It closes a connection with code 1009 on a longer one, and joins the frames of a
-message
+"""API Gateway's frame size limit. It closes the connection with code 1009 if a frame is longer, and joins the frames of
+a message
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 FRAGMENT_BYTES: Final = MAX_FRAME_BYTES - 14
-"""The limit of a frame's payload. The longest header of a frame has 14 bytes."""
+"""The maximum payload of a frame. A frame header has at most 14 bytes."""
 SUBPROTOCOL: Final = "helix.v1"
-"""The subprotocol of the WebSocket. A client offers it, and the service echoes it."""
+"""The WebSocket subprotocol. The client offers it, and the service echoes it."""
 BEARER_SUBPROTOCOL: Final = "bearer."
-"""The prefix of a browser's token, which is offered as a subprotocol too, because a browser cannot set headers."""
+"""The prefix of a browser's token. The browser sends the token as a second subprotocol, because it cannot set
+headers."""
 MAX_PARTS: Final = 2048
 MAX_PART_ID_BYTES: Final = 512
 OPEN_TEXTS: Final = 32
-"""The number of texts that a `Joiner` keeps while their parts are missing. It forgets the oldest first."""
+"""The maximum number of incomplete texts that a `Joiner` keeps. It discards the oldest first."""
 
 
 def fragments(text: str) -> list[bytes]:
-    """Return the text in the frames of one WebSocket message, for clients that can choose them. Each frame is whole
-    UTF-8."""
+    """Return the payloads of the frames of one WebSocket message, for clients that control framing. Each payload is
+    valid UTF-8."""
     body, found, start = text.encode(), [], 0
     while len(body) - start > FRAGMENT_BYTES:
         end = start + FRAGMENT_BYTES
@@ -79,8 +80,8 @@ def _pieces(text: str, limit: int) -> Iterable[str]:
 
 
 def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[bytes]:
-    """Return the messages as frames of type `messages`, in order. A frame takes as many as fit. A message that is too
-    long comes in parts."""
+    """Return the messages as frames of type `messages`, in order, with as many per frame as fit. A message that is too
+    long is split into parts."""
     frames: list[bytes] = []
     held: list[str] = []
     first, room = 0, 0
@@ -101,7 +102,7 @@ def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[by
 
 
 def lagging_frame(stream_id: str, after: int) -> bytes:
-    """Return a frame which says that messages after the sequence `after` were missed."""
+    """Return a frame that reports missed messages after the sequence `after`."""
     return dumps({"v": 1, "type": "lagging", "stream_id": stream_id, "after": after}).encode()
 
 
@@ -110,16 +111,16 @@ def _messages_frame(stream_id: str, texts: list[str]) -> str:
 
 
 class Joiner:
-    """Joins parts to texts. Each connection has its own, because parts that are missing when a connection ends never
-    come."""
+    """Joins parts into texts. Each connection has its own joiner, because parts still missing when it closes never
+    arrive."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, dict[int, str]] = OrderedDict()
         self._totals: dict[str, int] = {}
 
     def add(self, part: Mapping[str, Any]) -> str | None:
-        """Return the text once this part completes it, else None. Raises `ProtocolError` if this is not a valid
-        part."""
+        """Add a part, and return the text if it is now complete, otherwise None. Raises `ProtocolError` if the part is
+        not valid."""
         match part:
             case {"part": str(ident), "index": int(index), "total": int(total), "data": str(data)}:
                 pass

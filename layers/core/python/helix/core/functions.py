@@ -1,7 +1,8 @@
-"""Plain async functions as agents, with one step, no model, and the same durability.
+"""Runs plain async functions as agents: one step, no model, the same durability.
 
-Law: the function's parameters are its input, and its result is the run's output. `plan_function_call` turns the user's
-message into the arguments, and `adapters.models.function.FunctionModel` turns these into the one call of the run.
+Law: the function's parameters are the agent's input, and its return value is the run's output. `plan_function_call`
+turns the user's message into arguments, and `adapters.models.function.FunctionModel` turns those into the run's only
+call.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ AgentFunction = Callable[..., Awaitable[Any]]
 class AgentClient:
     """A client that registers async functions as agents.
 
-    `api_key` is accepted so that code written for Teleon runs unchanged. It is neither sent anywhere nor stored.
+    `api_key` is accepted so that code written for Teleon runs unchanged. It is neither sent nor stored.
     """
 
     def __init__(self, api_key: str | None = None, registry: AgentRegistry | None = None) -> None:
@@ -47,10 +48,10 @@ class AgentClient:
     ) -> Callable[[AgentFunction], Agent[Any, Any]]:
         """Decorate an async function. The result is an `Agent` that can still be called like the function.
 
-        `helix` has the settings of `core.resources` by their long or short names (`min, max, cpu, memory,
-        health_interval`). `timeout_s`, `on_unknown` and `retries` are those of a tool. A parameter annotated
-        `ToolContext` receives the context. Raises `DefinitionError`, which names the wrong field, also if the name is
-        already registered.
+        `helix` takes the settings of `core.resources` by their long or short names (`min, max, cpu, memory,
+        health_interval`). `timeout_s`, `on_unknown` and `retries` work as for a tool. A parameter annotated
+        `ToolContext` receives the context. Raises `DefinitionError` for an invalid field, or if the name is already
+        registered.
         """
         owner = f"agent {name!r}"
         resources = ResourceConfig.of({} if helix is None else helix, owner)
@@ -84,13 +85,13 @@ class AgentClient:
 
 
 def plan_function_call(agent: AnyAgent, message: str) -> JsonObject:
-    """Return the arguments of a function agent's call, from the user's message.
+    """Parse the user's message into the arguments of a function agent's call.
 
-    The message is a JSON object of the parameters. It may be the text itself if only one parameter is required, and
-    that one takes text. If the only parameter takes text, a JSON object is taken as its text too, unless the object's
-    only key is the name of the parameter. Without parameters the message is ignored.
+    The message is a JSON object of the parameters. If only one parameter is required and it takes text, the message may
+    be that text itself. If the only parameter takes text, even a JSON object is passed as text, unless its only key is
+    the parameter's name. A function without parameters ignores the message.
 
-    Raises `InvalidInputError`, which names the parameters that do not fit.
+    Raises `InvalidInputError` with the names of the invalid parameters.
     """
     if agent.function is None:
         raise InvalidInputError(f"agent {agent.name!r} is not a function agent")

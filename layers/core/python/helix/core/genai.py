@@ -1,8 +1,7 @@
-"""OpenTelemetry's names for the work of agents and models: the GenAI semantic conventions, as far as Helix records
-them.
+"""OpenTelemetry attribute names for agents and models: the part of the GenAI semantic conventions that Helix records.
 
-Law: names are the conventions' own; tests/unit/test_genai.py compares them with the package that publishes them. Names
-that the conventions lack are `helix.*`.
+Law: the names match the conventions; tests/unit/test_genai.py compares them with the published package. Attributes that
+the conventions lack are named `helix.*`.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ _PROVIDERS = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""Providers whose names in litellm differ from those of the conventions."""
+"""The conventions' names of providers that litellm names differently."""
 _FAMILIES = {
     ("gpt-", "chatgpt-", "o1", "o3", "o4"): "openai",
     ("claude-",): "anthropic",
     ("gemini-",): "gcp.gemini",
     ("command-",): "cohere",
 }
-"""The providers of model names without a provider, by the beginning of the name."""
+"""The providers of model names without a provider prefix, by the start of the name."""
 
 
 def provider_of(model: str) -> str:
-    """Return the provider of a litellm model id, or `helix` for models without one, such as scripted ones."""
+    """Return the provider of a litellm model id, or `helix` for models without a provider, such as scripted models."""
     name, slash, _ = model.partition("/")
     if slash:
         return _PROVIDERS.get(name, name)

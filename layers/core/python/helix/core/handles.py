@@ -1,6 +1,7 @@
-"""A run from its caller's view: one handle and one result, wherever the run is executed and however it is reached.
+"""A run from its caller's point of view: the same handle and result, wherever the run is executed and however it is
+reached.
 
-Law: a handle consists of plain ids and a way to reach the service. Nothing is lost if it is dropped: the run continues.
+Law: a handle consists only of ids and a way to reach the service. Dropping it loses nothing: the run continues.
 """
 
 from __future__ import annotations
@@ -32,44 +33,46 @@ CanResumeReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """An answer to a call that waits for a person."""
+    """A person's or client's response to a pending call."""
 
     tool_call_id: str
-    """The `call_id` of a call in `pending`, of this session or of a sub-agent's."""
+    """The `call_id` of a call in `pending`, in this session or in a sub-agent's."""
     approved: bool = True
-    """Whether the call is approved. False denies it, or says what really happened in a call with an unknown outcome."""
+    """Whether the call is approved. False denies it or, for an unknown outcome, reports what really happened."""
     data: JsonValue = None
-    """The data of the answer. Its meaning depends on what the call waits for.
+    """The data of the response. Its meaning depends on what the call waits for.
 
     An approval: a JSON object that the tool reads as `ctx.confirmation`.
     A client tool: its result.
-    An unknown outcome, with `approved=False`: what really happened. None tells the model that the outcome is unknown.
+    An unknown outcome, with `approved=False`: what really happened. With None, the model is told that the outcome is
+    unknown.
     """
     reason: str | None = None
     """The reason for a denial, which the model sees."""
     arguments: JsonObject | None = None
-    """The arguments that an approved call is executed with. None: those of the model."""
+    """The arguments to execute an approved call with. None keeps the model's arguments."""
     by: str | None = None
-    """The person who changed the `arguments`. It is stored with them. None if the service does not know its users."""
+    """The person who changed the `arguments`, stored with them. None if the service does not identify its users."""
 
 
 class CanResumeResult(Record):
-    """Whether `resume` would continue a session."""
+    """The answer to whether `resume` would continue a session."""
 
     model_config = ConfigDict(extra="ignore")
 
     can_resume: bool
-    """True if `resume` would continue the session. With the reason `pending_confirmation` it needs an answer."""
+    """True if `resume` would continue the session. With the reason `pending_confirmation`, it needs a response to a
+    call."""
     reason: CanResumeReason | None = None
-    """The reason why the session cannot be resumed. None if it can without an answer.
+    """Why the session cannot be resumed, or what resuming it requires. None if it can be resumed as it is.
 
-    pending_confirmation: the session can be resumed, with an answer to a call that waits.
+    pending_confirmation: the session can be resumed with a response to a pending call.
     failed_use_retry: the session failed. `retry` continues it.
     """
 
 
 def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending]:
-    """Return the calls with the JSON schema of their arguments, for those whose tools the agent has."""
+    """Return the calls, adding the JSON schema of the arguments where the agent has the tool."""
     tools = [agent.find_tool(call.tool_name) for call in pending]
     return [
         call if tool is None else call.model_copy(update={"parameters": tool.parameters})
@@ -78,16 +81,16 @@ def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending
 
 
 class SessionState(Record):
-    """The committed state of a session, after its last run or during the current one. Times are in Unix seconds."""
+    """The committed state of a session, after its last run or during its current run. Times are in Unix seconds."""
 
     model_config = ConfigDict(extra="ignore")
 
     session_id: str
     """The id of the session."""
     agent_type: str
-    """The name of the session's agent. It never changes."""
+    """The name of the session's agent, which never changes."""
     stream_id: str
-    """The stream of the session's chunks: the id of the session, or of its root for a sub-agent's session."""
+    """The stream of the session's chunks. It has the id of the session, or of its root session for a sub-agent."""
     status: AgentStatus
     """The status of the last run. A run that waits for a slot is `running`."""
     version: int
@@ -95,7 +98,7 @@ class SessionState(Record):
     current_run_id: str
     """The current or last run. Empty in a copy that has not run yet."""
     turn: int
-    """The number of the current or last run, from 1 on. 0 in a copy that has not run yet."""
+    """The number of the current or last run, starting at 1. 0 in a copy that has not run yet."""
     step_count: int
     """The number of the last committed step."""
     message_count: int
@@ -105,11 +108,11 @@ class SessionState(Record):
     checkpoint_id: str
     """The newest checkpoint."""
     output: JsonValue = None
-    """The output of the last run, as JSON. None if the run did not complete, or completed with a text only."""
+    """The output of the last run, as JSON. None if the run did not complete, or completed with text only."""
     error: ErrorInfo | None = None
     """The error that the last run ended with. None if it did not fail."""
     pending: list[Pending] = Field(default_factory=list)
-    """The calls of a paused or interrupted session that wait for a person, here or in a sub-agent's session."""
+    """The calls of a paused or interrupted session that wait for a response, here or in a sub-agent's session."""
     usage: Usage = Usage()
     """The usage of all runs."""
     aborted: bool = False
@@ -127,7 +130,7 @@ class SessionState(Record):
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata that the session was created with."""
     lease_expires: float = 0
-    """The deadline of the worker's claim on the run, for runs in process. 0 for other runs, and once the run has ended."""
+    """The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended."""
     created_at: float = 0
     """The time when the session was created."""
     updated_at: float = 0
@@ -135,20 +138,20 @@ class SessionState(Record):
 
 
 class SubSessionRef(Record):
-    """A sub-agent's session, from its parent's view."""
+    """A reference to a sub-agent's session, as its parent sees it."""
 
     session_id: str
     """The session of the sub-agent."""
     agent_type: str
     """The name of the sub-agent."""
     parent_tool_call_id: str
-    """The call of the parent that the sub-agent works on."""
+    """The parent's tool call that started the sub-agent."""
     status: SubSessionStatus
-    """The status of the session. `deleted`: its rows are gone. `not_started`: the call has not begun it."""
+    """The status of the session. `deleted`: its rows were deleted. `not_started`: the call has not started it yet."""
 
 
 class SessionSnapshot(Record):
-    """The conversation at a checkpoint, and the place on the stream that follows it."""
+    """The conversation at a checkpoint, and the stream position from which to continue."""
 
     session_id: str
     """The session of the snapshot."""
@@ -159,15 +162,16 @@ class SessionSnapshot(Record):
     checkpoint_id: str
     """The checkpoint that `messages` and `custom_state` belong to: the newest one on the stream."""
     sequence: int
-    """The sequence from which the stream continues the snapshot. Read the messages after it."""
+    """The stream sequence that matches the snapshot. Read the stream after it."""
     messages: list[Message]
-    """The messages at the checkpoint, oldest first: all of them, or the newest ones if the caller asked for these."""
+    """The messages at the checkpoint, oldest first: all of them, or only the newest ones if the caller asked for
+    that."""
     offset: int = 0
-    """The index of the first of `messages` in the conversation."""
+    """The index in the conversation of the first message in `messages`."""
     custom_state: JsonObject
     """The custom state at the checkpoint."""
     pending: list[Pending] = Field(default_factory=list)
-    """The calls that the session waits for at the time of the read."""
+    """The pending calls at the time of the read."""
 
 
 class AgentResult(BaseModel, Generic[OutputT]):
@@ -184,7 +188,7 @@ class AgentResult(BaseModel, Generic[OutputT]):
     output: OutputT | None = None
     """The output of a completed run. None if the run did not complete.
 
-    It is an instance of the agent's output schema, or over a socket the JSON of one. Without a schema it is the last
+    It is an instance of the agent's output schema, or its JSON when read over a socket. Without a schema it is the last
     text, or the result of a tool with `finish_with`.
     """
     text: str | None = None
@@ -200,13 +204,13 @@ class AgentResult(BaseModel, Generic[OutputT]):
     completion_reason: str | None = None
     """The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`."""
     usage: Usage = Field(default_factory=Usage)
-    """The usage of the run, that of its sub-agents included."""
+    """The usage of the run, including its sub-agents."""
     steps: int = 0
     """The number of steps that the run took."""
 
 
 class AgentExecutionHandle(Protocol[OutputT]):
-    """A handle of a run. Executors and `HelixClient` return one. Any process can make it again from its two ids."""
+    """A handle to a run, returned by executors and `HelixClient`. Any process can recreate it from its two ids."""
 
     session_id: str
     """The session of the run."""
@@ -214,28 +218,29 @@ class AgentExecutionHandle(Protocol[OutputT]):
     """The run that the handle follows and controls."""
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
-        """Return the messages that `stream` shows, in wire form and with the message that ends the run."""
+        """Return the messages behind `stream` in wire format, including the message that ends the run."""
         ...
 
     async def stream(self, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
-        """Return the run's chunks, each once: from its beginning, or after a sequence, and then live to its end."""
+        """Return each chunk of the run once: from the beginning or after a sequence, then live until the run ends."""
         return _chunks(await self.messages(after=after))
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[OutputT]:
-        """Wait until this run is completed, failed, interrupted or paused. Raises `TimeoutError`."""
+        """Wait until this run is completed, failed, interrupted or paused, and return its result. Raises
+        `TimeoutError`."""
         ...
 
     async def interrupt(self, reason: str | None = None, *, wait: bool = False) -> bool:
         """Ask this run to stop as soon as it can. `resume` continues it with its state. Return False if it has ended.
 
-        The request is durable, and the method returns at once. With `wait` it returns when the run has stopped.
+        The request is durable, and the method returns immediately. With `wait` it returns once the run has stopped.
         """
         ...
 
     async def abort(self, reason: str | None = None) -> None:
-        """Fail this run for good. It cannot be resumed or retried, but a new message may follow.
+        """Fail this run permanently. It cannot be resumed or retried, but a new message may follow.
 
-        Idempotent. A run that has ended, or that another run followed, does not change.
+        Idempotent. Has no effect on a run that has ended or was followed by another run.
         """
         ...
 
@@ -254,10 +259,10 @@ class AgentExecutionHandle(Protocol[OutputT]):
         reason: str | None = None,
         arguments: JsonObject | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Answer a call that waits, here or in a sub-agent, and return a handle of the session's current run.
+        """Answer a pending call, here or in a sub-agent, and return a handle to the session's current run.
 
-        `Confirmation` explains the parameters. The first answer wins, later ones raise `CallNotPendingError`. Arguments
-        that do not fit the tool's schema raise `InvalidInputError`, and the call continues to wait.
+        `Confirmation` explains the parameters. The first response wins; later ones raise `CallNotPendingError`.
+        Arguments that do not match the tool's schema raise `InvalidInputError`, and the call stays pending.
         """
         return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason, arguments))
 

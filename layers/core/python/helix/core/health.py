@@ -1,8 +1,7 @@
-"""Health checks: how their results are counted, and how they add up to the health of a target and of all targets.
+"""Health checks: how consecutive results decide a check's status, and how checks combine into the health of targets.
 
-Law: one failure is not an outage and one success not a recovery; the thresholds of the check decide. An unhealthy check
-stays so until it has recovered; a failure in between never makes it look better. Pure: other modules probe, and decide
-when.
+Law: the check's thresholds decide; one failure is not an outage, and one success is not a recovery. An unhealthy check
+stays unhealthy until it has recovered. Pure: other modules run the checks and decide when.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from helix.core.messages import Record
 
 
 class HealthStatus(StrEnum):
-    """The health of a check or a target. DEGRADED: it works, but badly. UNKNOWN: it was not checked yet."""
+    """The health of a check or a target. DEGRADED: it works, but with problems. UNKNOWN: not checked yet."""
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
@@ -27,8 +26,8 @@ class HealthStatus(StrEnum):
 
 
 class CheckType(StrEnum):
-    """The consequence of a failing check. READINESS: no new work while it fails. LIVENESS: the target needs a restart.
-    CUSTOM: a person should look."""
+    """The consequence of a failing check. READINESS: the target gets no new work. LIVENESS: the target needs a restart.
+    CUSTOM: a person should investigate."""
 
     READINESS = "readiness"
     LIVENESS = "liveness"
@@ -52,38 +51,39 @@ class HealthCheck(BaseModel):
     """The function that returns a bool, or (bool, message), sync or async. An exception is a failure. None makes the
     check always healthy."""
     interval: float = Field(default=30, ge=5)
-    """The pause between two checks."""
+    """The interval between two checks."""
     timeout: float = Field(default=10, gt=0)
-    """The most time that `check_fn` may take. Longer is a failure."""
+    """The timeout of `check_fn`. A timeout counts as a failure."""
     failure_threshold: int = Field(default=3, ge=1)
-    """The number of failures in a row that make the check unhealthy. Fewer make it degraded."""
+    """The number of consecutive failures that make the check unhealthy. Fewer make it degraded."""
     success_threshold: int = Field(default=1, ge=1)
-    """The number of successes in a row that make the check healthy. Fewer change nothing."""
+    """The number of consecutive successes that make the check healthy. Fewer leave its status unchanged."""
     initial_delay: float = Field(default=0, ge=0)
-    """The pause before the first check, for a target that needs time to start."""
+    """The delay before the first check, for a target that needs time to start."""
 
 
 class HealthResult(Record):
-    """The newest result of one check, or the health of a target. A target has the worst numbers of its checks."""
+    """The latest result of one check, or the health of a target. A target reports the worst values of its checks."""
 
     model_config = ConfigDict(extra="ignore")  # stored: an older version ignores the fields of a newer one
 
     status: HealthStatus = HealthStatus.UNKNOWN
-    """The health by the thresholds of the check. For a target, the worst of its checks."""
+    """The status according to the check's thresholds. For a target, the worst status of its checks."""
     message: str = ""
-    """The message of the check, or for a target those of its checks that are not healthy."""
+    """The check's message. For a target, the messages of its unhealthy and degraded checks."""
     check: str = ""
     """The name of the check. Empty for a target."""
     check_type: CheckType = CheckType.CUSTOM
     """The type of the check. `custom` for a target."""
     checked_at: float | None = None
-    """The time of the check in Unix seconds; for a target, that of its oldest result. None before the first check."""
+    """The time of the check in Unix seconds. For a target, the time of its oldest result. None before the first
+    check."""
     response_time_ms: float = 0
     """The time that the check took, in milliseconds. For a target, the longest."""
     consecutive_failures: int = 0
-    """The number of failures in a row, up to now. For a target, the largest."""
+    """The current number of consecutive failures. For a target, the largest of its checks."""
     consecutive_successes: int = 0
-    """The number of successes in a row, up to now. For a target, the smallest."""
+    """The current number of consecutive successes. For a target, the smallest of its checks."""
 
 
 class OverallHealth(Record):
@@ -98,8 +98,8 @@ class OverallHealth(Record):
 
 
 def verdict_of(answer: Any) -> tuple[bool, str]:
-    """Return (success, message) from the return value of a check function: a bool, or a tuple of a bool and a message.
-    Missing places of a tuple are empty, further ones are ignored. Any other value counts by its truth."""
+    """Convert the return value of a check function to (success, message). The value is a bool or a (bool, message)
+    tuple. A missing message becomes "", and extra items are ignored. Any other value is judged by its truthiness."""
     if isinstance(answer, tuple) and answer:
         return bool(answer[0]), str(answer[1] or "") if len(answer) > 1 else ""
     return bool(answer), ""
@@ -108,8 +108,8 @@ def verdict_of(answer: Any) -> tuple[bool, str]:
 def judge(
     check: HealthCheck, before: HealthResult | None, verdict: tuple[bool, str], at: float, took_ms: float
 ) -> HealthResult:
-    """Return the check's next result. `failure_threshold` failures in a row make it unhealthy, fewer degraded.
-    `success_threshold` successes in a row make it healthy, fewer change nothing."""
+    """Return the check's next result. `failure_threshold` consecutive failures make it unhealthy, and fewer make it
+    degraded. `success_threshold` consecutive successes make it healthy, and fewer leave its status unchanged."""
     ok, message = verdict
     before = before or HealthResult()
     failures = 0 if ok else before.consecutive_failures + 1
@@ -134,14 +134,14 @@ def judge(
 
 
 def worst(statuses: Iterable[HealthStatus]) -> HealthStatus:
-    """Return unhealthy if any status is, else degraded if any is, else healthy if any is, else unknown."""
+    """Return the worst status, in the order unhealthy, degraded, healthy. Unknown if there is none of these."""
     found = set(statuses)
     order = (HealthStatus.UNHEALTHY, HealthStatus.DEGRADED, HealthStatus.HEALTHY)
     return next((status for status in order if status in found), HealthStatus.UNKNOWN)
 
 
 def of_target(results: Iterable[HealthResult]) -> HealthResult:
-    """Return a target's health from the results of its checks. Its message names the checks that are not healthy."""
+    """Combine the results of a target's checks into its health. The message names unhealthy and degraded checks."""
     looked = list(results)
     if not looked:
         return HealthResult(message="no checks")
@@ -171,8 +171,8 @@ def overall(targets: Mapping[str, HealthResult]) -> OverallHealth:
 
 
 class LLMHealthRule(BaseModel):
-    """The limits above which the model calls of an agent make it unhealthy or degraded. A cost above its budget is
-    degraded, not unhealthy: to stop the agent is the task of the budget. Requests without any tokens are unhealthy."""
+    """The limits above which the model calls of an agent make it unhealthy or degraded. A cost above its budget only
+    degrades it, because stopping the agent is the budget's job. Requests without any tokens make it unhealthy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -189,11 +189,11 @@ class LLMHealthRule(BaseModel):
     degraded_wait_ms: float = 5_000
     """The mean wait for a slot above which the agent is degraded, in milliseconds."""
     degraded_utilization: float = 0.95
-    """The share of the concurrency limit in use, from 0 to 1, above which the agent is degraded."""
+    """The utilization of the concurrency limit, from 0 to 1, above which the agent is degraded."""
 
     def judge(self, metrics: LLMMetrics, cost_budget: float | None = None) -> tuple[HealthStatus, list[str]]:
-        """Return the status and its reasons, the worst first. `cost_budget` is in US dollars an hour; None skips the
-        comparison."""
+        """Return the status and its reasons, the worst first. `cost_budget` is in US dollars per hour; None skips the
+        cost check."""
         m = metrics
         bad = [
             (m.requests > 0 and m.tokens_per_second == 0, f"{m.requests} requests and no tokens"),

@@ -1,4 +1,4 @@
-"""Hooks: functions that watch a run. They never change its course; to stop a call, use approvals."""
+"""Hooks: functions that observe a run. They cannot influence it; to block a call, use approvals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Hook = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """The functions that watch the runs of an agent, or of all agents of an executor.
+    """The functions that observe the runs of an agent, or of all agents of an executor.
 
     Each field is a function `(payload, context) -> None`, sync or async, or a list of them. A hook that raises or takes
     longer than 5 s is logged and otherwise ignored. `payload` is a mapping with the fields named in
@@ -21,11 +21,11 @@ class Hooks:
     """
 
     on_agent_start: Hook | tuple[Hook, ...] = ()
-    """Called when a run begins, a resumed one included."""
+    """Called when a run begins, including a resumed run."""
     on_agent_complete: Hook | tuple[Hook, ...] = ()
     """Called when a run has completed."""
     on_agent_fail: Hook | tuple[Hook, ...] = ()
-    """Called when a run has failed, a crashed one included. Not called for an interrupt or a pause."""
+    """Called when a run has failed, including after a crash. Not called for an interrupt or a pause."""
     before_llm_call: Hook | tuple[Hook, ...] = ()
     """Called before each model call."""
     after_llm_call: Hook | tuple[Hook, ...] = ()
@@ -33,11 +33,11 @@ class Hooks:
     before_tool: Hook | tuple[Hook, ...] = ()
     """Called before each execution of a tool. `__finish__` and the calls of sub-agents do not count as tools."""
     after_tool: Hook | tuple[Hook, ...] = ()
-    """Called after each execution of a tool, failures and timeouts included."""
+    """Called after each execution of a tool, including failures and timeouts."""
     before_sub_agent: Hook | tuple[Hook, ...] = ()
     """Called before a sub-agent runs."""
     after_sub_agent: Hook | tuple[Hook, ...] = ()
-    """Called after a sub-agent ran."""
+    """Called after a sub-agent has run."""
     on_state_change: Hook | tuple[Hook, ...] = ()
     """Called when a commit has changed the custom state."""
     on_message: Hook | tuple[Hook, ...] = ()

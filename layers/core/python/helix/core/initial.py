@@ -1,8 +1,8 @@
-"""The state that a run starts from, as a value: input read, defaults applied, the user's message in place.
+"""Builds the state that a run starts from: parsed input, defaults, and the user's message.
 
-Law: pure. Ids and the time are arguments. A runtime stores this beginning in several rows (`core.rows`), which
-`core.claim_plan` makes. Here it is one value, for running steps without a store: in a test, a replay or a runtime of
-one's own.
+Law: pure. Ids and the time are arguments. A runtime stores this state in several rows (`core.rows`), which
+`core.claim_plan` creates. Here it is a single value, for running steps without a store: in a test, a replay or a custom
+runtime.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from helix.core.status import AgentStatus
 
 
 class AgentInput(BaseModel):
-    """The input that `execute` takes, unless it is a plain string."""
+    """The structured input of `execute`, as an alternative to a plain string."""
 
     model_config = ConfigDict(extra="forbid")
 
     message: str
     """The user's message."""
     state: JsonObject = Field(default_factory=dict)
-    """Members that are merged over the session's custom state, key by key."""
+    """Top-level fields to merge into the session's custom state."""
     metadata: JsonObject = Field(default_factory=dict)
-    """A JSON object that is stored with the user's message."""
+    """A JSON object to store with the user's message."""
 
 
 Input = str | AgentInput | Mapping[str, Any]
 
 
 class AgentState(Record):
-    """A session in one piece."""
+    """The whole state of a session as one value."""
 
     session_id: str
     """The id of the session."""
@@ -48,7 +48,7 @@ class AgentState(Record):
     agent_type: str
     """The name of the session's agent."""
     stream_id: str
-    """The stream that the chunks go to: the session's own id, or for a sub-agent that of its root."""
+    """The stream that receives the chunks: the session's own id, or the root session's id for a sub-agent."""
     status: AgentStatus = "running"
     """The status of the run. A `running` state cannot be continued with another message."""
     step_count: int = 0
@@ -56,25 +56,25 @@ class AgentState(Record):
     custom_state: JsonObject = Field(default_factory=dict)
     """The agent's custom state as plain JSON. `core.states` converts it to the agent's type."""
     messages: list[Message] = Field(default_factory=list)
-    """The history, including the message that the run begins with."""
+    """The history, including the user's message that starts the run."""
     output: JsonValue = None
     """The output of the run as plain JSON, if any."""
     error: ErrorInfo | None = None
     """The reason why the run failed. None if it did not."""
     parent_session_id: str | None = None
-    """The session above a sub-agent. None for a root session."""
+    """The parent session of a sub-agent. None for a root session."""
     aborted: bool = False
     """Whether the run was aborted."""
     abort_reason: str | None = None
-    """The reason that the abort's caller gave, if any."""
+    """The reason that the caller of the abort gave, if any."""
 
 
 UntypedAgentState = AgentState
 
 
 def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
-    """Read the input as a message and state. A function agent also takes a mapping of its parameters. Raises
-    `InvalidInputError` if the input is neither."""
+    """Parse the input into a message and state. A function agent also accepts a mapping of its parameters. Raises
+    `InvalidInputError` for any other input."""
     if isinstance(given, AgentInput):
         return given
     if isinstance(given, str):
@@ -103,8 +103,8 @@ def create_initial_agent_state(
     custom_state: JsonObject | None = None,
     messages: Sequence[AnyMessage] = (),
 ) -> AgentState:
-    """Build a new session's state from its parts. Without `custom_state` it has the agent's defaults. Without
-    `stream_id`, which a sub-agent gets from its root, the stream is the session's own."""
+    """Build a new session's state from its parts. `custom_state` defaults to the agent's initial state. `stream_id`
+    defaults to the session's own id; a sub-agent passes its root's."""
     return AgentState(
         session_id=session_id,
         run_id=run_id,
@@ -127,9 +127,10 @@ def initialize_agent_state(
     stream_id: str | None = None,
     parent_session_id: str | None = None,
 ) -> AgentState:
-    """Build a new session's state from its input: defaults, the given state merged over them, and the user's message.
+    """Build a new session's state from its input: the defaults, the given state merged into them, and the user's
+    message.
 
-    Raises `InvalidInputError` if the input is not valid, or its state does not fit the schema.
+    Raises `InvalidInputError` if the input is not valid, or its state does not match the schema.
     """
     asked = parse_input(agent, given)
     return create_initial_agent_state(
@@ -146,8 +147,8 @@ def initialize_agent_state(
 def continue_agent_state(
     state: AgentState, agent: AnyAgent, given: Input, *, run_id: str, message_id: str, now: float
 ) -> AgentState:
-    """Build the state of a session's next run: history with complete pairs of calls and results, then the user's
-    message. Output and error are cleared. Raises `AgentAlreadyRunningError` while the session runs."""
+    """Build the state of a session's next run: the history with a result for every call, then the user's message.
+    Output and error are cleared. Raises `AgentAlreadyRunningError` while the session is running."""
     if state.status == "running":
         raise AgentAlreadyRunningError(state.session_id, state.run_id)
     asked = parse_input(agent, given)

@@ -1,8 +1,8 @@
-"""JSON types, and the limits of all JSON that enters Helix.
+"""JSON types, and the limits for all JSON that enters Helix.
 
-Law: `check_json` runs where a value enters: from a client, a model, a tool, a hook, an agent's definition or a merge.
-So no value inside is too deep for pydantic (200 levels read, 255 written), and every number is exact in a store
-(DynamoDB keeps 38 digits). Stored values are not checked again, so rows of older versions stay readable.
+Law: `check_json` runs wherever a value enters: from a client, a model, a tool, a hook, an agent's definition or a
+merge. So no value is nested too deeply for pydantic (200 levels for reading, 255 for writing), and stores keep every
+number exactly (DynamoDB has 38 digits). Stored values are not checked again, so rows of older versions stay readable.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 64
-"""The most levels of lists and objects in one value. `{}` has one level."""
+"""The maximum nesting depth of lists and objects in one value. `{}` has depth 1."""
 MAX_BYTES: Final = 1_000_000
-"""The most bytes of one value as compact JSON."""
+"""The maximum size of one value, in bytes of compact JSON."""
 MAX_STATE_BYTES: Final = 4_000_000
-"""The most bytes of a session's custom state, which consists of many values."""
+"""The maximum size of a session's custom state in bytes. It is larger because the state consists of many values."""
 MAX_DIGITS: Final = 38
-"""The most digits of a whole number."""
+"""The maximum number of digits of an integer."""
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -52,7 +52,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 def dumps(value: object) -> str:
     """Return `value` as compact JSON text. Raises `InvalidInputError` for NaN, infinities, lone surrogates, and values
-    that are not JSON: nothing is guessed."""
+    that are not JSON; it never converts them."""
     try:
         text = orjson.dumps(value, option=_JSON_ONLY)
     except TypeError:
@@ -73,8 +73,8 @@ def _dumps_exactly(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises `InvalidInputError`, a `ValueError`, for NaN, infinities, texts that are
-    nested too deeply to be read, and texts that are not JSON."""
+    """Parse a JSON text. Raises `InvalidInputError`, a `ValueError`, for NaN, infinities, texts nested too deeply to
+    parse, and texts that are not JSON."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:
@@ -84,7 +84,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def load_object(text: str | bytes) -> dict[str, Any] | None:
-    """Return the JSON object in the text. None if the text is anything else."""
+    """Parse a JSON object. None if the text is anything else."""
     try:
         value = loads(text)
     except InvalidInputError:
@@ -99,7 +99,8 @@ def _no_constant(name: str) -> Any:
 def check_json(value: object, what: str, limit: int | None = MAX_BYTES, depth: int = MAX_DEPTH) -> None:
     """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message.
 
-    `limit` is in bytes, None if the size is limited elsewhere. `depth` is in levels.
+    `limit` is in bytes; None skips the size check, for values whose size is limited elsewhere. `depth` is in nesting
+    levels.
     """
     try:
         text = _dumps_exactly(value)
@@ -120,7 +121,7 @@ _END: Final = object()
 
 
 def _is_shallow(value: object, depth: int) -> bool:
-    """Return whether the value has at most `depth` levels. Valid values need only this quick check."""
+    """Return whether the value is nested at most `depth` levels deep. This fast check is enough for valid values."""
     boxes = [value] if isinstance(value, _BOXES) else []
     for _ in range(depth):
         items = (item for box in boxes for item in (box.values() if isinstance(box, dict) else box))
@@ -131,7 +132,7 @@ def _is_shallow(value: object, depth: int) -> bool:
 
 
 def _problem(value: object, depth: int) -> str | None:
-    """Return the first problem and its place. None if there is no problem."""
+    """Return a description of the first problem and where it is. None if there is no problem."""
     levels: list[Iterator[tuple[object, object]]] = [iter((("", value),))]
     path: list[object] = [""]
     while levels:
@@ -170,7 +171,8 @@ def size(value: object) -> int:
 
 
 def text_size(text: str) -> int:
-    """Return the size of `text` in UTF-8 bytes. Raises `InvalidInputError` for a lone surrogate, which no store takes."""
+    """Return the size of `text` in UTF-8 bytes. Raises `InvalidInputError` for a lone surrogate, which no store
+    accepts."""
     if text.isascii():
         return len(text)
     try:
@@ -180,7 +182,7 @@ def text_size(text: str) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of a foreign exception, or its type if it cannot be converted to a string."""
+    """Return the message of a third-party exception, or its type if the exception cannot be converted to a string."""
     try:
         return str(error)
     except Exception:
@@ -188,5 +190,5 @@ def text_of(error: BaseException) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Return `text` with separated surrogate halves joined again. Halves without a partner become U+FFFD."""
+    """Return `text` with split surrogate pairs joined again. Lone surrogates become U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

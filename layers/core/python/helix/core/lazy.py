@@ -1,4 +1,4 @@
-"""Packages that load their names at first use."""
+"""Lazy imports: packages that load their public names at first use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class LazyNames:
-    """The names that a package loads at first use.
+    """The lazily loaded names of a package.
 
-    `modules` maps a module to the names that the package takes from it. Each is `Name` or `Alias=Name`, with spaces
-    between them.
+    `modules` maps each module to the names that the package exports from it, separated by spaces. A name is `Name` or
+    `Alias=Name`.
     """
 
     def __init__(self, package: str, modules: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""The ledger of a session: every dollar, line by line, with the source of each number.
+"""The ledger of a session: its costs line by line, with the source of each number.
 
-Law: amounts are whole billionths of a dollar, so the total is exactly the sum of the lines. A line whose numbers were
-not measured says so. If the lines and the run rows differ, the difference is a line of its own.
+Law: amounts are integer billionths of a dollar, so the lines add up exactly to the total. A line says if its numbers
+were not measured. Any difference between the lines and the run rows gets its own line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from helix.core import aws_prices
 
 Basis = Literal["measured", "counted", "estimated"]
-"""`measured`: the provider reported it. `counted`: the rows show how often it happened, and each time has a price.
+"""`measured`: the provider reported the quantity. `counted`: the quantity was counted from rows, at a unit price.
 `estimated`: see `how`."""
 NANOS = 1_000_000_000
 PRICED = f"AWS list prices of {aws_prices.REGION}, {aws_prices.DATE}"
@@ -24,14 +24,14 @@ class Line:
     """One cost: `quantity` of `unit` cost `nanos`."""
 
     service: str
-    """The service that charges, such as `DynamoDB`. `Model` marks model calls, `Tool` what tools reported, and `Books`
-    a difference to the run rows."""
+    """The service that charges, such as `DynamoDB`. `Model` is for model calls, `Tool` for usage that tools reported,
+    and `Books` for a difference from the run rows."""
     what: str
-    """The item that costs, such as the name of a model, tool or function."""
+    """The billed item, such as the name of a model, tool or function."""
     session_id: str
-    """The session that caused the cost. It may be a sub-agent's."""
+    """The session that caused the cost, possibly a sub-agent's."""
     quantity: float
-    """The quantity, in `unit`."""
+    """The billed quantity, in `unit`."""
     unit: str
     """The unit of the quantity, such as `tokens` or `requests`."""
     nanos: int
@@ -39,7 +39,7 @@ class Line:
     basis: Basis
     """The source of the numbers."""
     how: str = ""
-    """An explanation of where the numbers come from. Empty if it is obvious."""
+    """How the numbers were derived. Empty if it is obvious."""
     run_id: str | None = None
     """The run that caused the cost. None if the line is not about one run."""
     step: int | None = None
@@ -61,13 +61,13 @@ class Ledger:
     """The costs of a session."""
 
     session_id: str
-    """The session that was asked about."""
+    """The requested session."""
     lines: tuple[Line, ...]
     """The costs of this session and of all its sub-agents' sessions."""
     agrees: bool
-    """Whether the model lines add up to what the run rows say."""
+    """Whether the model lines add up to the costs in the run rows."""
     left_out: tuple[str, ...] = ()
-    """The costs that are in no line, in words."""
+    """Descriptions of the costs that no line covers."""
 
     @property
     def nanos(self) -> int:
@@ -98,7 +98,7 @@ class Ledger:
 
 
 def priced(quantity: float, price: float) -> int:
-    """Return the cost in billionths of a dollar. `price` is in dollars for one unit."""
+    """Return the cost in billionths of a dollar. `price` is in dollars per unit."""
     return round(quantity * price * NANOS)
 
 

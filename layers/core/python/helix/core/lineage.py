@@ -1,7 +1,7 @@
-"""Lineages: history made of rows that are written once, without copying them.
+"""Lineages: versions of a history that share write-once rows instead of copying them.
 
-A rewind opens a new lineage whose beginning is (older lineage, count). Law: the messages of (lineage, count) never
-change, so every checkpoint keeps its meaning.
+A rewind starts a new lineage that begins with the first `count` messages of an older one. Law: the messages of
+(lineage, count) never change, so every checkpoint stays valid.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def fork(source: LineageRow, count: int, lineage: int) -> LineageRow:
 
 
 def spans(row: LineageRow, start: int, count: int) -> list[tuple[int, int, int]]:
-    """Return the places of messages `start` (inclusive) to `count` (exclusive), in order: (lineage, first index, end
-    index)."""
+    """Return where the messages from `start` (inclusive) to `count` (exclusive) are stored, as (lineage, first index,
+    end index) in order."""
     found = []
     low = 0
     for owner, upto in [*row.chain, (row.lineage, max(count, row.start))]:

@@ -1,7 +1,7 @@
-"""Metrics of model calls in a window of time: rates, latencies, cost, and whether there is too much or too little load.
+"""Metrics of model calls in a time window: rates, latencies and cost, and whether the load is too high or too low.
 
-Law: rates divide by the window, never by the span of the calls in it, so that one call cannot look like a flood.
-Percentiles come from all latencies together and are never averaged.
+Law: rates are per length of the window, never per span of the calls in it, so that a single call cannot look like a
+burst. Percentiles are computed over all latencies together and never averaged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from helix.core.messages import Record
 
 MIN_WINDOW_S = 60.0
 GROWTH = 1.05
-"""The base of stored latencies: each is rounded up to a power of it, so percentiles are at most 5 % above what was
-measured."""
+"""The growth factor of the latency bins. Stored latencies are rounded up to a power of it, so percentiles are at most 5
+% too high."""
 
 OVERLOADED_QUEUE, OVERLOADED_WAIT_MS, OVERLOADED_P95_MS, OVERLOADED_UTILIZATION = 10, 5_000.0, 10_000.0, 0.9
 IDLE_UTILIZATION, IDLE_RPM = 0.3, 1.0
@@ -28,28 +28,29 @@ IDLE_UTILIZATION, IDLE_RPM = 0.3, 1.0
 
 class LLMMetrics(Record):
     """Metrics of the model calls of one agent, or of several, in one window. Rates are per the unit in their name,
-    times in milliseconds, costs in US dollars.
+    times are in milliseconds, and costs in US dollars.
 
-    A field is 0 if its source does not measure it: CloudWatch has no times to first token and no sizes of answers, for
-    example.
+    A field is 0 if its source does not measure it. For example, CloudWatch has no time to first token and no answer
+    sizes.
     """
 
     tokens_per_second: float = 0
-    """Tokens of prompts and answers together."""
+    """Prompt and answer tokens together, per second."""
     input_tokens_per_second: float = 0
-    """Tokens of prompts."""
+    """Prompt tokens per second."""
     output_tokens_per_second: float = 0
-    """Tokens of answers."""
+    """Answer tokens per second."""
     requests_per_minute: float = 0
-    """Model calls, failed ones included."""
+    """Model calls per minute, including failed calls."""
     queue_depth: int = 0
-    """The number of runs that wait for a slot now."""
+    """The number of runs that currently wait for a slot."""
     avg_wait_time_ms: float = 0
-    """The mean time that admitted runs waited for a slot."""
+    """The mean wait of admitted runs for a slot."""
     avg_ttft_ms: float = 0
-    """The mean time from a call's start to the first piece of its answer."""
+    """The mean time to first token: from a call's start to the first piece of its answer."""
     avg_completion_time_ms: float = 0
-    """The mean latency of a call, repeats included. Like all latencies it leaves out calls that failed as throttled."""
+    """The mean latency of a call, including retries. Like all latencies, it excludes calls that failed because of
+    throttling."""
     p50_latency_ms: float = 0
     """The median latency of a call."""
     p95_latency_ms: float = 0
@@ -57,23 +58,23 @@ class LLMMetrics(Record):
     p99_latency_ms: float = 0
     """The 99th percentile of latency."""
     concurrent_llm_calls: int = 0
-    """The number of units of the limit in use now. The fleet counts runs at work here."""
+    """The number of calls that currently count against the limit. The fleet counts active runs here."""
     max_concurrent_calls: int = 10
-    """The concurrency limit in force. 0 admits nothing."""
+    """The current concurrency limit. 0 admits no runs."""
     cost_per_hour: float = 0
-    """The cost of the window, projected to an hour."""
+    """The cost of the window, extrapolated to an hour."""
     cost_per_request: float = 0
     """The mean cost of a call."""
     total_cost: float = 0
     """The cost of all calls in the window."""
     avg_context_tokens: float = 0
-    """The mean size of a prompt, over calls with an answer."""
+    """The mean prompt size in tokens, over calls with an answer."""
     max_context_tokens: int = 0
-    """The size of the largest prompt."""
+    """The size of the largest prompt in tokens."""
     avg_response_tokens: float = 0
-    """The mean size of an answer."""
+    """The mean answer size in tokens."""
     requests: int = 0
-    """The number of calls, failed ones included."""
+    """The number of calls, including failed calls."""
     throttles: int = 0
     """The number of calls that the provider throttled (429) at least once."""
     errors: int = 0
@@ -84,7 +85,7 @@ class LLMMetrics(Record):
     """The end of the window in Unix seconds."""
 
     def get_utilization(self) -> float:
-        """Return the share of the concurrency limit in use, from 0 to 1. It is 0 for a limit of 0."""
+        """Return the used fraction of the concurrency limit, from 0 to 1. It is 0 if the limit is 0."""
         if self.max_concurrent_calls <= 0:
             return 0.0
         return min(1.0, self.concurrent_llm_calls / self.max_concurrent_calls)
@@ -111,15 +112,15 @@ class CallSample:
     """The measurements of one model call. Times are in milliseconds, None if they were not measured."""
 
     at: float
-    """The Unix seconds at which the call ended."""
+    """The end of the call in Unix seconds."""
     input_tokens: int = 0
     """Tokens of the prompt."""
     output_tokens: int = 0
     """Tokens of the answer."""
     latency_ms: float | None = None
-    """The time from the call's start to its end, repeats included."""
+    """The time from the call's start to its end, including retries."""
     ttft_ms: float | None = None
-    """The time from the call's start to the first piece of the answer."""
+    """The time to first token: from the call's start to the first piece of the answer."""
     cost: float = 0
     """The cost in US dollars."""
     wait_ms: float | None = None
@@ -132,10 +133,10 @@ class CallSample:
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over model calls. Two tallies add up to the tally of all their calls."""
+    """Totals over model calls. Adding two tallies gives the tally of all their calls."""
 
     requests: int = 0
-    """The number of calls, failed ones included."""
+    """The number of calls, including failed calls."""
     errors: int = 0
     """The number of calls without an answer."""
     throttles: int = 0
@@ -147,17 +148,17 @@ class Tally:
     cost: float = 0
     """The cost in US dollars."""
     wait_ms: float = 0
-    """The sum of the waits for admission, in milliseconds."""
+    """The total wait for admission in milliseconds."""
     waits: int = 0
     """The number of waits in `wait_ms`. A wait may be counted without a call."""
     ttft_ms: float = 0
-    """The sum of the times to the first token, in milliseconds."""
+    """The total time to first token in milliseconds."""
     ttfts: int = 0
-    """The number of calls in `ttft_ms`."""
+    """The number of calls that `ttft_ms` covers."""
     max_context: int = 0
-    """Tokens of the largest prompt."""
+    """The size of the largest prompt in tokens."""
     latencies: Counter[float] = field(default_factory=Counter)
-    """The number of calls by their latency in milliseconds. Calls that failed as throttled are left out."""
+    """The number of calls per latency in milliseconds, without calls that failed because of throttling."""
 
     def count(self, sample: CallSample) -> None:
         self.requests += 1
@@ -191,7 +192,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def to_json(tally: Tally) -> JsonObject:
-    """Return the form of the tally to store. Latencies are put into bins, so its size does not grow with the load."""
+    """Convert the tally to its stored form. Latencies are binned, so the size does not grow with the load."""
     bins: Counter[str] = Counter()
     for latency, calls in tally.latencies.items():
         bins[str(_bin(latency))] += calls
@@ -199,7 +200,7 @@ def to_json(tally: Tally) -> JsonObject:
 
 
 def from_json(value: Mapping[str, Any]) -> Tally:
-    """Return the tally that `to_json` stored, with each latency raised to the upper bound of its bin."""
+    """Restore a tally from `to_json`. Each latency becomes the upper bound of its bin."""
     numbers = {name: value.get(name) or 0 for name in _NUMBERS}
     latencies = Counter({GROWTH ** int(bin_): int(calls) for bin_, calls in value.get("latencies", {}).items()})
     return Tally(**numbers, latencies=latencies)
@@ -229,7 +230,7 @@ def metrics_of(
     concurrent: int = 0,
     max_concurrent: int = 10,
 ) -> LLMMetrics:
-    """Return the metrics of the calls that the tally counted in the `window_s` seconds (at least 60) before `now`."""
+    """Convert the tally of the `window_s` seconds (at least 60) before `now` to metrics."""
     window = max(window_s, MIN_WINDOW_S)
     answered = tally.requests - tally.errors
     timed = tally.latencies.total()

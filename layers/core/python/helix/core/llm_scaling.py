@@ -1,8 +1,8 @@
-"""Scaling by what language models do and cost: tokens, queue and latency; budgets by the hour, day and month.
+"""Scaling policies for model calls: by tokens, queue and latency, and by hourly, daily and monthly budgets.
 
-Law: pure, as `helix.core.scaling`. No agent scales up while the provider throttles, because more concurrency makes more
-requests that it refuses. No agent scales down by load while runs wait. Money comes before load, and only spent money
-closes an agent.
+Law: pure, like `helix.core.scaling`. An agent never scales up while the provider throttles, because more concurrency
+would only cause more throttling. It never scales down for low load while runs wait. Budgets take precedence over load,
+and only spent money stops an agent.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from helix.core.llm_metrics import LLMMetrics
 from helix.core.scaling import FIXED, Bounds, Direction, Pace, Rule, ScalingDecision, ScalingState, blocked, hold
 
 QUIET = 0.5
-"""The share of the scale-up limit below which throughput counts as low."""
+"""The fraction of the scale-up limit below which throughput counts as low."""
 ROOM = 0.6
-"""The largest share of the instances that may be in use after a step down."""
+"""The maximum fraction of instances in use after scaling down."""
 
 NOTHING_COUNTED = Spending()
 
 
 class Targets(BaseModel):
-    """The targets by which load is judged. Throughput is per instance, latencies are in milliseconds."""
+    """The targets for load. Throughput is per instance; latencies are in milliseconds."""
 
     model_config = FIXED
 
     target_tokens_per_second: float = Field(default=1000, gt=0)
-    """The throughput that an instance should handle, prompts and answers together."""
+    """The target throughput per instance, prompt and answer tokens together."""
     tokens_per_second_buffer: float = Field(default=0.2, ge=0, lt=1)
-    """The share of the target that is kept free: an agent scales up above the rest, at 800 of 1,000 by default."""
+    """The fraction of the target kept as headroom. An agent scales up above the remainder, by default at 800 of
+    1,000."""
     max_queue_depth: int = Field(default=10, ge=1)
-    """The number of waiting runs from which one change adds two steps."""
+    """The queue depth at which an agent scales up by two steps at once."""
     queue_depth_threshold: int = Field(default=5, ge=1)
-    """The number of waiting runs from which an agent scales up."""
+    """The queue depth at which an agent scales up."""
     target_p95_latency_ms: float = Field(default=2000, gt=0)
     """The 95th percentile of latency above which an agent scales up."""
     target_p99_latency_ms: float = Field(default=5000, gt=0)
@@ -43,12 +44,12 @@ class Targets(BaseModel):
 class TokenAwareScalingPolicy(Pace, Targets):
     """A policy that scales by throughput, queue and latency.
 
-    It scales up by tokens per second above the target less its buffer, by a queue of `queue_depth_threshold` (from
-    `max_queue_depth` on, by two steps), or by latency. It scales down if throughput is below half of that limit, no run
-    waits, latency is within its targets, and enough instances are free after the step.
+    It scales up if tokens per second exceed the target minus its buffer, if the queue reaches `queue_depth_threshold`
+    (two steps at `max_queue_depth`), or if latency exceeds its targets. It scales down if throughput is below half of
+    that limit, no run waits, latency is within its targets, and enough instances stay free afterwards.
 
-    If the metrics are of these very instances (their limit is `current_instances`), latency adds none while some of
-    them are free: another free one would not make any call quicker.
+    If the metrics cover exactly these instances (their limit is `current_instances`), latency does not scale up while
+    some instances are idle: another idle instance would not make calls faster.
     """
 
     def evaluate_scaling(
@@ -84,15 +85,15 @@ class TokenAwareScalingPolicy(Pace, Targets):
         return hold(current, "within the targets", signals)
 
     def locked_until(self, state: ScalingState, direction: Direction) -> float | None:
-        """Return the time until which this direction is locked, or None. The first step down after a step up waits; a
-        step up never does, because people wait for it. To hold one of the two directions is enough against
+        """Return the time until which this direction is locked, or None. Only the first step down after a step up is
+        locked; scaling up is never locked, because users are waiting. Locking one direction is enough to prevent
         oscillation."""
         if direction == "up" or state.direction != "up" or state.up_at is None:
             return None
         return state.up_at + self.oscillation_lock
 
     def _load(self, metrics: LLMMetrics, current: int, each: float, limit: float) -> str | None:
-        """Return the first signal above its target, as a text, or None."""
+        """Return a description of the first signal above its target, or None."""
         if metrics.queue_depth >= self.queue_depth_threshold:
             return f"{metrics.queue_depth} wait, the threshold is {self.queue_depth_threshold}"
         if each > limit:
@@ -107,30 +108,30 @@ class TokenAwareScalingPolicy(Pace, Targets):
 
 
 class CostAwareScalingPolicy(Bounds, CostThresholds):
-    """A policy that keeps an agent within budgets in US dollars; the worst of all budgets counts.
+    """A policy that keeps an agent within its budgets in US dollars. The most used budget counts.
 
-    - From `cost_warning_threshold` on, spent or expected at the end of the hour, the agent does not scale up.
-    - From `cost_critical_threshold` on, spent, each look removes one instance down to `min_instances`, whatever the
-      cooldown.
-    - At 1 no run is admitted, until a window ends or a budget is raised.
+    - At `cost_warning_threshold`, spent or projected for the end of the hour, the agent no longer scales up.
+    - At `cost_critical_threshold`, spent, each evaluation removes one instance, down to `min_instances`, regardless of
+      cooldowns.
+    - At 1, no runs are admitted until a window ends or a budget is raised.
 
-    Below these levels `base_scaling_policy` decides. Its steps up are cut to what the hour's budget affords at the
-    present cost per instance.
+    Below these levels `base_scaling_policy` decides. Its steps up are limited to what the hourly budget affords at the
+    current cost per instance.
     """
 
     max_cost_per_hour: float | None = Field(default=None, gt=0)
-    """The budget of an hour in US dollars. None sets no limit."""
+    """The hourly budget in US dollars. None sets no limit."""
     max_cost_per_day: float | None = Field(default=None, gt=0)
-    """The budget of a day in US dollars. None sets no limit."""
+    """The daily budget in US dollars. None sets no limit."""
     max_cost_per_month: float | None = Field(default=None, gt=0)
-    """The budget of a month in US dollars. None sets no limit."""
+    """The monthly budget in US dollars. None sets no limit."""
     base_scaling_policy: TokenAwareScalingPolicy | None = None
     """The policy for load. None holds the number of instances unless a budget reduces it."""
 
     def get_budget_status(
         self, llm_metrics: LLMMetrics, spent: Spending = NOTHING_COUNTED, *, now: float | None = None
     ) -> CostStatus:
-        """Return the use of the budgets at `now`, by default the moment of the metrics."""
+        """Return the usage of the budgets at `now`, by default the timestamp of the metrics."""
         limits = {
             "hourly": self.max_cost_per_hour,
             "daily": self.max_cost_per_day,
@@ -176,7 +177,7 @@ class CostAwareScalingPolicy(Bounds, CostThresholds):
         return decided.model_copy(update={"signals": decided.signals | signals})
 
     def _afforded(self, decision: ScalingDecision, rate: float, spent: Spending, now: float) -> ScalingDecision:
-        """Cut a step up whose projected cost exceeds the hour's budget."""
+        """Limit a step up whose projected cost would exceed the hourly budget."""
         limit, current = self.max_cost_per_hour, decision.before
         if limit is None or rate <= 0 or current == 0:
             return decision
@@ -203,12 +204,12 @@ def _signals(metrics: LLMMetrics) -> dict[str, float]:
 
 
 def _move(current: int, after: int, rule: Rule, reason: str, signals: dict[str, float]) -> ScalingDecision:
-    """Return a decision that takes effect at once, whatever was applied before."""
+    """Return a decision that takes effect immediately, regardless of earlier changes."""
     return ScalingDecision(before=current, after=after, rule=rule, reason=reason, signals=signals)
 
 
 def _closed(why: str, signals: dict[str, float]) -> ScalingDecision:
-    """Return the decision to keep a closed agent closed, because its money is still spent."""
+    """Return the decision to keep a stopped agent stopped, because its budget is still exhausted."""
     return ScalingDecision(before=0, after=0, rule="budget stop", reason=why, signals=signals, blocked_by="budget")
 
 

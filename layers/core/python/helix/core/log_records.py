@@ -1,9 +1,9 @@
-"""Stream records as the data of Kinesis records. A flush becomes one Kinesis record, unless that would be too large.
+"""Serializes stream records as Kinesis records. A flush becomes one Kinesis record, unless that would be too large.
 
     {"v":1,"stream_id":...,"records":[StreamRecord, ...]}      JSON, compressed with zlib if that is shorter
     {"v":1,"stream_id":...,"object":name}                      the same in S3, for a record too large for Kinesis
 
-Law: `unpack` returns exactly the records that `pack` was given, in the same order, and refuses all other data.
+Law: `unpack` returns exactly the records given to `pack`, in the same order, and rejects all other data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_UNPACKED_BYTES = 64_000_000
 def pack(
     stream_id: str, records: Sequence[StreamRecord], offload: Callable[[bytes], str] | None = None
 ) -> Iterator[bytes]:
-    """Return the data of the Kinesis records, to be put in this order.
+    """Yield the data of the Kinesis records, in the order in which to put them.
 
     `offload` stores bytes elsewhere and returns their name. Raises `InvalidInputError` for a record that is too large if
     there is no `offload`.

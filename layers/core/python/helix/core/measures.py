@@ -1,4 +1,4 @@
-"""Metrics: every metric's name, unit and dimensions, in one table that code, alarms and dashboards share.
+"""The metric definitions: names, units and dimensions, in one table shared by code, alarms and dashboards.
 
 Law: a metric that is not in the table cannot be recorded, and alarms and dashboards use only the names in it.
 """
@@ -13,7 +13,7 @@ Unit = Literal["Count", "Milliseconds", "None", "Percent"]
 
 NAMESPACE = "Helix"
 STAGE, AGENT = "stage", "agent"
-"""Dimensions. Each metric is recorded twice: for its agent (stage, agent), and for all agents (stage)."""
+"""The dimensions. Each metric is recorded twice: per agent (stage, agent), and for all agents (stage)."""
 
 UNITS: Mapping[str, Unit] = {
     # one model call
@@ -43,7 +43,7 @@ UNITS: Mapping[str, Unit] = {
     "CacheHits": "Count",
     "CacheMisses": "Count",
     "CacheSavedUsd": "None",
-    # gauges, recorded once a minute while the stage is at work
+    # gauges, recorded once a minute while the stage is active
     "QueueDepth": "Count",
     "RunsActive": "Count",
     "ConcurrencyLimit": "Count",
@@ -59,21 +59,22 @@ UNITS: Mapping[str, Unit] = {
 OF_PROCESS: Mapping[str, Unit] = {
     "LoopLag": "Milliseconds",
 }
-"""Metrics that only a `LocalExecutor` records, because its runs share an event loop. A deployed function has one run at
-a time."""
+"""Metrics that only a `LocalExecutor` records, because its runs share an event loop. A deployed function executes one
+run at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Values that belong together, such as those of one call, one run or one moment. Raises `KeyError` for a name that
-    is not in the table."""
+    """Metric values that belong together, such as those of one call or one run. Raises `KeyError` for a name that is
+    not in the table."""
 
     values: Mapping[str, float]
     """The value of each metric, in the unit of the table."""
     agent: str | None = None
     """The name of the agent. None for values about all agents."""
     details: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Ids, the model and the like. They go to the log only, because they have too many values for dimensions."""
+    """Ids, the model and similar facts. They appear only in the log, because their cardinality is too high for
+    dimensions."""
 
     def __post_init__(self) -> None:
         for name in self.values:

@@ -1,11 +1,11 @@
-"""Merges the changes that the tools of one step made to the custom state, each on its own copy of the same base.
+"""Merges the state changes of one step's tools. Each tool changed its own copy of the same base state.
 
-Law: the result is a function of the base and the changes in call order, never of which tool finished first.
+Law: the result depends only on the base and the changes in call order, never on which tool finished first.
 
     appends to one list            concatenated in call order
-    changes of different members   all hold, nested ones too
-    one member written twice       the last call holds, with a warning
-    a whole and a part of it       the whole holds, whatever the order, with a warning (so replace beats append)
+    changes of different members   all are kept, nested ones too
+    one member written twice       the last call wins, with a warning
+    a whole and a part of it       the whole wins in any order, with a warning (so replace beats append)
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class Merged(NamedTuple):
     state: JsonObject
     """The state after all changes."""
     patches: list[JsonObject]
-    """The RFC 6902 operations that lead from the base to `state`."""
+    """The RFC 6902 operations that turn the base into `state`."""
     warnings: list[str]
-    """The collisions between the changes, in words. Empty if there were none."""
+    """Human-readable descriptions of conflicts between the changes. Empty if there were none."""
 
 
 class MergeChanges(Record):
-    """Changes of top-level members, in a form that can be stored."""
+    """Changes of top-level fields of the state, in a form that can be stored."""
 
     values: JsonObject = Field(default_factory=dict)
-    """The new values of the members, by name. A list is appended to the old list, unless `array_replacements` names the
-    member."""
+    """The new values of the fields, by name. A list is appended to the old list, unless `array_replacements` contains
+    its field."""
     array_replacements: list[str] = Field(default_factory=list)
-    """The names of members whose list replaces the old one."""
+    """The names of the fields whose list replaces the old one."""
     warnings: list[str] = Field(default_factory=list)
-    """Warnings that the merge passes on in its result."""
+    """Warnings to include in the result of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """A new value in place of the old one."""
+    """A change that replaces the old value."""
 
     value: JsonValue
     """The new value of the member."""
@@ -60,7 +60,7 @@ class _Remove:
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """Items that are added at the end of a list."""
+    """A change that appends items to a list."""
 
     items: list[JsonValue]
     """The items to append, in order."""
@@ -68,7 +68,7 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """Changes of an object's members."""
+    """Changes of the members of an object."""
 
     members: dict[str, _Change]
     """The changes of the members, by name."""
@@ -84,9 +84,10 @@ def merge_patches(
     changes: Sequence[Sequence[Mapping[str, Any]]],
     array_delta_mode: ArrayDeltaMode = "append_only",
 ) -> Merged:
-    """Merge several tools' patches against `base` into one state, in call order. Warnings count the calls from 0.
+    """Merge the patches of several tools against `base` into one state, in call order. Warnings number the calls from
+    0.
 
-    Raises `InvalidInputError`, which names the call whose patches do not fit the base.
+    Raises `InvalidInputError`, naming the call whose patches do not apply to the base.
     """
     trees: list[_By] = []
     for index, patches in enumerate(changes):
@@ -105,8 +106,8 @@ def merge_patches(
 def merge_custom_state(
     state: JsonObject, changes: MergeChanges, array_delta_mode: ArrayDeltaMode = "append_only"
 ) -> Merged:
-    """Apply `changes` to the top-level members of `state`. A list is appended to the old list, unless `changes` names
-    it as a replacement."""
+    """Apply `changes` to the top-level fields of `state`. A list is appended to the old list, unless
+    `changes.array_replacements` contains its field."""
     after = json_copy(state)
     for key, value in changes.values.items():
         old = after.get(key)
@@ -118,8 +119,8 @@ def merge_custom_state(
 
 
 def _tree(base: JsonObject, patches: Sequence[Mapping[str, Any]]) -> _Inside | None:
-    """Return the patches as a tree over `base`. None if they are not of the plain kind that `diff` makes: indexes into
-    lists, moves, or two writes of one place. The caller then applies them and takes the difference."""
+    """Return the patches as a tree over `base`. None if they go beyond what `diff` produces, such as list indexes,
+    moves, or two writes to one path. The caller then applies the patches and computes a new diff."""
     root = _Inside({})
     for patch in patches:
         op, path = (patch.get("op"), patch.get("path")) if isinstance(patch, Mapping) else (None, None)
@@ -166,7 +167,7 @@ def _at(base: JsonValue, parts: Sequence[str]) -> JsonValue:
 
 
 def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, warnings: list[str]) -> Any:
-    """Return the value at `path` after `changes`, at least one, or `_MISSING` if it is gone. `base` may be changed."""
+    """Return the value at `path` after `changes` (at least one), or `_MISSING` if it was removed. May modify `base`."""
     if base is _MISSING and len(changes) > 1:
         changes = _spread(changes, append)
         if isinstance(changes[0][1], _Append):
@@ -203,8 +204,8 @@ def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, w
 
 
 def _spread(changes: list[_By], append: bool) -> list[_By]:
-    """Resolve changes of calls that made the same new member. Objects are filled together, lists are joined, and
-    anything else collides."""
+    """Resolve changes of calls that created the same new member. Objects are merged and lists are concatenated;
+    anything else is a conflict."""
     values = [(index, change.value) for index, change in changes if isinstance(change, _Set)]
     if all(isinstance(value, dict) for _, value in values):
         return [(i, _Inside({k: _Set(v) for k, v in cast(JsonObject, value).items()})) for i, value in values]

@@ -1,7 +1,7 @@
-"""Messages of a conversation, as the model reads them and as history stores them.
+"""Messages of a conversation, as sent to the model and as stored in history.
 
-Law: a system message is built for each call and never stored. Every assistant tool call has exactly one result before
-the next message (`core.prompt` repairs history from other sources that breaks this).
+Law: a system message is built for each call and never stored. Every tool call has exactly one result before the next
+message (`core.prompt` repairs history from other sources that violates this).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from helix.core.json import JsonObject, check_text
 
 
 class Record(BaseModel):
-    """The base of stored values. An unknown field is an error, so that a misspelt name is not silently lost. Values
-    that are sent have all fields, and their JSON schema says so (`core.replies`)."""
+    """The base of stored values. An unknown field is an error, so that a misspelled name is not silently dropped.
+    Serialized values contain all fields, and their JSON schema marks these as required (`core.replies`)."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -28,7 +28,7 @@ class Record(BaseModel):
 
 
 class ToolCallRequest(Record):
-    """A tool call that the model asked for."""
+    """A tool call that the model requested."""
 
     id: str
     """The id of the call, unique in its session."""
@@ -37,49 +37,50 @@ class ToolCallRequest(Record):
     arguments: JsonObject = Field(default_factory=dict)
     """The parsed JSON object. Empty if `malformed` is set."""
     malformed: str | None = None
-    """The raw text of arguments that were not a JSON object, or the reason why they cannot be stored. Such a call is
-    never executed; its result is a failure. None for a well-formed call."""
+    """The raw text of arguments that are not a JSON object, or the reason why they cannot be stored. Such a call is
+    never executed and gets a failed result. None for a well-formed call."""
 
 
 class ThinkingContent(Record):
-    """One block of reasoning, stored without loss: its model expects it back beside the tool results."""
+    """One block of reasoning, stored without loss because its model expects it back together with the tool results."""
 
     text: str = ""
-    """The text to show. OpenAI's models give a summary."""
+    """The text to display. OpenAI models provide a summary."""
     signature: str | None = None
-    """The token by which the provider verifies or reads the block. For OpenAI's models it is the encrypted reasoning.
-    None if the provider gives none."""
+    """The token by which the provider verifies or decrypts the block. For OpenAI models it is the encrypted reasoning.
+    None if the provider sends no token."""
     redacted: str | None = None
-    """The data of a block that only the provider can read, in place of `text`."""
+    """The encrypted data of a redacted block, in place of `text`. Only the provider can read it."""
     id: str | None = None
-    """The provider's id of the block, if it gives one."""
+    """The provider's id of the block, if any."""
     after_text: int = 0
-    """The number of characters of the answer's text that came before the block."""
+    """The number of characters of the answer's text before the block."""
     after_calls: int = 0
-    """The number of calls of the answer that came before the block."""
+    """The number of tool calls of the answer before the block."""
 
 
 class Edit(Record):
-    """The author and the time of a change to a call's arguments before it was executed."""
+    """Who edited a call's arguments before its execution, and when."""
 
     by: str | None = None
-    """The user who changed the arguments. None if the service does not know its users, or if its operator did it."""
+    """The user who edited the arguments. None if the service does not identify its users, or if an operator made the
+    edit."""
     at: float = 0
-    """The time of the change in Unix seconds."""
+    """The time of the edit in Unix seconds."""
 
 
 class EditedArguments(Edit):
-    """The arguments that replace those that the model asked for."""
+    """The edited arguments that replace the model's."""
 
     arguments: JsonObject
-    """The arguments that a person approved, with which the call is executed."""
+    """The arguments that a person approved. The call is executed with them."""
 
 
 class _Stored(Record):
     """The fields that every stored message has."""
 
     id: str = ""
-    """The message's place in history, `msg_<lineage>_<index>`. Empty for a message that does not come from history."""
+    """The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history."""
     run_id: str | None = None
     """The run that added the message."""
     step: int | None = None
@@ -87,39 +88,39 @@ class _Stored(Record):
     created_at: float | None = Field(default=None, description="Unix seconds.")
     """The time at which the message was stored. None for a message that is not from history."""
     metadata: JsonObject = Field(default_factory=dict)
-    """Further facts about the message. A user's message has what its sender gave, an answer its model and stop reason,
-    a result the edit of its call."""
+    """Additional data: the sender's metadata on a user message, the model and stop reason on an answer, and the edit of
+    the call on a result."""
 
 
 class SystemMessage(Record):
     """The system prompt as it is sent. It is never stored."""
 
     role: Literal["system"] = "system"
-    """The author of the message, which tells the types of messages apart."""
+    """The role of the author, which distinguishes the message types."""
     content: str
     """The system prompt, evaluated for this call."""
 
 
 class UserMessage(_Stored):
-    """A message of the user."""
+    """A user message."""
 
     role: Literal["user"] = "user"
-    """The author of the message, which tells the types of messages apart."""
+    """The role of the author, which distinguishes the message types."""
     content: str
-    """The text, as the user gave it."""
+    """The text as the user sent it."""
 
 
 class AssistantMessage(_Stored):
     """An answer of the model."""
 
     role: Literal["assistant"] = "assistant"
-    """The author of the message, which tells the types of messages apart."""
+    """The role of the author, which distinguishes the message types."""
     content: str | None = None
-    """The text of the answer. None if the answer has calls only."""
+    """The text of the answer. None if the answer only has tool calls."""
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)
-    """The calls in the answer, in the model's order. Calls of sub-agents and of `__finish__` are among them."""
+    """The tool calls in the answer, in the model's order, including calls of sub-agents and of `__finish__`."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
-    """The blocks of reasoning in the answer, which go back to the same model only."""
+    """The blocks of reasoning in the answer. They are sent back only to the same model."""
 
 
 class ToolResultMessage(_Stored):
@@ -127,13 +128,13 @@ class ToolResultMessage(_Stored):
     (`EditedArguments`)."""
 
     role: Literal["tool"] = "tool"
-    """The author of the message, which tells the types of messages apart."""
+    """The role of the author, which distinguishes the message types."""
     tool_call_id: str
     """The call that the result belongs to."""
     tool_name: str
     """The tool that was called."""
     content: str
-    """A text result verbatim, any other value as JSON. A failure is `{"error": message}`."""
+    """The result: a string verbatim, or any other value as JSON. A failure is `{"error": message}`."""
     success: bool = True
     """Whether the call succeeded."""
 
@@ -144,7 +145,7 @@ M = TypeVar("M", bound=AnyMessage)
 
 
 def check_message(text: object) -> None:
-    """Raise `InvalidInputError` unless `text` can be a user's message."""
+    """Raise `InvalidInputError` unless `text` is valid as a user message."""
     check_text(text, "message")
     if not str(text).strip():
         raise InvalidInputError("message is empty: say what the agent should do")
@@ -159,8 +160,8 @@ def is_tool_result_message(message: AnyMessage) -> TypeGuard[ToolResultMessage]:
 
 
 def strip_thinking(messages: Iterable[M]) -> list[M]:
-    """Return copies without reasoning. An assistant message that becomes empty stays, because the order of the roles
-    depends on it."""
+    """Return copies without reasoning. An assistant message that becomes empty is kept to preserve the order of
+    roles."""
     return [m.model_copy(update={"thinking": []}) if isinstance(m, AssistantMessage) else m for m in messages]
 
 

@@ -1,7 +1,7 @@
-"""RFC 6902 patches of JSON state: how to find the changes, and how to apply them.
+"""RFC 6902 patches of JSON state: computes and applies them.
 
-Law: `apply(before, diff(before, after)) == after`. `diff` of equal states is empty. No argument is ever changed. A diff
-writes to object members only, plus `add .../-` for items appended to a list, so that it stays compact and mergeable.
+Law: `apply(before, diff(before, after)) == after`. `diff` of equal states is empty. Arguments are never modified. To
+stay compact and mergeable, a diff only writes object members, plus `add .../-` for items appended to a list.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def diff(before: JsonObject, after: JsonObject, array_delta_mode: ArrayDeltaMode = "append_only") -> list[JsonObject]:
-    """Return the operations that turn `before` into `after`, in an order that depends on these two only.
+    """Return the operations that turn `before` into `after`, in a deterministic order.
 
-    append_only: items added at a list's end become `add /list/-`; any other change of a list replaces it whole.
-    full_replace: any change of a list replaces it whole.
+    append_only: items appended to a list become `add /list/-`; any other change replaces the whole list. full_replace:
+    any change of a list replaces the whole list.
     """
     out: list[JsonObject] = []
     if before is not after:
@@ -30,7 +30,7 @@ def diff(before: JsonObject, after: JsonObject, array_delta_mode: ArrayDeltaMode
 
 
 def apply(state: JsonObject, patches: Sequence[Mapping[str, Any]]) -> JsonObject:
-    """Return `state` after `patches`, as a new state. Raises `InvalidInputError` if they do not fit."""
+    """Apply `patches` to `state`, and return the new state. Raises `InvalidInputError` if they do not apply."""
     if not patches:
         return cast(JsonObject, json_copy(state))
     import jsonpatch  # takes 20 ms, so only processes that apply patches import it
@@ -54,12 +54,13 @@ def apply(state: JsonObject, patches: Sequence[Mapping[str, Any]]) -> JsonObject
 
 
 def to_rfc6902(patches: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
-    """Return the operations with pointers as paths. Immer and similar libraries write `path` as a list of parts."""
+    """Convert the operations to RFC 6902. Immer and similar libraries write `path` as a list instead of a JSON
+    pointer."""
     return [{**patch, "path": pointer(patch["path"])} for patch in patches]
 
 
 def pointer(parts: Sequence[str | int]) -> str:
-    """Return the RFC 6901 pointer: `["a/b", 0]` is `/a~1b/0`, and no parts are the whole document."""
+    """Return the RFC 6901 pointer for the parts: `["a/b", 0]` becomes `/a~1b/0`. No parts mean the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
@@ -82,8 +83,8 @@ def same(a: JsonValue, b: JsonValue) -> bool:
 
 
 def json_copy(value: Any) -> Any:
-    """Return a deep copy in plain JSON types; tuples become lists. Raises `InvalidInputError`, which names the part
-    that is not JSON."""
+    """Return a deep copy in plain JSON types; tuples become lists. Raises `InvalidInputError`, naming the part that is
+    not JSON."""
     try:
         return _copy(value, ())
     except RecursionError as error:

@@ -1,7 +1,7 @@
-"""Periods of budgets and usage, and the windows that they are divided into.
+"""Periods of budgets and usage, and their time windows.
 
-Law: windows are UTC and follow each other without gap or overlap. A window's key says its period and its place in time.
-Moments are Unix seconds.
+Law: windows are in UTC and follow each other without gaps or overlaps. A window's key identifies its period and its
+time. Times are in Unix seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from helix.core.errors import InvalidInputError
 
 
 class TokenPeriod(StrEnum):
-    """A period after which something that is counted begins anew. `TOTAL` never does."""
+    """A period after which a count starts over. `TOTAL` never starts over."""
 
     HOURLY = "hour"
     DAILY = "day"
@@ -24,17 +24,17 @@ class TokenPeriod(StrEnum):
 
     @property
     def adverb(self) -> str:
-        """The name that people use for the period: `hourly`, `daily`, ..."""
+        """The adverb for the period: `hourly`, `daily`, ..."""
         return self.name.lower()
 
     @classmethod
     def _missing_(cls, value: object) -> TokenPeriod | None:
-        """Accept `hourly` and the like wherever a period is given as a text."""
+        """Accept adverbs such as `hourly` wherever a period is given as a string."""
         return next((period for period in cls if period.adverb == value), None)
 
 
 def period_of(value: TokenPeriod | str) -> TokenPeriod:
-    """Return the period. Raises `InvalidInputError` for a value that is not a period."""
+    """Convert the value to a period. Raises `InvalidInputError` if it is not one."""
     try:
         return TokenPeriod(value)
     except ValueError:
@@ -49,22 +49,22 @@ class Window:
     period: TokenPeriod
     """The period that the window belongs to."""
     key: str
-    """The name of the window among those of its period, such as `2026-11-21`."""
+    """The key of the window, unique within its period, such as `2026-11-21`."""
     start: float
-    """The first moment of the window (Unix seconds)."""
+    """The start of the window in Unix seconds, inclusive."""
     end: float | None
-    """The moment at which the next window begins (Unix seconds). None: the window never ends."""
+    """The end of the window in Unix seconds, exclusive. None if the window never ends."""
 
 
 def window_key(period: TokenPeriod, now: float) -> str:
-    """Return the key of the window that `now` is in: hour `2026-11-21T14`, day `2026-11-21`, ISO week `2026-W47`, month
-    `2026-11`, or `total`."""
+    """Return the key of the window that contains `now`: hour `2026-11-21T14`, day `2026-11-21`, ISO week `2026-W47`,
+    month `2026-11`, or `total`."""
     return window_at(period, now).key
 
 
 def window_at(period: TokenPeriod, now: float) -> Window:
-    """Return the window that `now` is in, with its bounds. Weeks begin on Monday, and belong to the year of their
-    Thursday."""
+    """Return the window that contains `now`. Weeks follow ISO 8601: they start on Monday and belong to the year of
+    their Thursday."""
     moment = datetime.fromtimestamp(now, UTC)
     hour = moment.replace(minute=0, second=0, microsecond=0)
     day = hour.replace(hour=0)

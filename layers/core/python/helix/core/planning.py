@@ -1,6 +1,6 @@
-"""Turns a step result into the plan that every runtime executes.
+"""Plans a step: turns a step result into the plan that every runtime executes.
 
-Law: pure. Every call that the model made gets exactly one fate here: it is executed, or settled with a result at once.
+Law: pure. The plan either executes a call of the model or settles it immediately with a result; no call is lost.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from helix.core.steps import (
 from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, AnyTool
 
 MAX_CALLS_PER_STEP = 500
-"""The most calls of one answer that are executed; each further call gets a failed result that says so."""
+"""The maximum number of calls in one answer that are executed. Every further call gets a failed result that explains
+this limit."""
 MAX_ARGUMENT_BYTES = 4_000_000
-"""The most bytes that all arguments of one answer may have as JSON. A call beyond them is stored without its arguments,
+"""The maximum total size of the arguments in one answer, in bytes of JSON. A call beyond it is stored without arguments
 and fails."""
 MAX_RESULT_BYTES = 100_000
 ACKNOWLEDGED = {"acknowledged": True}
@@ -51,7 +52,7 @@ class AssistantMessagePlan:
     content: str | None
     """The text of the answer, if any."""
     tool_calls: list[ToolCallRequest] = field(default_factory=list)
-    """The calls as they are stored. Their ids are unique in the session."""
+    """The calls as stored, with ids that are unique in the session."""
     thinking: list[ThinkingContent] = field(default_factory=list)
     """The reasoning of the answer."""
 
@@ -61,7 +62,7 @@ class Resolved:
     """A result that is known without executing the call."""
 
     content: str
-    """The text of the result, as it is stored."""
+    """The text of the result as stored."""
     success: bool
     """Whether the call counts as a success."""
 
@@ -83,9 +84,9 @@ class FinishPlan:
     call_id: str
     """The id of the `__finish__` call."""
     output: JsonValue
-    """The output as JSON, with which the run completes."""
+    """The output of the run as JSON."""
     superseded_calls: list[str] = field(default_factory=list)
-    """The ids of later `__finish__` calls in the same answer. The first valid one counts."""
+    """The ids of later `__finish__` calls in the same answer. Only the first valid one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class StepProcessingPlan:
     """The plan for one step result."""
 
     assistant_message_plan: AssistantMessagePlan | None
-    """The message that history gets. None only if the step failed."""
+    """The message to add to history. None only if the step failed."""
     pending_tool_calls: list[ParsedToolCall] = field(default_factory=list)
     """The tool calls to execute."""
     pending_sub_agent_calls: list[ParsedSubAgentCall] = field(default_factory=list)
@@ -101,15 +102,15 @@ class StepProcessingPlan:
     resolved: dict[str, Resolved] = field(default_factory=dict)
     """The results of the calls that are not executed, by call id."""
     status_update: StatusUpdate | None = None
-    """The end of the run, if the step ends it at once. None otherwise."""
+    """The new status of the run, if the step ends it immediately. None otherwise."""
     is_terminal: bool = False
-    """Whether the step ends the run at once, with no calls to wait for."""
+    """Whether the step ends the run immediately, with no calls to wait for."""
     output: JsonValue = None
     """The output of a valid `__finish__`, if there was one."""
     finish: FinishPlan | None = None
     """The valid `__finish__`, if there was one."""
     missed: bool = False
-    """Whether an output was expected and did not come, or was not valid."""
+    """Whether an expected output is missing or not valid."""
 
 
 def plan_step_processing(
@@ -119,9 +120,8 @@ def plan_step_processing(
     tools: Callable[[str], AnyTool | None] = lambda name: None,
     used_call_ids: Collection[str] = (),
 ) -> StepProcessingPlan:
-    """Decide what becomes of a step result. `tools` finds a tool by name. Calls of tools that it does not find, and
-    calls with invalid arguments, are settled here. `used_call_ids` are those of the session's history: repeated ids get
-    a suffix."""
+    """Plan a step result. `tools` looks up a tool by name. Calls of unknown tools and calls with invalid arguments are
+    settled here. `used_call_ids` are the call ids in the session's history; a repeated id gets a suffix."""
     if isinstance(step_result, ErrorStepResult):
         return _failed(step_result.code, step_result.error, recoverable=True)
     if is_error_stop_reason(step_result.stop_reason):
@@ -205,7 +205,7 @@ def _plan_calls(
 
 
 def _bounded(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], dict[str, Resolved]]:
-    """Return the calls as they are stored, and the failed results of those beyond the limits of a step."""
+    """Return the calls to store, and failed results for the calls beyond the limits of a step."""
     resolved = {request.id: failure(TOO_MANY_CALLS) for request in requests[MAX_CALLS_PER_STEP:]}
     if len(requests) * MAX_BYTES <= MAX_ARGUMENT_BYTES:  # each one is within the limit of a single value
         return requests, resolved
@@ -248,7 +248,7 @@ def _requests(result: ToolCallsStepResult, used: Collection[str]) -> list[ToolCa
 
 
 def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Resolved | None:
-    """Return the failed result of a call that cannot be executed as asked, or None."""
+    """Return a failed result if the call cannot be executed as requested, otherwise None."""
     tool = tools(request.name)
     if tool is None:
         return failure(f"there is no tool {request.name!r}: use only the tools you were given")
@@ -298,8 +298,9 @@ def create_assistant_message(plan: AssistantMessagePlan, **fields: Any) -> Assis
 
 
 def result_content(result: object, success: bool) -> str:
-    """Return a string verbatim, anything else as JSON, and a failure as `{"error": message}`. A text over 100,000 bytes
-    is cut, with a marker that says so. Raises `InvalidInputError` for values that are not JSON, rather than guess."""
+    """Return the content of a result: a string verbatim, any other value as JSON, and a failure as `{"error":
+    message}`. Content over 100,000 bytes is truncated with a marker. Raises `InvalidInputError` for values that are not
+    JSON."""
     if not success:
         text = dumps({"error": clean_text(str(result))})
     elif isinstance(result, str):
@@ -315,8 +316,8 @@ def result_content(result: object, success: bool) -> str:
 
 
 def to_json(value: object) -> JsonValue:
-    """Convert a value to JSON. Models anywhere inside it become JSON objects. Raises `InvalidInputError` for other
-    values that are not JSON."""
+    """Convert a value to JSON. Nested pydantic models become JSON objects. Raises `InvalidInputError` for other values
+    that are not JSON."""
     try:
         return _to_json(value)
     except (RecursionError, ValueError) as error:
@@ -340,25 +341,24 @@ def _to_json(value: object) -> JsonValue:
 
 
 def has_end(row: CallRow) -> bool:
-    """Return whether the stream has a `tool_end` of the call. The framework's own answer to `__finish__` is not
-    shown."""
+    """Return whether the call has a `tool_end` on the stream. The framework's own result of `__finish__` has none."""
     return row.by != "plan" or row.tool_name != FINISH_TOOL_NAME
 
 
 def call_value(row: CallRow) -> JsonValue:
-    """Return the call's result as JSON. A text result is returned as it is, even if it reads like JSON."""
+    """Return the call's result as JSON. A text result is returned unparsed, even if it looks like JSON."""
     return row.content or "" if row.plain else parsed_content(row.content)
 
 
 def call_error(row: CallRow) -> str:
-    """Return why the call failed, in words."""
+    """Return the error message of a failed call."""
     value = parsed_content(row.content)
     reported = (value.get("error") or value.get("reason")) if isinstance(value, dict) else None
     return str(reported or row.content or "failed")
 
 
 def parsed_content(content: str | None) -> JsonValue:
-    """Return the JSON value of a result's content, or the text itself."""
+    """Parse a result's content as JSON. Return the text itself if it is not JSON."""
     try:
         value: JsonValue = loads(content or "")
         return value
@@ -390,8 +390,8 @@ def create_sub_agent_result_message(
 
 
 def child_message(tool: AnyTool, arguments: JsonObject) -> str:
-    """Return a sub-agent's user message: the `message` field if it is the only one, else the JSON of the validated
-    input."""
+    """Return a sub-agent's user message: the `message` field if it is the only field, otherwise the validated input as
+    JSON."""
     value = tool.input_schema.model_validate(arguments).model_dump(mode="json")
     message = value.get("message")
     return message if list(value) == ["message"] and isinstance(message, str) else dumps(value)
@@ -400,7 +400,7 @@ def child_message(tool: AnyTool, arguments: JsonObject) -> str:
 def step_result_of(
     content: str | None, calls: Sequence[ToolCallRequest], stop_reason: str | None, **fields: Any
 ) -> AnyStepResult:
-    """Rebuild the step result of a stored answer, for `stop_when` after a fold by another process."""
+    """Rebuild the step result of a stored answer, so that `stop_when` also works after a fold in another process."""
     reason = StopReason(stop_reason) if stop_reason else None
     if not calls:
         return TextStepResult(content=content or "", stop_reason=reason, **fields)

@@ -1,8 +1,8 @@
-"""Text for terminals and logs. Control characters become visible, and never reach the terminal as commands.
+"""Text for terminals and logs. Control characters become visible symbols and never reach the terminal as commands.
 
-Law: every escape sequence begins with a character of this table. So text from `printable` cannot move the cursor, set
-the title, make a link or reverse a line. Unicode format characters (category Cf) stay only if a script needs them and
-they neither hide nor reorder text: the joiners U+200C and U+200D, the soft hyphen, and signs that are drawn.
+Law: the table replaces every character that can start an escape sequence. So text from `printable` cannot move the
+cursor, set the title, create a link or reverse a line. Unicode format characters (category Cf) are kept only if scripts
+need them and they neither hide nor reorder text: the joiners U+200C and U+200D, the soft hyphen, and visible signs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FORMATS = (
     *((0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
     (0xE0000, 0xE007F),  # tags, which are invisible text
 )
-"""Format characters, such as marks and overrides of the text direction: first and last of each range."""
+"""Ranges (first, last) of format characters to replace, such as text direction marks and overrides."""
 _SHOWN = (
     {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}  # C0, shown as pictures such as ␛ for ESC
     | {0x7F: 0x2421}
@@ -29,8 +29,8 @@ _ESCAPED = re.compile(f"[\x7f-\x9f\u2028-\u2029\ud800-\udfff{_RANGES}]")
 
 
 def printable(text: str) -> str:
-    """Return `text` with control and format characters replaced by visible ones. Newlines and tabs stay, and the length
-    does not change."""
+    """Return `text` with control and format characters replaced by visible ones. Newlines and tabs are kept, and the
+    length does not change."""
     return text.translate(_SHOWN)
 
 

@@ -1,5 +1,5 @@
-"""The prompt of a model call: the system prompt and history, in a form that meets every provider's rule that a call has
-one result."""
+"""Builds the prompt of a model call: the system prompt and history. Every tool call has exactly one result, as all
+providers require."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CRASHED = "tool_crashed"
 
 
 def crashed_result(tool_name: str, deaths: int) -> JsonObject:
-    """Return the result of a call whose process died in each of its `deaths` executions."""
+    """Return the result of a call whose worker process died in every one of its `deaths` executions."""
     cause = f"tool {tool_name!r} was started {deaths} times, and its process died each time"
     return {"error": f"{cause}: it is not started again, and it may have taken effect", "code": CRASHED}
 
 
 def build_effective_tools(agent: AnyAgent) -> list[AnyTool]:
-    """Return the agent's tools in their order, then `__finish__`. A stable order keeps the provider's prompt cache
-    warm."""
+    """Return the agent's tools in the order of the definition, then `__finish__`. A stable order preserves provider
+    prompt cache hits."""
     finish = agent.finish_tool
     return [*agent.tools, finish] if finish is not None else list(agent.tools)
 
@@ -42,10 +42,10 @@ def build_messages_for_llm(
     force_finish: bool = False,
     paired: bool = False,
 ) -> list[AnyMessage]:
-    """Return the system message, then history with its pairs repaired and its edits shown.
+    """Return the system message followed by the history, with call/result pairs repaired and argument edits noted.
 
-    `paired` says that history is known to be in that form already. `force_finish` adds a closing request that is not
-    stored, unless the last message is the user's. The arguments are not changed.
+    `paired`: the pairs are known to be complete. `force_finish` appends a request to finish, which is not stored,
+    unless the last message is a user message. The arguments are not modified.
     """
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
@@ -56,8 +56,8 @@ def build_messages_for_llm(
 
 
 def edit_shown(message: AnyMessage) -> AnyMessage:
-    """Return the message, with a note about the changed arguments if a person changed those of its call. The answer
-    with the call stays as the model gave it."""
+    """Return the message, with a note if a person edited the arguments of its call. The answer with the call remains as
+    the model wrote it."""
     if not (isinstance(message, ToolResultMessage) and isinstance(edited := message.metadata.get("edited"), dict)):
         return message
     note = f"\n[A person changed the arguments of this call before it was executed: {dumps(edited.get('arguments'))}]"
@@ -65,9 +65,10 @@ def edit_shown(message: AnyMessage) -> AnyMessage:
 
 
 def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with exactly one result for every call, right behind its assistant message and in call order.
+    """Return the messages with exactly one result for every call, directly after its assistant message and in call
+    order.
 
-    A missing result becomes `not_executed`. A result without its call, or a second one, is left out.
+    A missing result becomes `not_executed`. Results without a call and duplicate results are dropped.
     """
     if _paired(messages):
         return list(messages)

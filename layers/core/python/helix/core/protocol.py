@@ -1,6 +1,6 @@
-"""The WebSocket protocol, version 1: parsing of requests, and the texts that answer them.
+"""The WebSocket protocol, version 1: parses requests, and formats replies and errors.
 
-`core.requests` has the models of the requests, `core.replies` those of the answers.
+`core.requests` has the models of the requests, `core.replies` those of the replies.
 
     client -> server   {"v":1,"action":"run","id":"r1", ...}
     server -> client   {"v":1,"type":"reply","id":"r1","action":"run","result":{...}}
@@ -9,9 +9,9 @@
                        {"v":1,"type":"lagging","stream_id","after"}             frames were missed, so subscribe again
                        {"v":1,"type":"part", ...}                               see `core.frames`
 
-Law: a request is checked completely before anything is done. Its model is closed, and every field is bounded. Exactly one
-reply or error answers a request, under its id. An error says only what its reader may know: it has no trace, and does not
-repeat what was sent.
+Law: a request is validated completely before anything is done. Its model allows no unknown fields, and every field is
+bounded. Each request gets exactly one reply or error, with the request's id. An error contains only what its reader may
+know: no stack trace, and no echo of the request.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ MAX_REQUEST_BYTES: Final = 128 * 1024  # API Gateway's limit of a message
 
 @lru_cache(maxsize=1)
 def _requests() -> TypeAdapter[AnyRequest]:
-    """Build the adapter at first use. The authoriser imports this module for two names only."""
+    """Build the adapter at first use, because the authorizer imports this module only for two names."""
     return TypeAdapter(Request)
 
 
 def parse_request(body: str | bytes) -> AnyRequest:
-    """Parse a request. Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
+    """Parse a request. Raises `ProtocolError`, which names the first invalid field but does not echo its value."""
     if (n := len(body) if isinstance(body, bytes) else len(body.encode("utf-8", "surrogatepass"))) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
     data = load_object(body)
@@ -61,7 +61,7 @@ def parse_request(body: str | bytes) -> AnyRequest:
 
 
 def parse_part(body: str | bytes) -> Part | None:
-    """Parse a part of a request. None if the body is not a part. Raises `ProtocolError` as `parse_request` does."""
+    """Parse a part of a long request. None if the body is not a part. Raises `ProtocolError` like `parse_request`."""
     named = b'"part"' in body if isinstance(body, bytes) else '"part"' in body
     if not named or len(body) > MAX_REQUEST_BYTES:
         return None
@@ -78,9 +78,9 @@ def parse_part(body: str | bytes) -> Part | None:
 
 
 def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
-    """Return the id and action that an error about a message can name. None for what the message does not have.
+    """Return the id and action of a message, for an error about it. None for each one that is missing.
 
-    The message need not be a request. The id of a part is that of its request.
+    The message need not be a valid request. For a part, the id is that of its request.
     """
     data = load_object(body) if len(body) <= MAX_REQUEST_BYTES else None
     if data is None:
@@ -109,12 +109,12 @@ def reply(request_id: str, action: str, result: JsonObject) -> str:
 
 
 def error_reply(request_id: str | None, action: str | None, error: JsonObject) -> str:
-    """Return the text of an error. `core.refusals.refusal_of` makes `error`."""
+    """Return the JSON text of an error frame. `error` comes from `core.refusals.refusal_of`."""
     return dumps({"v": VERSION, "type": "error", "id": request_id, "action": action, "error": error})
 
 
 def request(action: str, request_id: str, fields: JsonObject) -> str:
-    """Return the text of a client's request. Raises `ProtocolError` if it is too long for the socket."""
+    """Return the JSON text of a client's request. Raises `ProtocolError` if it is too long for the socket."""
     text = dumps({"v": VERSION, "action": action, "id": request_id, **fields})
     if (n := text_size(text)) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")

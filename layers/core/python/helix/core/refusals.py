@@ -1,8 +1,8 @@
-"""Errors on the wire: the part of an error that a caller may see, and the client's way to raise the same error.
+"""Errors on the wire: what a caller may see of an error, and how the client raises the same error again.
 
-Law: an error of the caller, an exceeded budget and a full queue are sent with their message. Of any other error only the
-code leaves the service. Its message, which names tables, files or models, stays in the log. An exception that Helix does
-not define is sent as `internal_error`.
+Law: caller errors, exceeded budgets and full queues are sent with their message. For any other error, only the code
+leaves the service; its message may name tables, files or models and stays in the log. Exceptions that Helix does not
+define are sent as `internal_error`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
     AccessDeniedError: {"action": "", "resource": ""},
 }
-"""Errors that build their message from their fields, with the defaults of these fields."""
+"""Errors that build their message from fields, with default values for these fields."""
 MAX_MESSAGE = 2_000
 _HTTP: Mapping[type[BaseException], int] = {
     NotAuthenticatedError: 401,
@@ -58,7 +58,7 @@ _HTTP: Mapping[type[BaseException], int] = {
 
 
 class RemoteError(HelixError):
-    """A failure of the service, of which only the code is known: `remote_code`. `recoverable`: a retry may succeed."""
+    """A service failure of which only the code is known (`remote_code`). `recoverable`: a retry may succeed."""
 
     code: ClassVar[str] = INTERNAL
 
@@ -68,12 +68,12 @@ class RemoteError(HelixError):
 
 
 def http_status(error: BaseException) -> int:
-    """Return the status of the HTTP response for an error."""
+    """Return the HTTP status code for an error."""
     return _HTTP.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
 
 
 def refusal_of(error: BaseException) -> JsonObject:
-    """Return `{"code", "message", "recoverable", "details"}` of an error, as the caller may see it.
+    """Return the public form of an error, `{"code", "message", "recoverable", "details"}`.
 
     `recoverable`: the same request may succeed later, or after the connection has authenticated again.
     """
@@ -98,9 +98,10 @@ def refusal_of(error: BaseException) -> JsonObject:
 
 
 def error_of(refusal: Mapping[str, Any]) -> HelixError:
-    """Return the error of a refusal: of the class with its code, or a `RemoteError` if no class has it.
+    """Recreate the error of a refusal: an instance of the class with its code, or a `RemoteError` if there is no such
+    class.
 
-    `ConditionFailedError`, and others that need more than a message, become a `RemoteError` too.
+    Classes that need more than a message, such as `ConditionFailedError`, also become a `RemoteError`.
     """
     code, message = str(refusal.get("code", INTERNAL)), str(refusal.get("message", "the service failed"))
     details = refusal.get("details")

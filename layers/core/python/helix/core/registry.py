@@ -1,6 +1,6 @@
-"""Agents by name: how a process that only knows a stored agent type finds the definition again.
+"""The agent registry: finds the definition of an agent by its stored name.
 
-Law: a name is given once. An unknown name is an `AgentNotFoundError` that lists the known ones.
+Law: a name can be registered only once. An unknown name raises an `AgentNotFoundError` that lists the known names.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from helix.core.errors import AgentNotFoundError, DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class AgentFactoryContext:
-    """The context of a factory's call. Every field is optional, so a factory must work without them."""
+    """The context passed to a factory. Every field is optional, so a factory must work without them."""
 
     env: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the process, as the caller of `resolve` gives them."""
+    """Settings of the process, as passed by the caller of `resolve`."""
     session_id: str | None = None
-    """The session that the agent is made for. None if it is not known."""
+    """The session for which the agent is created. None if not known."""
     run_id: str | None = None
-    """The run that the agent is made for. None if it is not known."""
+    """The run for which the agent is created. None if not known."""
     user_id: str | None = None
-    """The user that the agent is made for. None if it is not known."""
+    """The user for which the agent is created. None if not known."""
 
 
 AgentFactory = Callable[[AgentFactoryContext], AnyAgent]
 
 
 class AgentRegistry:
-    """A mapping from name to agent, or to a function that makes the agent for one run.
+    """A registry of agents, and of factories that create an agent per run, by name.
 
     A factory must return the same definition for the same context, because a resumed run resolves its agent again.
     """
@@ -41,13 +41,13 @@ class AgentRegistry:
         self._factories: dict[str, AgentFactory] = {}
 
     def register(self, agent: AnyAgent) -> None:
-        """Add an agent. Raises `DefinitionError` if the name is taken, even by the same agent: register once, or
-        `replace`."""
+        """Add an agent. Raises `DefinitionError` if the name is taken, even by the same agent. Use `replace` to
+        register it again."""
         self._refuse_taken(_checked(agent).name)
         self._agents[agent.name] = agent
 
     def register_factory(self, name: str, factory: AgentFactory) -> None:
-        """Add a factory, which each `resolve` calls. Raises `DefinitionError` if the name is taken."""
+        """Add a factory, which every `resolve` calls. Raises `DefinitionError` if the name is taken."""
         if not callable(factory):
             raise DefinitionError(f"agent {name!r}", "factory", "must be a function of an AgentFactoryContext")
         self._refuse_taken(name)
@@ -59,8 +59,8 @@ class AgentRegistry:
         self._agents[agent.name] = agent
 
     def resolve(self, name: str, context: AgentFactoryContext | None = None) -> AnyAgent:
-        """Return the agent of that name, made by its factory if it has one. Raises `AgentNotFoundError` for an unknown
-        name, and `DefinitionError` if the factory returns another agent."""
+        """Return the agent with that name, calling its factory if it has one. Raises `AgentNotFoundError` for an
+        unknown name, and `DefinitionError` if the factory returns an agent with a different name."""
         if (agent := self._agents.get(name)) is not None:
             return agent
         factory = self._factories.get(name)
@@ -73,7 +73,8 @@ class AgentRegistry:
         return made
 
     def get(self, name: str) -> AnyAgent | None:
-        """Return the agent registered under `name`. None for an unknown name and for a factory (see `resolve`)."""
+        """Return the agent registered under `name`. None if the name is unknown or belongs to a factory (see
+        `resolve`)."""
         return self._agents.get(name)
 
     def has(self, name: str) -> bool:
@@ -104,4 +105,4 @@ def _checked(agent: Any) -> AnyAgent:
 
 
 default_registry = AgentRegistry()
-"""The registry where `@client.agent` registers, and where the command line and deployments look names up."""
+"""The default registry. `@client.agent` registers here, and the command line and deployments look up names here."""

@@ -1,7 +1,7 @@
-"""The replies of the WebSocket protocol as models, for generators of clients and for tests.
+"""The replies of the WebSocket protocol as models, for client generators and tests.
 
-Law: a service answers with these models only, and tests check its answers against them. A field that a request asks for
-is left out of the reply if the request did not ask. A later version may add fields.
+Law: the service replies only with these models, and tests validate its replies against them. An optional field is left
+out unless the request asked for it. A later version may add fields.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from helix.core.wire import Kind
 
 
 class _Partial(Record):
-    """A model whose fields may be left out if they have a default."""
+    """A model whose fields with defaults may be left out."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
 
 class Authenticated(Record):
-    """The result of `authenticate`: the caller that the connection belongs to."""
+    """The result of `authenticate`: the identity of the connection's caller."""
 
     principal: str | None
     """The user, as `user` or `tenant/user`. None for an anonymous caller and for an operator that IAM authorized."""
     expires_at: float
-    """The time when the proof of the caller expires, in Unix seconds. From then on, only `authenticate` is accepted."""
+    """The time when the caller's credentials expire, in Unix seconds. After that, only `authenticate` is accepted."""
     operator: bool
     """Whether the caller may read the fleet and change budgets."""
     prefix: str
-    """The prefix of session ids that the caller may choose. Empty without authentication: then any id may be chosen."""
+    """The required prefix of session ids that the caller chooses. Empty without authentication, when any id is
+    allowed."""
 
 
 class Started(Record):
@@ -50,9 +51,9 @@ class Started(Record):
     run_id: str
     """The run that was started. A repeated request gets the run that the first one started."""
     turn: int
-    """The number of the run in its session, from 1 on."""
+    """The number of the run in its session, starting at 1."""
     stream_id: str
-    """The stream that has the run's messages."""
+    """The stream with the run's messages."""
     after: int
     """The sequence after which the run's messages begin."""
     replay: bool
@@ -63,14 +64,14 @@ class Answered(Started):
     """The result of `answer`. `run_id` is the session's current run."""
 
     resumed: bool
-    """Whether the answer started a run."""
+    """Whether the response started a run."""
 
 
 class Interrupted(Record):
     """The result of `interrupt`."""
 
     interrupted: bool
-    """Whether the run was asked to stop. False if it had ended."""
+    """Whether the run was asked to stop. False if it had already ended."""
 
 
 class Nothing(Record):
@@ -96,14 +97,14 @@ class Unsubscribed(Record):
 
 
 class Queued(Record):
-    """The place of a run that waits for a slot."""
+    """The queue position of a run that waits for a slot."""
 
     place: int
-    """The place in the queue of its agent. 1 gets the next free slot."""
+    """The position in the agent's queue. Position 1 gets the next free slot."""
     expires_at: float
-    """The time after which the run is ended, because it has waited too long. In Unix seconds."""
+    """The time when the wait times out and the run is ended, in Unix seconds."""
     reason: str | None
-    """The reason why no run of the agent starts: a budget has stopped it. None if the agent only has no free slot."""
+    """Why a budget has stopped the agent, so that none of its runs start. None if the agent merely has no free slot."""
 
 
 class RunFound(_Partial):
@@ -116,11 +117,12 @@ class RunFound(_Partial):
     status: Literal["running"] | EndStatus
     """The status of the run. `running` also means that it waits for a slot."""
     turn: int
-    """The number of the run in its session, from 1 on."""
+    """The number of the run in its session, starting at 1."""
     start_sequence: int
     """The sequence after which the run's messages begin on the stream."""
     output: JsonValue = None
-    """The output of a completed run: JSON of the agent's schema. Without one, the last text or a tool's result."""
+    """The output of a completed run: JSON according to the agent's schema. Without a schema, the last text or a tool's
+    result."""
     text: str | None = None
     """The text of a completed run's last answer. None if that answer had no text."""
     error: str | None = None
@@ -134,7 +136,7 @@ class RunFound(_Partial):
     completion_reason: str | None = None
     """The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`."""
     usage: Usage = Usage()
-    """The usage of the run, that of its sub-agents included."""
+    """The usage of the run, including its sub-agents."""
     steps: int = 0
     """The number of steps that the run took."""
 
@@ -153,7 +155,7 @@ class SessionFound(_Partial):
     messages: list[Message] = Field(default_factory=list)
     """A page of the conversation, oldest message first."""
     offset: int = 0
-    """The index of the first of `messages` in the conversation."""
+    """The index in the conversation of the first message in `messages`."""
     runs: list[RunRow] = Field(default_factory=list)
     """The newest runs, newest first."""
     more_runs: bool = False
@@ -161,7 +163,7 @@ class SessionFound(_Partial):
     sub_sessions: list[SubSessionRef] = Field(default_factory=list)
     """The sub-agents' sessions, in the order of their calls."""
     snapshot: SessionSnapshot | None = None
-    """The conversation, and the sequence from which the stream continues it."""
+    """The conversation, and the stream sequence from which to continue."""
 
 
 class ListedSession(_Partial):
@@ -170,7 +172,7 @@ class ListedSession(_Partial):
     session_id: str
     """The id of the session."""
     agent_type: str
-    """The name of the session's agent. It never changes."""
+    """The name of the session's agent, which never changes."""
     stream_id: str
     """The stream of the session's chunks. It has the id of the root session."""
     status: AgentStatus
@@ -180,7 +182,7 @@ class ListedSession(_Partial):
     current_run_id: str
     """The current or last run. Empty in a copy that has not run yet."""
     turn: int
-    """The number of the current or last run, from 1 on. 0 in a copy that has not run yet."""
+    """The number of the current or last run, starting at 1. 0 in a copy that has not run yet."""
     step_count: int
     """The number of the last committed step."""
     message_count: int
@@ -190,7 +192,7 @@ class ListedSession(_Partial):
     error: ErrorInfo | None
     """The error that the last run ended with. None if it did not fail."""
     pending: list[Pending]
-    """The calls that wait for a person, in this session or in a sub-agent's."""
+    """The calls that wait for a response, in this session or in a sub-agent's."""
     usage: Usage
     """The usage of all runs."""
     aborted: bool
@@ -208,7 +210,7 @@ class ListedSession(_Partial):
     metadata: JsonObject
     """The metadata that the session was created with."""
     lease_expires: float
-    """The deadline of the worker's claim on the run, for runs in process. 0 for other runs, and once the run has ended."""
+    """The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended."""
     created_at: float
     """The time when the session was created."""
     updated_at: float
@@ -221,9 +223,9 @@ class SessionList(Record):
     """The result of `list_sessions`."""
 
     sessions: list[ListedSession]
-    """A page of sessions, newest id first. It may be short, or empty, although there are more."""
+    """A page of sessions, newest id first. It may be short or empty even if there are more."""
     cursor: str | None
-    """The `after` of the next page. None on the last page."""
+    """The value of `after` for the next page. None on the last page."""
     damaged: list[str]
     """The ids of sessions on this page whose rows cannot be read."""
 
@@ -232,13 +234,13 @@ class ListedCheckpoint(Record):
     """A checkpoint without its custom state."""
 
     id: str
-    """The id of the checkpoint. It is the `checkpoint_id` of other requests."""
+    """The id of the checkpoint, for use as `checkpoint_id` in other requests."""
     run_id: str
     """The run that wrote the checkpoint. Empty for the first checkpoint of a copy."""
     turn: int
     """The number of that run in its session. 0 for the first checkpoint of a copy."""
     lineage: int
-    """The line of history that the checkpoint belongs to. A rewind starts a new one."""
+    """The lineage of history that the checkpoint belongs to. A rewind starts a new lineage."""
     count: int
     """The number of messages at the checkpoint."""
     step: int
@@ -250,11 +252,11 @@ class ListedCheckpoint(Record):
     warnings: list[str]
     """The conflicts between changes that parallel tools made to the custom state."""
     pending: list[Pending]
-    """The calls that the session waited for at the checkpoint."""
+    """The pending calls at the checkpoint."""
     usage: list[int | bool]
     """The usage of the session so far: the values of `Usage` in the order of its fields, without zeros at the end."""
     name: str | None
-    """The name that a caller gave to the checkpoint. Retention keeps named checkpoints."""
+    """The name that a caller gave the checkpoint, or None. Retention keeps named checkpoints."""
     created_at: float
     """The time when the checkpoint was written, in Unix seconds."""
 
@@ -265,7 +267,7 @@ class CheckpointList(Record):
     checkpoints: list[ListedCheckpoint]
     """A page of checkpoints, newest first."""
     cursor: str | None
-    """The `after` of the next page. None on the last page."""
+    """The value of `after` for the next page. None on the last page."""
 
 
 class CheckpointState(ListedCheckpoint):
@@ -294,7 +296,7 @@ class CheckpointDiff(Record):
     messages: list[Message]
     """A page of the messages that only `after` has."""
     offset: int
-    """The index of the first of `messages` among the added messages."""
+    """The index among the added messages of the first message in `messages`."""
     added: int
     """The number of messages that only `after` has."""
     removed: int
@@ -307,13 +309,13 @@ class WireMessage(_Partial):
     v: Literal[1] = 1
     """The version of the wire format."""
     session_id: str
-    """The session that wrote the message. A sub-agent writes on the stream of its root session."""
+    """The session that wrote the message. A sub-agent writes to the stream of its root session."""
     run_id: str
-    """The run that wrote the message. Empty for a `stream_resync` chunk of the log itself."""
+    """The run that wrote the message. Empty for a `stream_resync` chunk that the log itself created."""
     turn: int = 0
     """The number of that run in its session."""
     sequence: int
-    """The place of the message in the stream: 1, 2, 3, ... without gaps."""
+    """The position of the message in the stream: 1, 2, 3, ... without gaps."""
     kind: Kind
     """`chunk` for a chunk. `end`, `fail` or `paused` ends the messages of a run."""
     chunk: JsonObject | None = None
@@ -339,7 +341,7 @@ class RowPage(Record):
     rows: list[tuple[str, JsonObject]]
     """A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value."""
     cursor: str | None
-    """The `after` of the next page. None on the last page."""
+    """The value of `after` for the next page. None on the last page."""
 
 
 class Copied(Record):
@@ -360,7 +362,7 @@ class Pong(Record):
     """The result of `ping`."""
 
     now: float
-    """The time of the service, in Unix seconds."""
+    """The service's current time in Unix seconds."""
 
 
 REPLIES: Final[Mapping[str, type[Record]]] = {
@@ -392,23 +394,23 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "delete": Deleted,
     "ping": Pong,
 }
-"""The model of the result of each action."""
+"""The result model of each action."""
 
 
 # --- what a client receives -----------------------------------------------------------------------------------------------
 
 
 class Refusal(Record):
-    """An error as the service reports it (`core.refusals`)."""
+    """An error as reported to the client (`core.refusals`)."""
 
     code: str
     """The code of the error, stable and meant for programs."""
     message: str
-    """An explanation for people."""
+    """A human-readable explanation."""
     recoverable: bool
     """Whether the same request may succeed later."""
     details: JsonObject
-    """The ids that the error is about, and the `field` that is wrong. Empty if there are no details."""
+    """The ids that the error concerns, and the invalid `field`. Empty if there are no details."""
 
 
 class ReplyFrame(Record):
@@ -423,26 +425,26 @@ class ReplyFrame(Record):
     action: str
     """The `action` of the request."""
     result: JsonObject
-    """The result. `REPLIES` has its model."""
+    """The result, described by the model in `REPLIES`."""
 
 
 class ErrorFrame(Record):
-    """The frame that refuses a request, or reports that it failed."""
+    """The frame that reports a refused or failed request."""
 
     v: Literal[1]
     """The version of the protocol."""
     type: Literal["error"]
     """The type of this frame."""
     id: str | None
-    """The `id` of the request. None if it cannot be read."""
+    """The `id` of the request. None if it could not be parsed."""
     action: str | None
-    """The `action` of the request. None if it cannot be read."""
+    """The `action` of the request. None if it could not be parsed."""
     error: Refusal
     """The error."""
 
 
 class MessagesFrame(Record):
-    """The next messages of a stream that the connection has subscribed to."""
+    """The next messages of a stream that the connection subscribes to."""
 
     v: Literal[1]
     """The version of the protocol."""
@@ -451,11 +453,11 @@ class MessagesFrame(Record):
     stream_id: str
     """The stream of the messages."""
     messages: list[WireMessage]
-    """The messages, in order. A message that was sent before may come again."""
+    """The messages, in order. A message may be delivered more than once."""
 
 
 class LaggingFrame(Record):
-    """A notice that the connection was too slow. It gets no more of the stream until it subscribes again."""
+    """A notice that the connection was too slow. It receives no more of the stream until it subscribes again."""
 
     v: Literal[1]
     """The version of the protocol."""
@@ -464,7 +466,7 @@ class LaggingFrame(Record):
     stream_id: str
     """The stream whose messages were missed."""
     after: int
-    """The sequence after which messages were missed: the `after` of the next `subscribe`."""
+    """The sequence after which messages were missed. Use it as `after` in the next `subscribe`."""
 
 
 class PartFrame(Record):
@@ -477,11 +479,11 @@ class PartFrame(Record):
     part: str
     """The id that all parts of one frame share, unique on the connection."""
     index: int
-    """The place of this part, from 0 on."""
+    """The index of this part, starting at 0."""
     total: int
     """The number of parts."""
     data: str
-    """A piece of the text. All pieces, joined in the order of `index`, are the JSON text of the frame."""
+    """A piece of the text. All pieces joined in order of `index` form the JSON text of the frame."""
 
 
 FRAMES: Final[Mapping[str, type[Record]]] = {

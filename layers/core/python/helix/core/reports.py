@@ -1,4 +1,4 @@
-"""Replies of the WebSocket protocol about agents, steps and money. `core.replies` has the other replies."""
+"""Replies of the WebSocket protocol about agents, steps and costs. `core.replies` has the other replies."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from helix.core.usage import Usage
 
 
 class Attempt(Record):
-    """An attempt to buy a step: one call of the model, with what readers of the stream saw of it."""
+    """An attempt to buy a step: one model call, and what readers of the stream saw of it."""
 
     attempt: int
-    """The number of the attempt within its step, from 1 on."""
+    """The number of the attempt within its step, starting at 1."""
     run_id: str
     """The run that made the attempt."""
     turn: int
     """The number of that run in its session."""
     outcome: Literal["open", "answered", "failed", "lost", "cancelled", "dead"]
-    """`open` while the attempt goes on, otherwise as in `helix.services.session_calls.ModelCall`."""
+    """`open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`."""
     model: str | None
-    """The model that answered, or that the agent names. None if it is not known."""
+    """The model that answered, or else the agent's configured model. None if not known."""
     usage: Usage
     """The usage that the provider reported. Zero for `open`, `cancelled` and `dead` attempts: see `assumed_usd`."""
     assumed_usd: float
-    """The US dollars that were reserved for an attempt whose usage is not known. They count as spent. Otherwise 0."""
+    """The US dollars reserved for an attempt whose usage is not known, which count as spent. Otherwise 0."""
     assumed_tokens: int
-    """The tokens that were reserved for an attempt whose usage is not known. They count as used. Otherwise 0."""
+    """The tokens reserved for an attempt whose usage is not known, which count as used. Otherwise 0."""
     error: str | None
     """The error of a `failed` attempt."""
     at: float
     """The time when the outcome was recorded, in Unix seconds. 0 while the attempt is `open`."""
     text: str
-    """The text that readers of the stream were shown, at most its first 20,000 characters."""
+    """The text that readers of the stream saw, up to 20,000 characters."""
     dropped: list[str]
-    """The texts of earlier, failed model calls within this attempt. Readers were shown them and told to drop them."""
+    """The texts of earlier failed model calls within this attempt, which readers saw and were told to discard."""
     discarded: bool
-    """Whether readers were told to drop `text`."""
+    """Whether readers were told to discard `text`."""
     reason: str | None
     """The reason that readers were given when `text` was discarded."""
     taken_over_by: str | None
-    """The run that continued after the worker of this attempt died. None if no run took over."""
+    """The run that took over after the worker of this attempt died. None if no run took over."""
 
 
 class StepCall(Record):
@@ -60,9 +60,9 @@ class StepCall(Record):
     success: bool | None
     """Whether the call succeeded. None until there is a result."""
     starts: int
-    """The number of times that readers of the stream saw the call begin."""
+    """The number of times that the stream shows the start of the call."""
     edited: Edit | None
-    """The author and the time of a change to the arguments. None if the model's arguments were executed."""
+    """Who edited the arguments, and when. None if the model's arguments were executed."""
     ruling: Literal["asked", "executed_again", "reported", "unknown"] | None
     """The decision about a call whose outcome was unknown. None if the outcome was known.
 
@@ -77,43 +77,43 @@ class StepFound(Record):
     """The result of `get_step`."""
 
     session_id: str
-    """The session that was asked about."""
+    """The requested session."""
     step: int
-    """The number of the step that was asked about."""
+    """The number of the requested step."""
     attempts: list[Attempt]
     """All attempts to buy the step, oldest first."""
     calls: list[StepCall]
     """The calls of the answer, in the model's order. Empty if no attempt was answered."""
     complete: bool
-    """Whether the stream of the step was read to its end. If not, texts and `starts` cover its first messages only."""
+    """Whether the stream of the step was read completely. If not, texts and `starts` cover only its first messages."""
 
 
 class CostLine(Record):
-    """A line of a session's cost. A field that is empty is left out."""
+    """A line of a session's cost. Empty fields are left out."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     service: str
-    """The service that is paid: `Model`, `Tool`, or a service of AWS. `Books` is a difference to the runs' rows."""
+    """The service that charges: `Model`, `Tool`, or an AWS service. `Books` is a difference from the run rows."""
     what: str
-    """The item: for a model its name and the outcome, for a tool its name, for AWS a function or a kind of request."""
+    """The billed item: a model's name and the outcome, a tool's name, or an AWS function or kind of request."""
     session_id: str
-    """The session that the line belongs to: the one that was asked about, or a sub-agent's."""
+    """The session that the line belongs to: the requested session, or a sub-agent's."""
     quantity: float
-    """The amount that was used, in `unit`."""
+    """The billed quantity, in `unit`."""
     unit: str = ""
     """The unit of `quantity`: `tokens`, `requests`, `GB-seconds` and others."""
     basis: Literal["measured", "counted", "estimated"]
     """The source of `quantity`. `measured`: a provider or a tool reported it. `counted`: the stored rows were counted.
     `estimated`: `how` explains the estimate."""
     how: str = ""
-    """An explanation of the numbers, where they need one."""
+    """How the numbers were derived. Empty if it is obvious."""
     run_id: str | None = None
-    """The run that the line is about. None if it is about the whole session."""
+    """The run that caused the cost. None for the whole session."""
     step: int | None = None
-    """The step that the line is about. None if it is about more than one."""
+    """The step that caused the cost. None for more than one step."""
     attempt: int | None = None
-    """The attempt at `step` that the line is about. None if it is not about one attempt."""
+    """The attempt at `step` that caused the cost. None if it is not about one attempt."""
     usd: float
     """The cost of this line, in US dollars."""
 
@@ -122,35 +122,35 @@ class CostFound(Record):
     """The result of `get_cost`: the cost of a session and of its sub-agents' sessions."""
 
     session_id: str
-    """The session that was asked about."""
+    """The requested session."""
     usd: float
     """The sum of all lines, in US dollars."""
     services: dict[str, float]
     """The sum of the lines of each service, in US dollars."""
     agrees: bool
-    """Whether the lines of the models add up to the amounts in the rows of the runs."""
+    """Whether the model lines add up to the amounts in the run rows."""
     prices: str
-    """The price list that the lines of AWS are computed with: its region and date."""
+    """The region and date of the price list behind the AWS lines."""
     left_out: list[str]
-    """Items that cost money and appear in no line, in words."""
+    """Descriptions of the costs that no line covers."""
     lines: list[CostLine]
-    """The lines of the models and tools, then those of AWS, if the session ran there."""
+    """The lines for models and tools, then those for AWS if the session ran there."""
 
 
 class RunMoney(Record):
-    """The share of one run in a budget, in the budget's unit."""
+    """One run's use of a budget, in the budget's unit."""
 
     spent: float
-    """The amount that the run has spent. Calls whose usage is not known count with their reservation."""
+    """The amount that the run has spent. A call whose usage is not known counts with its reservation."""
     reserved: float
-    """The amount that the run has drawn from the budget and not spent. 0 once the run has ended."""
+    """The amount that the run has drawn from the budget but not spent. 0 after the run has ended."""
 
 
 class BudgetFound(Record):
-    """A budget that binds a session, in its current window. All amounts are in `unit`."""
+    """A budget that applies to a session, in its current window. All amounts are in `unit`."""
 
     budget: str
-    """The name of the budget: `<scope>/<period>/<unit>`, where the unit of money is `micros`."""
+    """The name of the budget: `<scope>/<period>/<unit>`, where `micros` is the unit of money."""
     scope: str
     """The scope: `global`, `agent:<root agent>`, `tenant:<user id>` or `session:<root session id>`."""
     period: str
@@ -160,26 +160,26 @@ class BudgetFound(Record):
     window: str
     """The key of the current window, in UTC: `2026-11-21` for a day, `2026-W47` for a week, `total` for a total."""
     resets_at: float | None
-    """The end of the window, in Unix seconds. None for a total, which never ends."""
+    """The time when the window ends, in Unix seconds. None for `total`, which never ends."""
     limit: float | None
     """The limit of the window. None if others share the budget and the caller is not an operator."""
     used: float | None
-    """The amount that all runs have spent and set aside in this window. None where `limit` is hidden."""
+    """The amount that all runs have spent or reserved in this window. None if `limit` is hidden."""
     exhausted: bool
     """Whether nothing remains in this window."""
     on_exceeded: Literal["fail", "pause"] | None
-    """The end of a run that finds no room. None: the agent's `on_budget` decides."""
+    """Whether a run fails or pauses when the budget has no room. None: the agent's `on_budget` decides."""
     run: RunMoney
-    """The share of the session's current run."""
+    """The use by the session's current run."""
 
 
 class BudgetList(Record):
     """The result of `get_budgets`."""
 
     session_id: str
-    """The session that was asked about."""
+    """The requested session."""
     budgets: list[BudgetFound]
-    """All budgets that bind the session."""
+    """All budgets that apply to the session."""
 
 
 class BudgetChanged(Record):
@@ -201,51 +201,51 @@ class WaitingRun(Record):
     session_id: str
     """The session of the run."""
     priority: int
-    """The priority of the run, from -999 to 999. A higher one gets the next free slot."""
+    """The priority of the run, from -999 to 999. The highest priority gets the next free slot."""
     since: float
     """The time when the run was claimed. Among runs of the same priority, the oldest goes first."""
     expires_at: float
-    """The time after which the run is ended, because it has waited too long."""
+    """The time when the wait times out and the run is ended."""
 
 
 class FleetProcess(Record):
-    """A worker process, as in `helix.fleet.ProcessInfo`. Where functions execute the runs, there are no processes."""
+    """A worker process, as in `helix.fleet.ProcessInfo`. There are none if functions execute the runs."""
 
     process_id: str
-    """The id of the process. It stays the same when the process is started again."""
+    """The id of the process. It stays the same across restarts."""
     status: str
-    """`starting`, `running`, `stopping`, `stopped`, `failed` (given up) or `crashed` (about to be started again)."""
+    """`starting`, `running`, `stopping`, `stopped`, `failed` (given up) or `crashed` (about to be restarted)."""
     pid: int | None
-    """The process id of the operating system. None while no process runs."""
+    """The operating system's process id. None while no process runs."""
     cpu_percent: float
-    """The processor usage, in percent of one core: 200 is two cores."""
+    """The CPU usage in percent of one core: 200 means two cores."""
     memory_mb: float
-    """The memory of the process and of its children, in MiB."""
+    """The memory of the process and its children in MiB."""
     started_at: float | None
     """The time of the last start, in Unix seconds. None if the process was never started."""
     restart_count: int
-    """The number of starts after the first."""
+    """The number of restarts."""
     last_error: str | None
-    """The reason for the last crash. None if the process never crashed, or was started by hand since."""
+    """The reason for the last crash. None if the process never crashed, or was started manually since."""
 
 
 class FleetCheck(Record):
-    """The newest result of a health check. The check `llm` judges the agent's model calls."""
+    """The latest result of a health check. The check `llm` evaluates the agent's model calls."""
 
     check: str
     """The name of the check."""
     check_type: str
-    """`readiness` (no new work while it fails), `liveness` (a failure calls for a restart) or `custom`."""
+    """`readiness` (no new work while it fails), `liveness` (restart on failure) or `custom`."""
     status: str
     """`healthy`, `degraded`, `unhealthy` or `unknown`."""
     message: str
     """The message that the check returned. It may be empty."""
     checked_at: float | None
-    """The time of the result, in Unix seconds. None before the first."""
+    """The time of the result in Unix seconds. None before the first check."""
 
 
 class FleetDecision(Record):
-    """A scaling decision: a limit that was changed, or that a rule wanted to change."""
+    """A scaling decision: a change of an agent's limit, or a change that a rule asked for but that was blocked."""
 
     at: float
     """The time of the decision, in Unix seconds."""
@@ -256,19 +256,19 @@ class FleetDecision(Record):
     action: Literal["up", "down", "hold"]
     """The direction from `before` to `after`. `hold`: both are equal."""
     rule: str
-    """The rule that decided, as in `helix.core.scaling`. `operator` is a person."""
+    """The rule that decided, as in `helix.core.scaling`. `operator` means a person."""
     reason: str
-    """An explanation for people."""
+    """A human-readable explanation."""
     trigger: str
-    """The event that made `govern` look: an alarm's name, `schedule` or `monitor`. Empty if `govern` did not decide."""
+    """The event that triggered `govern`: an alarm's name, `schedule` or `monitor`. Empty if `govern` did not decide."""
     blocked_by: str | None
-    """The obstacle to `wanted`, as in `helix.core.scaling`. None if nothing stood in the way."""
+    """What blocked the change to `wanted`, as in `helix.core.scaling`. None if nothing did."""
     wanted: int | None
-    """The number of instances that the rules asked for, where `blocked_by` prevented it."""
+    """The number of instances that the rules asked for, if `blocked_by` prevented it."""
     metrics: dict[str, float]
-    """The numbers that the rules judged."""
+    """The metrics that the decision was based on."""
     applied: bool
-    """Whether the decision is, or was, in force."""
+    """Whether the decision took effect."""
 
 
 class FleetAgent(Record):
@@ -277,17 +277,18 @@ class FleetAgent(Record):
     agent: str
     """The name of the agent."""
     status: Literal["running", "stopped"]
-    """`stopped`: an operator or a budget has stopped the agent. It starts no new runs."""
+    """`stopped`: an operator or a budget has stopped the agent, and no new runs start."""
     stopped_by: str | None
     """The budget that stopped the agent, such as `budget agent:poet/day/micros`. None if no budget did."""
     limit: int | None
-    """The number of runs that may be at work at once. None: any number."""
+    """The maximum number of concurrent runs. None: no limit."""
     running: int | None
-    """The number of runs at work. None without a `limit`: such runs are not counted."""
+    """The number of active runs. None without a `limit`, because such runs are not counted."""
     queued: int
     """The number of runs that wait for a slot."""
     wanted: int | None
-    """The instances that an operator or the registration asks for. None if the fleet does not manage the agent."""
+    """The number of instances that an operator or the registration requested. None if the fleet does not manage the
+    agent."""
     min_instances: int | None
     """The lower bound of `wanted`. None if the agent does not set one."""
     max_instances: int | None
@@ -297,72 +298,73 @@ class FleetAgent(Record):
     processes: list[FleetProcess]
     """The worker processes of the agent, oldest first."""
     checks: list[FleetCheck]
-    """The newest result of each health check."""
+    """The latest result of each health check."""
     decisions: list[FleetDecision]
-    """The last scaling decisions, newest first, at most as many as the request asked for."""
+    """The latest scaling decisions, newest first, at most as many as the request asked for."""
 
 
 class FleetFound(Record):
     """The result of `get_fleet`. Times are in Unix seconds."""
 
     now: float
-    """The time of the service."""
+    """The service's current time."""
     limit: int | None
-    """The number of runs of all agents together that may be at work at once. None: any number."""
+    """The maximum number of concurrent runs of all agents together. None: no limit."""
     running: int | None
-    """The number of runs of all agents that are at work. None without a `limit`."""
+    """The number of active runs of all agents. None without a `limit`."""
     queued: int
     """The number of runs of all agents that wait for a slot."""
     ready: bool
-    """Whether the service accepts work. False if an operator has closed it."""
+    """Whether the service accepts work. False if an operator closed it."""
     reason: str
-    """The operator's reason for the value of `ready`. Empty if no operator has set it."""
+    """The operator's reason for `ready`. Empty if no operator has set it."""
     swept_at: float | None
     """The time of the last sweep. None before the first."""
     agents: list[FleetAgent]
     """A page of agents, sorted by name."""
     cursor: str | None
-    """The `after` of the next page. None on the last page."""
+    """The value of `after` for the next page. None on the last page."""
 
 
 class UsageLine(Record):
     """The usage of one agent with one model and operation."""
 
     agent: str
-    """The type of the agent that used it."""
+    """The name of the agent."""
     model: str
-    """The model. `-` if it is not known, and for tools."""
+    """The model. `-` if not known, and for tools."""
     operation: str
     """`completion` for model calls, `tool` for usage that tools reported."""
     input: int
-    """Tokens of prompts, `cached` ones included."""
+    """The prompt tokens, including `cached` tokens."""
     output: int
-    """Tokens of answers."""
+    """The answer tokens."""
     cached: int
-    """Tokens of prompts that the provider had in its cache."""
+    """The prompt tokens that the provider read from its cache."""
     calls: int
     """The number of model calls."""
     runs: int
     """The number of runs that have ended."""
     failed: int
-    """The number of those `runs` that ended in an error of their own. Aborted runs do not count."""
+    """The number of those `runs` that failed with an error. Aborted runs do not count."""
     unpriced: int
-    """The number of calls without a known price. One such call makes all calls of its run to that model count."""
+    """The number of calls without a known price. A single such call makes all of its run's calls to that model
+    count."""
     assumed_tokens: int
-    """The most tokens that calls without a known outcome may have used."""
+    """The maximum number of tokens that calls with an unknown outcome may have used."""
     usd: float
     """The cost in US dollars, without the `unpriced` calls."""
     assumed_usd: float
-    """The most US dollars that calls without a known outcome may have cost."""
+    """The maximum cost in US dollars of calls with an unknown outcome."""
 
 
 class UsageFound(Record):
     """The result of `get_usage`."""
 
     user: str
-    """The user whose usage this is."""
+    """The user."""
     since: str | None
-    """The first hour that is counted, in UTC (`2026-11-21T14`). None: all hours are counted."""
+    """The first hour that is included, in UTC (`2026-11-21T14`). None: all hours."""
     usd: float
     """The sum of all lines, in US dollars."""
     lines: list[UsageLine]
@@ -373,13 +375,13 @@ class AgentFound(Record):
     """An agent that `run` accepts."""
 
     name: str
-    """The name to give to `run` as `agent`."""
+    """The name to pass to `run` as `agent`."""
     description: str
     """The description from the agent's definition."""
     kind: Literal["chat", "function"]
     """`chat`: a model answers a message. `function`: a Python function is called with `input`."""
     input: JsonObject
-    """The JSON schema of the fields that `run` takes besides `agent`: `message` and `state`, or `input`."""
+    """The JSON schema of the fields that `run` accepts besides `agent`: `message` and `state`, or `input`."""
     output: JsonObject
     """The JSON schema of the result's output. Empty if a function agent does not declare one."""
 
@@ -390,4 +392,4 @@ class AgentList(Record):
     agents: list[AgentFound]
     """A page of agents, sorted by name."""
     cursor: str | None
-    """The `after` of the next page. None on the last page."""
+    """The value of `after` for the next page. None on the last page."""

@@ -25,7 +25,7 @@ Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
 Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-"""An idempotency key. A repeat with the same key, from any connection, has no second effect."""
+"""An idempotency key. Repeating a request with the same key, from any connection, has no second effect."""
 LOWEST_PRIORITY: Final = -999
 
 
@@ -45,7 +45,7 @@ class _Request(Record):
     v: Literal[1]
     """The version of the protocol."""
     id: Id
-    """The client's own name for the request. The reply, or the error, has it too."""
+    """The client's id for the request. The reply or error repeats it."""
 
 
 class _OfSession(_Request):
@@ -54,7 +54,7 @@ class _OfSession(_Request):
 
 
 class Authenticate(_Request):
-    """Renew the connection's proof with a new token of the same user, or ask whose connection this is.
+    """Renew the connection's credentials with a new token of the same user, or query the identity of the caller.
 
     Result: `{"principal", "expires_at", "operator", "prefix"}`. Session ids that a client chooses begin with `prefix`.
     """
@@ -62,14 +62,15 @@ class Authenticate(_Request):
     action: Literal["authenticate"]
     """The name of this action."""
     token: Token | None = None
-    """A new token of the same user. None: change nothing and report whose connection this is."""
+    """A new token of the same user. None: change nothing and return the identity of the caller."""
 
 
 class Run(_Request):
-    """Start a run: in a new session, or with the next message of an existing one. Give `message` or `input`, not both.
+    """Start a run in a new session, or send the next message to an existing one. Give `message` or `input`, not both.
 
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`. The run's messages have sequences above
-    `after`. If `replay` is true, some of them were stored before the subscription: subscribe after `after`.
+    `after`. If `replay` is true, some of them were stored before the subscription took effect: `subscribe` with this
+    `after`.
     """
 
     action: Literal["run"]
@@ -79,13 +80,13 @@ class Run(_Request):
     message: Text | None = None
     """The user's text."""
     message_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
-    """The front end's id of the message. The stored message has it as `metadata.id`."""
+    """The front end's id of the message, stored as `metadata.id`."""
     input: JsonObject | None = None
-    """The parameters of a function agent. A chat agent takes `{"message": ...}` here."""
+    """The parameters of a function agent. A chat agent accepts `{"message": ...}` here."""
     state: JsonObject | None = None
-    """An object that is merged over the session's custom state, key by key."""
+    """An object whose fields are merged into the session's custom state."""
     session_id: SessionId | None = None
-    """An existing session, or the id of a new one. None: the service makes a session.
+    """An existing session, or the id of a new one. None: the service creates a session.
 
     The id of a new session must begin with the caller's prefix (see `Authenticate`).
     """
@@ -94,22 +95,22 @@ class Run(_Request):
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata of a new session. An existing session keeps its own."""
     priority: Priority | None = None
-    """The priority of the session's runs that wait for a slot: a higher one goes first.
+    """The priority of the session's runs while they wait for a slot. Higher priorities go first.
 
-    A client may set 0 or less. None: an existing session keeps its priority, a new one has 0.
+    Clients may only set 0 or less. None: an existing session keeps its priority, and a new one gets 0.
     """
     key: Key | None = None
-    """A name that makes repeats harmless: a repeat returns the run that was started under the same key.
+    """An idempotency key: repeating the request returns the run that was started with the same key.
 
-    Without a key, the same holds for a repeat with the same `id` on the same connection.
+    Without a key, the same applies to a repeated `id` on the same connection.
     """
     edits: bool = False
-    """Whether the message replaces the one with the same `message_id`.
+    """Whether the message replaces the earlier message with the same `message_id`.
 
-    If that is the newest message and has the same text, nothing starts: the result names the run that answered it.
+    If that is the latest message and its text is unchanged, no run starts: the result names the run that answered it.
     """
     subscribe: bool = True
-    """Whether this connection is sent the run's messages."""
+    """Whether to send the run's messages to this connection."""
 
     @model_validator(mode="after")
     def _one_input(self) -> Run:
@@ -122,20 +123,20 @@ class Run(_Request):
 
 class _GoOn(_OfSession):
     message: Text | None = None
-    """The user's next text. None: the session continues without one."""
+    """The next user message. None: the session continues without one."""
     key: Key | None = None
-    """A name that makes repeats harmless, as in `Run`."""
+    """An idempotency key, as in `Run`."""
     subscribe: bool = True
-    """Whether this connection is sent the run's messages."""
+    """Whether to send the run's messages to this connection."""
 
 
 class Resume(_GoOn):
-    """Continue an interrupted or paused session, or go back to a checkpoint. The result is that of `Run`."""
+    """Continue an interrupted or paused session, or go back to a checkpoint. Result: as for `Run`."""
 
     action: Literal["resume"]
     """The name of this action."""
     mode: Literal["continue", "with_message", "from_checkpoint"] = "continue"
-    """The way to continue.
+    """How to continue.
 
     continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it
         `from_checkpoint`.
@@ -147,39 +148,40 @@ class Resume(_GoOn):
 
 
 class Retry(_GoOn):
-    """Try a failed session again. The result is that of `Run`."""
+    """Retry a failed session. Result: as for `Run`."""
 
     action: Literal["retry"]
     """The name of this action."""
     mode: Literal["from_checkpoint", "from_start"] = "from_checkpoint"
-    """The place to start from: the last committed step, or the beginning of the failed run."""
+    """Where to restart: at the last committed step, or at the beginning of the failed run."""
 
 
 class _Stop(_OfSession):
     run_id: RunId | None = None
     """The run to stop. None: the session's current run."""
     reason: Reason | None = None
-    """The reason, which is stored with the run."""
+    """The reason, stored with the run."""
 
 
 class Interrupt(_Stop):
-    """Ask a run to stop. `resume` continues it. Result: `{"interrupted"}`, which is false if the run had ended."""
+    """Ask a run to stop. `resume` continues it. Result: `{"interrupted"}`, which is false if the run had already
+    ended."""
 
     action: Literal["interrupt"]
     """The name of this action."""
 
 
 class Abort(_Stop):
-    """Fail a run for good. Idempotent. Result: `{}`."""
+    """Fail a run permanently. Idempotent. Result: `{}`."""
 
     action: Literal["abort"]
     """The name of this action."""
 
 
 class AnswerAction(_OfSession):
-    """Answer a call that waits for a person, in the session or in a sub-agent below it. The first answer counts.
+    """Answer a pending call, in the session or in one of its sub-agents. Only the first response counts.
 
-    The result is that of `Run`, where `run_id` is the session's current run. `resumed` says whether the answer started a
+    Result: as for `Run`, with `run_id` being the session's current run. `resumed` tells whether the response started a
     run.
     """
 
@@ -190,21 +192,21 @@ class AnswerAction(_OfSession):
     approved: bool = True
     """Whether the call is approved. False denies it."""
     data: JsonValue = None
-    """The data of the answer, as in `helix.core.handles.Confirmation`."""
+    """The data of the response, as in `helix.core.handles.Confirmation`."""
     reason: Reason | None = None
     """The reason for a denial, which the model sees."""
     arguments: JsonObject | None = None
-    """The arguments that an approved call is executed with. None: those of the model.
+    """The arguments to execute an approved call with. None keeps the model's arguments.
 
-    If they do not fit the tool's schema, the request is refused and the call continues to wait.
+    If they do not match the tool's schema, the request is refused and the call stays pending.
     """
     subscribe: bool = True
-    """Whether this connection is sent the run's messages."""
+    """Whether to send the run's messages to this connection."""
 
 
 class _OfStream(_Request):
     session_id: SessionId | None = None
-    """The session whose stream is meant. Give this or `stream_id`, not both."""
+    """The session that the stream belongs to. Give this or `stream_id`, not both."""
     stream_id: SessionId | None = None
     """The stream. Give this or `session_id`, not both."""
 
@@ -216,7 +218,7 @@ class _OfStream(_Request):
 
 
 class Subscribe(_OfStream):
-    """Send the stored messages of a stream after a sequence, and then the new ones.
+    """Receive the stored messages of a stream after a sequence, and then new ones as they arrive.
 
     Result: `{"stream_id", "caught_up", "complete"}`. Stored messages up to `caught_up` have been sent. If `complete` is
     false, there are more: subscribe again with `caught_up` as `after`.
@@ -225,58 +227,58 @@ class Subscribe(_OfStream):
     action: Literal["subscribe"]
     """The name of this action."""
     after: int = Field(default=0, ge=0)
-    """The last sequence that the client has. 0: send the stream from its beginning."""
+    """The last sequence that the client has received. 0: from the beginning of the stream."""
 
 
 class Unsubscribe(_OfStream):
-    """Stop sending the messages of a stream. Result: `{"stream_id"}`."""
+    """Stop receiving the messages of a stream. Result: `{"stream_id"}`."""
 
     action: Literal["unsubscribe"]
     """The name of this action."""
 
 
 class GetSession(_OfSession):
-    """Read a session, and more of it on request.
+    """Read a session, with further parts on request.
 
-    Result: `{"session", "can_resume"}`, and the parts that the fields below ask for. While the current run waits for a
-    slot, `"queued"` has its `{"place", "expires_at", "reason"}`. Place 1 is the next of its agent to start.
+    Result: `{"session", "can_resume"}`, and the parts requested by the fields below. While the current run waits for a
+    slot, `"queued"` has its `{"place", "expires_at", "reason"}`. The run in place 1 is the agent's next to start.
     """
 
     action: Literal["get_session"]
     """The name of this action."""
     run_id: RunId | None = None
-    """The run whose end is added as `"run"`. Its status is `running` if it has not ended."""
+    """The run whose result to add as `"run"`. Its status is `running` if it has not ended."""
     messages: int = Field(default=0, ge=0, le=PAGE)
     """The number of messages to add as `"messages"`: the newest ones, or those before `before`."""
     before: int | None = Field(default=None, ge=0)
-    """The index after the last of these messages. None: the newest messages."""
+    """The exclusive upper index of these messages. None: the newest messages."""
     runs: int = Field(default=0, ge=0, le=PAGE)
     """The number of runs to add as `"runs"`: the newest ones, or those before `runs_before`."""
     runs_before: RunId | None = None
-    """The run after the last of these runs, which are newest first. None: the newest runs."""
+    """The id of a run: only older runs are returned. None: the newest runs."""
     sub_sessions: bool = False
-    """Whether to add the sessions of the sub-agents as `"sub_sessions"`."""
+    """Whether to add the sub-agents' sessions as `"sub_sessions"`."""
     snapshot: bool = False
-    """Whether to add the conversation as `"snapshot"`, with the sequence from which the stream continues it."""
+    """Whether to add the conversation as `"snapshot"`, with the stream sequence from which to continue."""
     newest: int | None = Field(default=None, ge=1, le=PAGE)
     """The number of newest messages in the snapshot. None: all messages."""
 
 
 class ListSessions(_Request):
-    """List the caller's root sessions, newest id first. An operator gets those of all users, or of `user`.
+    """List the caller's root sessions, newest id first. Operators see the sessions of all users, or of `user`.
 
-    Result: `{"sessions", "cursor", "damaged"}`. A page may be short although there are more sessions. Fields other than
+    Result: `{"sessions", "cursor", "damaged"}`. A page may be short even if there are more sessions. Fields other than
     `limit`, `after`, `user` and `titles` are filters.
     """
 
     action: Literal["list_sessions"]
     """The name of this action."""
     limit: Limit = 20
-    """The largest number of sessions on the page."""
+    """The maximum number of sessions on the page."""
     after: Name | None = None
-    """The `cursor` of the previous page. None: the first page."""
+    """The `cursor` of the previous page. None for the first page."""
     user: Name | None = None
-    """The user whose sessions are listed. Only an operator may name another user."""
+    """The user whose sessions to list. Only operators may name another user."""
     status: SessionStatus | None = None
     """The status of the sessions."""
     agent: Name | None = None
@@ -288,9 +290,9 @@ class ListSessions(_Request):
     waiting: bool = False
     """Whether to list only sessions that wait for a person."""
     text: Annotated[str, Field(max_length=200)] | None = None
-    """Words that must all occur in the id, the agent, the tags, the status or the beginning of the first message.
+    """Search words. Each must occur in the id, the agent, the tags, the status or the beginning of the first message.
 
-    Case does not matter.
+    The search ignores case.
     """
     titles: bool = False
     """Whether to add a `title` to each session: the beginning of its first message."""
@@ -302,13 +304,13 @@ class ListCheckpoints(_OfSession):
     action: Literal["list_checkpoints"]
     """The name of this action."""
     limit: Limit = 20
-    """The largest number of checkpoints on the page."""
+    """The maximum number of checkpoints on the page."""
     after: Name | None = None
-    """The `cursor` of the previous page, or the id of any checkpoint. None: the first page."""
+    """The `cursor` of the previous page, or the id of any checkpoint. None for the first page."""
 
 
 class GetCheckpoint(_OfSession):
-    """Read a checkpoint. Result: `{"checkpoint"}`, as `list_checkpoints` has it, with its `custom_state`."""
+    """Read a checkpoint. Result: `{"checkpoint"}`, as in `list_checkpoints` but with its `custom_state`."""
 
     action: Literal["get_checkpoint"]
     """The name of this action."""
@@ -320,25 +322,25 @@ class DiffCheckpoints(_OfSession):
     """Compare two checkpoints of a session.
 
     Result: `{"before", "after", "patches", "messages", "offset", "added", "removed"}`. `before` and `after` are the ids
-    of the checkpoints. The RFC 6902 `patches` turn the first state into the second. `messages` is a page of those that
-    only the second checkpoint has. `added` and `removed` count the messages that only the second, or only the first,
-    has.
+    of the checkpoints. The RFC 6902 `patches` turn the first state into the second. `messages` is a page of the
+    messages that only the second checkpoint has. `added` counts the messages that only the second checkpoint has,
+    `removed` those that only the first has.
     """
 
     action: Literal["diff_checkpoints"]
     """The name of this action."""
     before: Name
-    """The checkpoint to compare with."""
+    """The first checkpoint."""
     checkpoint_id: Name | None = None
     """The second checkpoint. None: the latest."""
     offset: int = Field(default=0, ge=0)
     """The index of the first added message to return."""
     limit: Limit = 20
-    """The largest number of added messages to return."""
+    """The maximum number of added messages to return."""
 
 
 class GetStep(_OfSession):
-    """Explain how a step was bought: its attempts, what each showed, and the results of its calls.
+    """Explain how a step was bought: its attempts, the text that each one showed, and the results of its calls.
 
     Result: `helix.core.reports.StepFound`.
     """
@@ -346,15 +348,16 @@ class GetStep(_OfSession):
     action: Literal["get_step"]
     """The name of this action."""
     step: Annotated[int, Field(ge=1)]
-    """The number of the step. After a rewind two steps may have it: the newest is meant, or that of `run_id`."""
+    """The number of the step. After a rewind, two steps may share a number: the newest one is returned, or that of
+    `run_id`."""
     run_id: RunId | None = None
-    """The run whose step is meant."""
+    """The run that the step belongs to. None: the newest step with this number."""
 
 
 class GetCost(_OfSession):
-    """Compute the cost of a session and of its sub-agents' sessions, line by line.
+    """Return the itemized cost of a session and its sub-agents' sessions.
 
-    Result: `{"session_id", "usd", "services", "agrees", "prices", "left_out", "lines"}`. Refused for a session of more
+    Result: `{"session_id", "usd", "services", "agrees", "prices", "left_out", "lines"}`. Refused for sessions with more
     than 20,000 rows.
     """
 
@@ -363,10 +366,10 @@ class GetCost(_OfSession):
 
 
 class GetBudgets(_OfSession):
-    """Read the budgets that bind a session, in their current windows.
+    """Read the budgets that apply to a session, in their current windows.
 
-    Result: `{"session_id", "budgets"}`. The `run` of a budget is what the session's current run has spent and set aside.
-    Only an operator sees the amounts of a budget of all users, or of an agent.
+    Result: `{"session_id", "budgets"}`. A budget's `run` is the amount that the session's current run has spent and
+    reserved. Only operators see the amounts of a budget that spans all users or a whole agent.
     """
 
     action: Literal["get_budgets"]
@@ -376,7 +379,7 @@ class GetBudgets(_OfSession):
 class ChangeBudget(_Request):
     """Change the limit of a budget. Operators only. Result: `{"budget", "unit", "limit"}`.
 
-    The new limit holds from the next model call on. The rest of the budget's definition stays.
+    The new limit applies from the next model call. The rest of the budget's definition is unchanged.
     """
 
     action: Literal["change_budget"]
@@ -396,15 +399,15 @@ class GetFleet(_Request):
     action: Literal["get_fleet"]
     """The name of this action."""
     limit: Limit = 20
-    """The largest number of agents on the page."""
+    """The maximum number of agents on the page."""
     after: Name | None = None
-    """The `cursor` of the previous page. None: the first page."""
+    """The `cursor` of the previous page. None for the first page."""
     agent: Name | None = None
-    """The only agent to read. None: all agents."""
+    """The agent to read. None: all agents."""
     waiting: Annotated[int, Field(ge=0, le=PAGE)] = 5
-    """The largest number of waiting runs to return for each agent."""
+    """The maximum number of waiting runs to return for each agent."""
     decisions: Annotated[int, Field(ge=0, le=PAGE)] = 5
-    """The largest number of scaling decisions to return for each agent."""
+    """The maximum number of scaling decisions to return for each agent."""
 
 
 class GetUsage(_Request):
@@ -413,24 +416,24 @@ class GetUsage(_Request):
     action: Literal["get_usage"]
     """The name of this action."""
     user: Name | None = None
-    """The user. None: the caller. Only an operator may name another user, and has to name one."""
+    """The user. None: the caller. Only operators may name another user, and they must name one."""
     hours: Annotated[int, Field(ge=1, le=168)] | None = None
-    """The number of past hours to count, the current one included. None: all usage so far."""
+    """The number of hours to include, counting the current hour. None: all usage so far."""
 
 
 class ListAgents(_Request):
     """List the agents that `run` accepts, sorted by name. Result: `{"agents", "cursor"}`.
 
     Each agent has a `name`, a `description` and a `kind` (`chat` or `function`). `input` is the JSON schema of the
-    fields that `run` takes besides the agent, `output` that of the result's output.
+    fields that `run` accepts besides `agent`, and `output` that of the result's output.
     """
 
     action: Literal["list_agents"]
     """The name of this action."""
     limit: Limit = 20
-    """The largest number of agents on the page."""
+    """The maximum number of agents on the page."""
     after: Name | None = None
-    """The `cursor` of the previous page. None: the first page."""
+    """The `cursor` of the previous page. None for the first page."""
 
 
 class ReadStream(_OfSession):
@@ -439,9 +442,9 @@ class ReadStream(_OfSession):
     action: Literal["read_stream"]
     """The name of this action."""
     after: int = Field(default=0, ge=0)
-    """The sequence after which the page begins. 0: the beginning of the stream."""
+    """The sequence after which the page starts. 0: the beginning of the stream."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
-    """The largest number of messages on the page."""
+    """The maximum number of messages on the page."""
 
 
 class ReadRows(_OfSession):
@@ -453,24 +456,24 @@ class ReadRows(_OfSession):
     action: Literal["read_rows"]
     """The name of this action."""
     stream: bool = False
-    """Whether to read the rows of the stream in place of the session's."""
+    """Whether to read the rows of the stream instead of the session's."""
     after: Name | None = None
-    """The `cursor` of the previous page. None: the first page."""
+    """The `cursor` of the previous page. None for the first page."""
     limit: Limit = PAGE
-    """The largest number of rows on the page."""
+    """The maximum number of rows on the page."""
 
 
 class _Copy(_OfSession):
     checkpoint_id: Name | None = None
     """The checkpoint to copy from. None: the latest."""
     target: SessionId | None = None
-    """The id of the new session, which begins with the caller's prefix. None: the service makes one."""
+    """The id of the new session, which must begin with the caller's prefix. None: the service generates one."""
     key: Key | None = None
-    """A name that makes repeats harmless: a repeat returns the copy that was made under the same key."""
+    """An idempotency key: repeating the request returns the copy that was made with the same key."""
 
 
 class Branch(_Copy):
-    """Make a new session from a checkpoint. Result: `{"session_id"}`."""
+    """Create a new session from a checkpoint. Result: `{"session_id"}`."""
 
     action: Literal["branch"]
     """The name of this action."""
@@ -482,7 +485,7 @@ class Clone(_Copy):
     action: Literal["clone"]
     """The name of this action."""
     message_index: int | None = Field(default=None, ge=0)
-    """The number of first messages to copy. Fewer are copied where a call would lose its result.
+    """The number of messages to copy from the beginning. Fewer are copied if a call would lose its result.
 
     Give this or `checkpoint_id`, not both.
     """
@@ -496,7 +499,7 @@ class Delete(_OfSession):
 
 
 class Ping(_Request):
-    """Keep the connection open. Result: `{"now"}`, the time of the service in Unix seconds."""
+    """Keep the connection open. Result: `{"now"}`, the service's current time in Unix seconds."""
 
     action: Literal["ping"]
     """The name of this action."""
@@ -536,20 +539,20 @@ ACTIONS: Final = frozenset(get_args(cls.model_fields["action"].annotation)[0] fo
 
 
 class Part(Record):
-    """A part of a long request, for clients that cannot send a message in several frames, such as browsers."""
+    """A part of a long request, for clients such as browsers that cannot split a message into several frames."""
 
     v: Literal[1]
     """The version of the protocol."""
     type: Literal["part"]
-    """The type of this message. Requests have an `action` in its place."""
+    """The type of this message. Requests have an `action` instead."""
     part: Id
-    """The `id` of the request, which all its parts share."""
+    """The `id` of the request, shared by all its parts."""
     index: Annotated[int, Field(ge=0)]
-    """The place of this part, from 0 on."""
+    """The index of this part, starting at 0."""
     total: Annotated[int, Field(ge=1, le=MAX_REQUEST_PARTS)]
     """The number of parts."""
     data: Text
-    """A piece of the JSON text of the request. All pieces, joined in the order of `index`, are the text."""
+    """A piece of the JSON text of the request. All pieces joined in order of `index` form the text."""
 
     @model_validator(mode="after")
     def _counts(self) -> Part:

@@ -1,6 +1,6 @@
-"""Resources that an agent asks for: replicas, CPU, memory, health checks.
+"""The resources that an agent requests: replicas, CPU, memory and health checks.
 
-Law: every key has one long name. A shorthand beside its long name is an error, and so is an unknown key.
+Law: every key has one long name. Giving both the shorthand and the long name is an error, and so is an unknown key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from helix.core.errors import DefinitionError
 
 DEFAULT_PROFILE = "default"
-"""The resource profile of all agents that ask for nothing of their own."""
+"""The resource profile of all agents that request no resources."""
 
 SHORTHAND = {
     "min": "min_instances",
@@ -27,8 +27,8 @@ SHORTHAND = {
 
 
 def profile_digest(agent: str) -> str:
-    """Return six characters for an agent's name of any length, so that a function has room for the digests of hundreds
-    of agents. The probability that two of 1,000 names have the same digest is 1 in 140,000."""
+    """Return a six-character digest of an agent's name, short enough that one function can hold the digests of hundreds
+    of agents. The probability that two of 1,000 names collide is 1 in 140,000."""
     return base64.urlsafe_b64encode(hashlib.sha256(agent.encode()).digest())[:6].decode()
 
 
@@ -38,25 +38,25 @@ class ResourceConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     min_instances: int = Field(default=1, ge=0, le=100)
-    """The smallest number of instances. Given without a maximum, it raises the maximum to itself if necessary."""
+    """The minimum number of instances. If only the minimum is given, the maximum is raised to it if necessary."""
     max_instances: int = Field(default=1, ge=1, le=100)
-    """The largest number of instances. Equal bounds fix the number."""
+    """The maximum number of instances. Equal bounds fix the number."""
     cpu_limit: float | None = Field(default=None, ge=0.1, le=32)
-    """The most cores of an instance. None sets no limit."""
+    """The maximum number of CPU cores of an instance. None sets no limit."""
     memory_limit_mb: int | None = Field(default=None, ge=64)
-    """The most memory of an instance, in MiB. None sets no limit."""
+    """The maximum memory of an instance in MiB. None sets no limit."""
     startup_timeout: float = Field(default=30, ge=5)
-    """The time in which a process must become ready."""
+    """The time within which a process must become ready."""
     shutdown_timeout: float = Field(default=30, ge=5)
-    """The time that a process has to end its work before it is killed."""
+    """The time that a process has to finish its work before it is killed."""
     health_check_enabled: bool = True
-    """Whether processes are checked."""
+    """Whether to run health checks on processes."""
     health_check_interval: float = Field(default=30, ge=5)
-    """The pause between two checks of a process."""
+    """The interval between two health checks of a process."""
     auto_start: bool = False
-    """Whether an instance starts as soon as the agent is registered, instead of with its first run."""
+    """Whether an instance starts when the agent is registered, rather than with its first run."""
     scaling: dict[str, int | float] = Field(default_factory=dict)
-    """Options of `core.fleet_policy.FleetPolicy`, by which the agent moves between its bounds. Empty means the
+    """Options of `core.fleet_policy.FleetPolicy`, which control scaling between the bounds. Empty means the
     defaults."""
 
     @model_validator(mode="after")
@@ -71,7 +71,7 @@ class ResourceConfig(BaseModel):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], owner: str, field: str = "helix") -> ResourceConfig:
-        """Read long and short keys. Raises `DefinitionError` naming `<field>.<key>` as the caller spelled it."""
+        """Parse long and short keys. Raises `DefinitionError`, naming `<field>.<key>` as the caller spelled it."""
         if not isinstance(given, Mapping):
             raise DefinitionError(owner, field, f"must be a mapping of settings, not {given!r}")
         spelled: dict[str, str] = {}

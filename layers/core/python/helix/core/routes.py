@@ -1,4 +1,4 @@
-"""Routes: the models from which each call of an agent chooses one. They are data only, `core.routing` decides."""
+"""Routes: the candidate models for each call of an agent. They are only data; `core.routing` makes the choice."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class RouteOption(Record):
     model: str = Field(min_length=1)
     """The id of the model, as litellm names it."""
     window: int | None = Field(default=None, ge=1)
-    """The tokens of the context window, answer included. It overrides the catalog. None: the catalog's value holds."""
+    """The context window in tokens, including the answer. It overrides the catalog. None uses the catalog's value."""
     latency_ms: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """The usual time of a call, in milliseconds. None: the average that this process has seen of the model."""
+    """The expected latency of a call in milliseconds. None uses the average that this process has observed for the
+    model."""
     bonus: float = Field(default=0, allow_inf_nan=False)
-    """The points that are added to the model's score. See `core.routing.score`."""
+    """Points to add to the model's score. See `core.routing.score`."""
 
 
 def _option(value: object) -> object:
@@ -33,21 +34,22 @@ def _option(value: object) -> object:
 
 
 class Route(Record):
-    """A choice of models, to give as an agent's `model`.
+    """A set of candidate models, for use as an agent's `model`.
 
-    Each call takes the best of `models` that the prompt and its answer fit into. If that model fails, the others that
-    fit are tried, from the best to the worst.
+    Each call uses the best of `models` whose context window fits the prompt and its answer. If that model fails, the
+    others that fit are tried from best to worst.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: tuple[Annotated[RouteOption, BeforeValidator(_option)], ...] = Field(min_length=1, max_length=32)
-    """The models: litellm ids or `RouteOption`s, each once. Among equal models, the earlier one is taken."""
+    """The models: litellm ids or `RouteOption`s, without duplicates. Among equally good models, the earlier one
+    wins."""
     prefer: Prefer = "balanced"
-    """The order of the models that fit. `cost`: cheapest first. `speed`: fastest first. `balanced`: best score first, see
-    `core.routing.score`."""
+    """How to order the models that fit. `cost`: cheapest first. `speed`: fastest first. `balanced`: best score first,
+    see `core.routing.score`."""
     degrade_at: Level | None = None
-    """The level of a budget of the run from which calls take the cheapest model that fits. None: never.
+    """The budget level at which calls switch to the cheapest model that fits. None: never.
 
     A budget reaches `warning` at 80 % of its limit and `critical` at 95 %, unless its definition says otherwise.
     """

@@ -1,8 +1,7 @@
-"""The choice of a model, or of a deployment of one, for a call: first whether the call fits into it, then cost, speed
-and load.
+"""Chooses a model, or a deployment of one, for a call: first by whether the call fits, then by cost, speed and load.
 
-Law: pure, and no model is chosen that the prompt and its answer do not fit into. Sizes are compared as numbers and
-variants by their rank, never as words.
+Law: pure. A model is chosen only if the prompt and its answer fit. Sizes are compared as numbers and variants by rank,
+never as strings.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from enum import StrEnum
 from helix.core.errors import ContextTooLargeError
 
 DEFAULT_OUTPUT_TOKENS = 500
-"""The room for an answer whose length has no limit."""
+"""The number of tokens reserved for an answer without a length limit."""
 UNKNOWN_USD_PER_TOKEN = 0.0001
-"""The assumed price of a token if no price is known. It is higher than nearly all prices, so that the model is chosen
+"""The assumed price of a token if no price is known. It exceeds nearly all real prices, so that such a model is chosen
 last."""
 
 
 class ModelVariant(StrEnum):
-    """Classes of context windows. Upper bounds belong to their class: 4,096 tokens are SMALL, 32,768 MEDIUM, 131,072
-    LARGE. Compare them by `rank`, which counts from 0."""
+    """Size classes of context windows. Upper bounds are inclusive: 4,096 tokens are SMALL, 32,768 MEDIUM, 131,072
+    LARGE. Compare them by `rank`, which starts at 0."""
 
     SMALL = "small"
     MEDIUM = "medium"
@@ -35,7 +34,7 @@ class ModelVariant(StrEnum):
 
     @classmethod
     def of(cls, tokens: int) -> ModelVariant:
-        """Return the smallest class whose windows hold that many tokens."""
+        """Return the smallest class that can hold that many tokens."""
         return next((variant for bound, variant in _BOUNDS if tokens <= bound), cls.XLARGE)
 
 
@@ -45,42 +44,42 @@ _BOUNDS = ((4_096, ModelVariant.SMALL), (32_768, ModelVariant.MEDIUM), (131_072,
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """A model, or a deployment of one, that may take a call."""
+    """A model, or a deployment of one, that can serve a call."""
 
     instance_id: str
-    """The id to choose by. For a route it is the name of the model."""
+    """The id of the candidate. For a route it is the name of the model."""
     model: str
     """The litellm id of the model."""
     max_context_tokens: int | None
-    """The size of its context window, prompt and answer together. None if it is not known."""
+    """The size of its context window in tokens, prompt and answer together. None if not known."""
     agent_id: str = ""
-    """The agent that the deployment serves, for callers that register instances by agent. Empty for a route."""
+    """The agent that the deployment serves, for callers that register instances per agent. Empty for a route."""
     max_output_tokens: int | None = None
-    """The longest answer that it gives. None if it is not known."""
+    """The maximum length of its answers in tokens. None if not known."""
     load: float = 0.0
-    """The share of its capacity in use, from 0 to 1."""
+    """The used fraction of its capacity, from 0 to 1."""
     queue_depth: int = 0
-    """The number of requests that wait for it."""
+    """The number of requests in its queue."""
     avg_latency_ms: float | None = None
-    """The latency of its calls in milliseconds, as configured or as the mean of those seen. None if neither is there."""
+    """The latency of its calls in milliseconds, either configured or the observed mean. None if there is neither."""
     input_usd: float | None = None
-    """US dollars per token of a prompt. None if no price is known."""
+    """The price of a prompt token in US dollars. None if not known."""
     output_usd: float | None = None
-    """US dollars per token of an answer. None if no price is known."""
+    """The price of an answer token in US dollars. None if not known."""
     bonus: float = 0.0
-    """Points that are added to its score."""
+    """Points to add to its score."""
     available: bool = True
-    """Whether it takes calls at all."""
+    """Whether it accepts calls at all."""
     healthy: bool = True
-    """Whether its health checks succeed. A call never goes to an unhealthy instance."""
+    """Whether its health checks succeed. Calls never go to an unhealthy instance."""
 
     @property
     def variant(self) -> ModelVariant:
         return ModelVariant.XLARGE if self.max_context_tokens is None else ModelVariant.of(self.max_context_tokens)
 
     def cost_usd(self, need: Need) -> float:
-        """Return the most that the call may cost by list price. A part whose price is unknown costs
-        `UNKNOWN_USD_PER_TOKEN`."""
+        """Return the maximum cost of the call at list price. Tokens with an unknown price cost `UNKNOWN_USD_PER_TOKEN`
+        each."""
         prices = [UNKNOWN_USD_PER_TOKEN if usd is None else usd for usd in (self.input_usd, self.output_usd)]
         return need.input_tokens * prices[0] + need.output_tokens * prices[1]
 
@@ -90,9 +89,9 @@ class Need:
     """The tokens that a call needs."""
 
     input_tokens: int
-    """Tokens of the prompt."""
+    """The number of prompt tokens."""
     output_tokens: int = 0
-    """Tokens of room for the answer."""
+    """The number of tokens reserved for the answer."""
 
     @property
     def total(self) -> int:
@@ -101,20 +100,20 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of each part of a score. See `score`."""
+    """The weights of the parts of a score. See `score`."""
 
     exact: float = 20
-    """Points for the smallest class of windows that holds the call, and again for the preferred model."""
+    """Points gained by the smallest class that can hold the call, and again by the preferred model."""
     tier: float = 10
-    """Points lost for each class above the smallest that holds the call."""
+    """Points lost per class above the smallest one that can hold the call."""
     load: float = 30
     """Points lost at full load."""
     queue: float = 2
-    """Points lost for each waiting request, up to 10 requests."""
+    """Points lost per queued request, up to 10 requests."""
     latency: float = 1
-    """Points lost for each second of mean latency."""
+    """Points lost per second of mean latency."""
     cost: float = 5
-    """Points lost for each multiple of the cheapest price above it."""
+    """Points lost per multiple of the cheapest price beyond the first."""
 
 
 BALANCED = Weights()
@@ -133,28 +132,28 @@ class RoutingDecision:
     variant: ModelVariant
     """The class of its context window."""
     estimated_cost: float | None
-    """US dollars for the prompt and a full answer. None if no price is known."""
+    """The cost of the prompt and a full-length answer in US dollars. None if a price is not known."""
     estimated_latency_ms: float | None
     """The latency of its calls in milliseconds, as in `InstanceInfo`. None if it is not known."""
     reason: str
-    """The explanation for people."""
+    """A human-readable explanation."""
     fallback: bool = False
-    """Whether it is not the first wish: the preferred model did not fit, or a budget asks for a cheaper one."""
+    """Whether this is not the first choice: the preferred model did not fit, or a budget requires a cheaper one."""
 
 
 Order = Callable[[InstanceInfo], tuple[float, ...]]
 
 
 def fits(instance: InstanceInfo, need: Need) -> bool:
-    """Return whether the instance may take the call at all. An unknown window does not exclude it."""
+    """Return whether the instance can serve the call at all. An unknown context window does not exclude it."""
     window, answer = instance.max_context_tokens, instance.max_output_tokens
     holds = (window is None or window >= need.total) and (answer is None or answer >= need.output_tokens)
     return instance.available and instance.healthy and holds
 
 
 def ranked(instances: Iterable[InstanceInfo], need: Need, order: Order | None = None) -> list[InstanceInfo]:
-    """Return the instances that fit, best first by `order` (default: as they were given). Those with an unknown window
-    come after the others. Raises `ContextTooLargeError` if none fits."""
+    """Return the instances that fit, best first by `order` (by default in the given order). Instances with an unknown
+    context window come last. Raises `ContextTooLargeError` if none fits."""
     offered = list(instances)
     found = [instance for instance in offered if fits(instance, need)]
     if not found:
@@ -169,11 +168,11 @@ def ranked(instances: Iterable[InstanceInfo], need: Need, order: Order | None = 
 def score(
     instance: InstanceInfo, need: Need, weights: Weights, *, cheapest_usd: float, prefer_model: str | None = None
 ) -> float:
-    """Return the points of the instance for the call; more is better.
+    """Return the score of the instance for the call. Higher is better.
 
-    The smallest class that holds the call gets `exact`, a larger one loses `tier` for each class above. Load, queue (10
-    at most), latency, and price beyond the cheapest cost points. A model whose name contains `prefer_model` gets
-    `exact` points once more, so it wins among equals.
+    The smallest class that can hold the call gains `exact` points; a larger class loses `tier` points per class above
+    it. Load, queue (up to 10 requests), latency, and any price above the cheapest cost points. A model whose name
+    contains `prefer_model` gains `exact` points again, so it wins among equals.
     """
     above = instance.variant.rank - ModelVariant.of(need.total).rank
     points = instance.bonus + (weights.exact if above <= 0 else -weights.tier * above)
@@ -190,12 +189,12 @@ def by_score(instances: Sequence[InstanceInfo], need: Need, weights: Weights, pr
 
 
 def by_cost(need: Need) -> Order:
-    """Order by price, cheapest first; among equal prices by load, then by queue and latency."""
+    """Order by price, cheapest first, with ties broken by load, then queue, then latency."""
     return lambda i: (i.cost_usd(need), i.load, float(i.queue_depth), i.avg_latency_ms or 0.0)
 
 
 def by_speed(need: Need) -> Order:
-    """Order by latency, quickest first. An instance without a latency counts as if it took a second."""
+    """Order by latency, fastest first. An unknown latency counts as one second."""
     return lambda i: (1000.0 if i.avg_latency_ms is None else i.avg_latency_ms, i.load, i.cost_usd(need))
 
 
@@ -213,8 +212,8 @@ def decide(instance: InstanceInfo, need: Need, reason: str, *, fallback: bool = 
 
 
 def _ratio(cost: float, cheapest: float) -> float:
-    """Return the cost as a multiple of the cheapest. Beside a free instance, every other counts as ten times as
-    expensive."""
+    """Return the cost as a multiple of the cheapest. If the cheapest is free, every paid instance counts as ten times
+    as expensive."""
     if cheapest > 0:
         return cost / cheapest
     return 1.0 if cost <= 0 else 10.0

@@ -1,16 +1,16 @@
-"""Keys of a session's rows, and the ids that are made of them (docs/protocol.md#keys).
+"""The keys of a session's rows, and the ids derived from them (docs/protocol.md#keys).
 
-    session            session            who runs, where history ends, what is open
-    r#<run id>         run                one per execute, resume, retry
-    m#<lineage>#<i>    user | assistant | call   written once at its final place; history ends at the session's count
-    l#<lineage>        lineage            how a lineage's beginning is made of older ones
+    session            session            the current run, the end of history, the open step
+    r#<run id>         run                one per execute, resume or retry
+    m#<lineage>#<i>    user | assistant | call   written once at its final position; history ends at the session's count
+    l#<lineage>        lineage            the older lineages that a lineage begins with
     c#<version>        checkpoint         count + lineage + custom state
     x#<run id>         stop               interrupt or abort of one run
-    h#<run id>#<hook>  guard              the mark of a run-level hook that was called
-    t#<digest>         token              a parent's execution that waits for this session
+    h#<run id>#<hook>  guard              marks a run-level hook as called
+    t#<digest>         token              a parent's execution waiting for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
 
-Law: numbers are padded, so keys of one kind sort as their numbers do, and one query reads a range of them.
+Law: numbers are zero-padded, so keys of one kind sort numerically and one query can read a range of them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ def attempt_sort(run_id: str, step: int, attempt: int) -> str:
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:
-    """Return `cpv1-<session>-s<step>-t<ms>-<6 hex>`. The hex is the session version, so an id finds its row without an
-    index."""
+    """Return `cpv1-<session>-s<step>-t<ms>-<6 hex>`. The hex part is the session version, so the row can be found from
+    the id without an index."""
     return f"cpv1-{session_id}-s{step}-t{int(now * 1000)}-{version:06x}"
 
 
 def checkpoint_version(session_id: str, checkpoint: str) -> int:
-    """Return the version in the id. Raises `CheckpointNotFoundError` for an id of another session and for a text that
-    is not an id."""
+    """Return the version in the id. Raises `CheckpointNotFoundError` for an id of another session or a malformed id."""
     head, _, tail = checkpoint.rpartition("-")
     try:
         if not head.startswith(f"cpv1-{session_id}-s"):
@@ -71,7 +70,7 @@ def checkpoint_version(session_id: str, checkpoint: str) -> int:
 
 
 def step_of(checkpoint: str) -> int | None:
-    """Return the step in the id, or None if the text is not an id."""
+    """Return the step in the id, or None if the id is malformed."""
     step = checkpoint.rsplit("-", 3)[1:2]
     return int(step[0][1:]) if step and step[0][:1] == "s" and step[0][1:].isdecimal() else None
 
@@ -81,19 +80,21 @@ def checkpoint_sort(version: int) -> str:
 
 
 def make_run_id(turn: int, fresh: str) -> str:
-    """Return the id of a run. Run ids sort by turn within their session. The 80 random bits of `fresh` (from the Ids
-    port) make them globally unique. The time in front of them is left out, because most rows would only repeat it."""
+    """Return the id of a new run. Run ids sort by turn within their session. The 80 random bits of `fresh` (from the
+    Ids port) make them globally unique. The timestamp in `fresh` is left out, because most rows already have the
+    time."""
     return f"run_{turn:06d}_{fresh.rpartition('_')[2][-16:]}"
 
 
 def make_worker_id(fresh: str) -> str:
-    """Return the id of a process. Its 80 random bits make it unique. It is short because each answer names it."""
+    """Return the id of a worker process. Its 80 random bits make it unique. It is short because every answer row
+    contains it."""
     return f"worker_{fresh.rpartition('_')[2][-16:]}"
 
 
 @lru_cache(256)
 def turn_of(run_id: str) -> int | None:
-    """Return the turn that the id names, or None for an id of another form."""
+    """Return the turn in the run id, or None if the id has another form."""
     turn = run_id[4:].partition("_")[0]
     known = turn.isascii() and turn.isdigit() and run_id.startswith(f"run_{int(turn):06d}_")
     return int(turn) if known else None

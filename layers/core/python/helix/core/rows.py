@@ -1,7 +1,8 @@
-"""The stored rows of a session. `core.row_keys` has their keys (docs/protocol.md#rows).
+"""The stored rows of a session (docs/protocol.md#rows). Their keys are in `core.row_keys`.
 
-Law: the protocol's step row is the assistant message beyond the count, and its call rows follow it. So folding a step
-only moves the count. The step's claim is in the session row, which the claim writes anyway.
+Law: the protocol's step row is the assistant message at index `count`, just past the end of history, and its call rows
+follow. So folding a step only increases the count. The step's claim is stored in the session row, which the claim
+writes anyway.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ def _text(value: object) -> str:
 
 ValueT = TypeVar("ValueT", bound=str)
 AsStored = Annotated[ValueT, PlainValidator(_text), PlainSerializer(str)]
-"""A Literal type for stored values that accepts any text. Another version may have written a value that this one does
-not know, and the row can still be read."""
+"""A Literal type for stored values that accepts any string, so that a row remains readable if another version wrote an
+unknown value."""
 
 
 class Stored(Record):
-    """The base of stored rows. A row leaves out what equals its default, because bytes are billed. An older version
-    ignores a newer version's fields."""
+    """The base of stored rows. Fields that equal their default are not stored, because the store bills by the byte.
+    Unknown fields of newer versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -65,8 +66,8 @@ class Stored(Record):
 
     @classmethod
     def read(cls, partition: str, sort: str, value: Any) -> Self:
-        """Parse the row that is stored under this key of the table `sessions`. Raises `DamagedRowError`, which names
-        the key."""
+        """Parse the row stored under this key of the table `sessions`. Raises `DamagedRowError`, which names the
+        key."""
         try:
             return super().model_validate(value)
         except UNREADABLE as error:
@@ -80,9 +81,10 @@ class ErrorInfo(Record):
     """The reason why a run failed."""
 
     code: str
-    """The stable name of the error, such as `budget_exceeded` or `runtime_crash`. An abort is `aborted`."""
+    """The stable error code, such as `budget_exceeded` or `runtime_crash`. An abort has `aborted`."""
     message: Annotated[str, AfterValidator(clean_text)]
-    """A description for people. Halves of characters are joined or replaced, so that the text can be stored."""
+    """A human-readable description. Split surrogate pairs are joined and lone surrogates replaced, so that it can be
+    stored."""
     recoverable: bool = True
     """Whether `retry` makes sense. False after an abort and for damaged rows."""
 
@@ -97,26 +99,26 @@ class Pending(Record):
     tool_name: str
     """The tool that the model called."""
     kind: Literal["approval", "client", "unknown", "child"] = "approval"
-    """The kind of response that is missing. `approval`: a person's approval. `client`: the result of a tool that the
-    client executes. `unknown`: a ruling on the outcome of a call whose worker died. `child`: the call's sub-agent is
-    paused or interrupted."""
+    """The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool
+    that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `child`: the call's
+    sub-agent is paused or interrupted."""
     child_session_id: str | None = None
     """For `child`, the sub-agent's session. None for other kinds."""
     reason: str | None = None
-    """Why the tool's rule asks for an approval. None if the rule gives no reason."""
+    """Why the tool's rule requires approval. None if the rule gives no reason."""
     edited: Edit | None = None
-    """The person who changed the arguments in an earlier approval, and the time. The outcome of that execution is
-    unknown. None if the arguments are the model's."""
+    """Who edited the arguments in an earlier approval, and when. The outcome of that execution is unknown. None if the
+    arguments are the model's."""
     arguments: JsonObject = Field(default_factory=dict)
-    """The arguments of the call. They are stored only with `edited`. Otherwise reads take them from the answer's
-    row."""
+    """The arguments of the call. They are stored here only if `edited` is set. Otherwise reads take them from the
+    answer's row."""
     parameters: JsonObject = Field(default_factory=dict)
-    """The JSON schema of the arguments. It is never stored. Reads fill it in if they know the agent; otherwise it is
+    """The JSON schema of the arguments. It is never stored: reads fill it in if they know the agent. Otherwise it is
     empty."""
 
 
 class OpenStep(Record):
-    """A staged answer that is not yet history: the rows from `base` on."""
+    """A staged answer that is not yet part of history: the rows from index `base`."""
 
     step: int
     """The step that the answer belongs to."""
@@ -127,7 +129,7 @@ class OpenStep(Record):
     base: int
     """The index of the answer, which equals the session's count. The call rows follow it."""
     calls: int
-    """The number of the answer's calls, whether they have a row yet or not."""
+    """The number of the answer's calls, including those without a row."""
     wide: bool = False
     """Whether the step has too many calls for one transaction. Several transactions then write their rows
     (docs/protocol.md#wide)."""
@@ -139,27 +141,27 @@ class StepClaim(Record):
     step: int
     """The step that the worker is buying."""
     attempt: int
-    """The number of the attempt, from 1 within the step."""
+    """The number of the attempt, starting at 1 within the step."""
     attempt_id: str
-    """`<owner>.<session version>`, made once by the worker that claims. If the worker gets no reply to its transaction,
-    it looks for this id."""
+    """`<owner>.<session version>`, unique to the claim. If the claiming transaction gets no reply, the worker looks for
+    this id to see whether it succeeded."""
     run_id: str
     """The run that the worker buys the step for."""
     deadline: float
-    """The latest moment (Unix seconds) at which the holder can still act. 0: the claim was released or expired."""
+    """The time until which the holder may act (Unix seconds). 0 if the claim was released or has expired."""
     micros: int = 0
     """The micro-dollars reserved for the call. 0 if nothing is reserved: without budgets, for a cached answer, and for
     a function agent."""
     tokens: int = 0
     """The tokens reserved for the call. 0 in the same cases as `micros`."""
     late: int = 0
-    """The number of this run's attempts at the step that got no answer in their worker's time, or whose worker fell
-    silent. The run fails at three."""
+    """The number of this run's attempts at the step that ran out of the worker's time, or whose worker fell silent. The
+    run fails at three."""
 
 
 class Block(Record):
-    """The amounts that the current run has drawn from one window of a budget. `spent + reserved + assumed <= drawn`,
-    unless a call used more than was reserved for it. The reserved amount is in the session's `claim`."""
+    """The amounts that the current run has drawn from one budget window. `spent + reserved + assumed <= drawn`, unless
+    a call used more than its reservation. The reserved amount is in the session's `claim`."""
 
     budget: str
     """The name of the window: `<scope>/<period>/<unit>/<window key>`."""
@@ -176,26 +178,26 @@ class Block(Record):
     reported: int = 0
     """The part of `spent` and `assumed` that the last draw reported to the budget."""
     closed: bool = False
-    """Whether no more calls are reserved from the block, because another window has begun or the budget is gone."""
+    """Whether the block takes no more reservations, because the next window has begun or the budget was deleted."""
 
 
 class Bounds(Record):
-    """The budgets that bound a session (`core.budget`)."""
+    """The budgets that limit a session (`core.budget`)."""
 
     version: int
-    """The count of all changes of budget definitions when these were read. If the count has moved, the next step reads
-    them again."""
+    """The version counter of all budget definitions when these were read. If the counter has changed, the next step
+    reads them again."""
     level: Literal["", "warning", "critical", "exceeded"] = ""
-    """The alert level of the budget that was used up furthest at the run's last draw. Empty below `warning`."""
+    """The alert level of the most used budget at the run's last draw. Empty below `warning`."""
     budgets: list[list[JsonValue]] = Field(default_factory=list)
-    """The definitions in the short form of `core.budget.packed`. Empty if no budget bounds this session."""
+    """The definitions in the short form of `core.budget.packed`. Empty if no budget limits this session."""
 
 
 class Parent(Record):
-    """The call that a sub-agent's session works for."""
+    """The parent's call that started a sub-agent's session."""
 
     session_id: str
-    """The session above the sub-agent."""
+    """The parent session."""
     run_id: str
     """The run that started the sub-agent."""
     call_id: str
@@ -203,7 +205,7 @@ class Parent(Record):
 
 
 class SessionIdentity(Stored):
-    """The session itself: who it belongs to, and where it comes from."""
+    """The identity of a session: its owner, agent and origin."""
 
     kind: Literal["session"] = "session"
     """The tag of this kind of row in the store."""
@@ -212,111 +214,110 @@ class SessionIdentity(Stored):
     agent_type: str
     """The name of the session's agent, which never changes."""
     stream_id: str
-    """The stream that the session's chunks go to: its own id, or the id of its root session."""
+    """The stream that receives the session's chunks: its own id, or the id of its root session."""
     parent: Parent | None = None
-    """The call that a sub-agent's session works for. None for a root session."""
+    """The call that started a sub-agent's session. None for a root session."""
     ancestors: list[str] = Field(default_factory=list)
     """The agents above a sub-agent, the root's first. Empty for a root session."""
     forked_from: JsonObject | None = None
     """The `session_id` and `checkpoint_id` that a branch or clone was copied from. None for other sessions."""
     trace: Trace | None = None
-    """The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root
+    """The run ids of the root and the parent, under which the spans of a sub-agent's run are recorded. None for a root
     session."""
     user_id: str | None = None
-    """The user who owns the session. None if its creator named no user."""
+    """The user who owns the session. None if it was created without a user."""
     tags: list[str] = Field(default_factory=list)
-    """The tags that the creator gave. Sub-agents inherit them."""
+    """The tags that the session was created with. Sub-agents inherit them."""
     metadata: JsonObject = Field(default_factory=dict)
-    """The JSON object that the creator gave. Sub-agents inherit it."""
+    """The metadata that the session was created with. Sub-agents inherit it."""
     priority: int = 0
-    """The rank of the session's runs while they wait for a slot, from -999 to 999. A higher one goes first."""
+    """The priority of the session's runs while they wait for a slot, from -999 to 999. Higher priorities go first."""
     created_at: float = 0
-    """The time of creation (Unix seconds). It tells the session from one that was deleted under the same id."""
+    """The time of creation (Unix seconds). It distinguishes the session from a deleted one with the same id."""
     updated_at: float = 0
-    """The time of the last write that raised the version (Unix seconds)."""
+    """The time of the last write that incremented the version (Unix seconds)."""
 
 
 class SessionHistory(Stored):
-    """The end of a session's history."""
+    """The extent of a session's history."""
 
     version: int
-    """A counter that grows by one with each transaction that writes this row. Renewing a deadline does not change
-    it."""
+    """A counter that each transaction on this row increments. Renewing a deadline does not change it."""
     turn: int
-    """The number of the current or last run within the session, from 1. 0 in a copy that has not run yet."""
+    """The number of the current or last run within the session, starting at 1. 0 in a copy that has not run yet."""
     lineage: int = 0
     """The current lineage."""
     lineages: int = 0
-    """The highest lineage number given so far. A rewind takes the next one."""
+    """The highest lineage number used so far. A rewind takes the next one."""
     count: int = 0
-    """The number of messages of the lineage that are history."""
+    """The number of the lineage's messages that are part of history."""
     step: int = 0
-    """The number of the last step that is history. 0 before the first."""
+    """The number of the last step in history. 0 before the first step."""
     last: tuple[int, int] | None = None
-    """The (step, attempt) staged or committed last, with which the stream settles an attempt left open. None before the
-    first answer and after a rewind."""
+    """The (step, attempt) that was staged or committed last. The stream uses it to settle an attempt left open. None
+    before the first answer and after a rewind."""
     checkpoint: str = ""
-    """The id of the last checkpoint. Empty before the first."""
+    """The id of the last checkpoint. Empty before the first checkpoint."""
     state_at: str = ""
-    """The id of the checkpoint that holds the current custom state. Empty: the agent's initial state."""
+    """The id of the checkpoint with the current custom state. Empty for the agent's initial state."""
 
 
 class SessionWork(Stored):
-    """The current run of a session, and who works on it."""
+    """The current run of a session, and the worker that executes it."""
 
     status: AsStored[SessionStatus]
-    """The status of the last run, or `deleting` while the session's rows are being removed."""
+    """The status of the last run, or `deleting` while the session's rows are being deleted."""
     run_id: str
     """The current or last run. Empty in a copy that has not run yet."""
     run_steps: int = 0
-    """The number of steps that the current run has bought, for the limit `max_steps`. A call that failed counts too."""
+    """The number of steps that the current run has bought, including failed model calls. `max_steps` limits it."""
     misses: int = 0
-    """The number of times that the current run's model gave no valid output, for the limit `max_completion_retries`."""
+    """The number of missing or invalid outputs in the current run. `max_completion_retries` limits it."""
     forced: bool = False
     """Whether the next answer must be the output. The model then has to call `__finish__`."""
     open: OpenStep | None = None
-    """The staged step that is not history yet. None if there is no such step."""
+    """The staged step that is not yet part of history. None if there is no such step."""
     claim: StepClaim | None = None
     """The claim of the worker that is buying the next step. None while no step is being bought."""
     pending: list[Pending] = Field(default_factory=list)
     """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
     lease_owner: str | None = None
-    """The worker that holds the run in process. None on AWS and in worker processes, and between runs. In a hidden
-    session, the id of its deletion."""
+    """The worker that holds the lease on an in-process run. None on AWS, in worker processes, and between runs. In a
+    hidden session, the id of its deletion."""
     lease_expires: float = 0
-    """The deadline of that worker's claim on the run (Unix seconds). 0: no lease."""
+    """The time when the lease expires (Unix seconds). 0 without a lease."""
 
 
 class SessionMoney(Stored):
-    """The usage of a session and of its current run, and the budgets that bound them."""
+    """The usage of a session and its current run, and the budgets that limit them."""
 
     usage: StoredUsage = Usage()
-    """The usage of all runs, including that of tools and sub-agents. It is not stored if it equals `run_usage`."""
+    """The usage of all runs, including tools and sub-agents. It is not stored if it equals `run_usage`."""
     run_usage: StoredUsage = Usage()
-    """The usage of the current run, including that of its tools and sub-agents."""
+    """The usage of the current run, including its tools and sub-agents."""
     run_parts: dict[str, StoredUsage] = Field(default_factory=dict)
-    """The parts of the current run that its own model did not use, by name (`core.usage_parts`). Amounts assumed for
-    calls without an answer are here only, not in `run_usage`."""
+    """The usage of the current run by anything but its own model, by part name (`core.usage_parts`). Amounts assumed
+    for calls without an answer appear only here, not in `run_usage`."""
     blocks: list[Block] = Field(default_factory=list)
-    """The amounts that the current run has drawn from budgets. The run's end moves them to its row."""
+    """The amounts that the current run has drawn from budgets. They move to the run's row when it ends."""
     bounds: Bounds | None = None
-    """The budgets that bound the session, as last read. None if no budget had ever been defined."""
+    """The budgets that limit the session, as last read. None if no budget had ever been defined."""
     user_budgets: str = ""
-    """A digest of the budgets that the project declared for each user when `bounds` was read. Empty without a user or
-    such budgets."""
+    """A digest of the project's per-user budgets when `bounds` was read. Empty without a user or without such
+    budgets."""
 
 
 class SessionEnd(Stored):
-    """The end of a session's last run."""
+    """The outcome of a session's last run."""
 
     output: JsonValue = None
-    """The output of the last run. None if it gave none, or is still active."""
+    """The output of the last run. None if it had no output or is still active."""
     error: ErrorInfo | None = None
     """The reason why the last run failed. None if it did not."""
     aborted: bool = False
-    """Whether the last run was aborted. An aborted session takes a new message, but no retry."""
+    """Whether the last run was aborted. An aborted session accepts a new message, but no retry."""
     abort_reason: str | None = None
-    """The reason that the abort's caller gave, if any."""
+    """The reason that the caller of the abort gave, if any."""
 
 
 class SessionRow(SessionEnd, SessionMoney, SessionWork, SessionHistory, SessionIdentity):
@@ -326,7 +327,7 @@ class SessionRow(SessionEnd, SessionMoney, SessionWork, SessionHistory, SessionI
 
     @classmethod
     def at(cls, session_id: str, value: Any) -> Self:
-        """Parse the row that is stored in this partition. Raises `DamagedRowError`."""
+        """Parse the session row stored in this partition. Raises `DamagedRowError`."""
         return cls.read(session_id, SESSION, {**value, "session_id": session_id})
 
     def dump(self) -> dict[str, Any]:
@@ -334,7 +335,7 @@ class SessionRow(SessionEnd, SessionMoney, SessionWork, SessionHistory, SessionI
 
 
 class RunIdentity(Stored):
-    """The run itself: what it was asked, and by which run it was preceded."""
+    """The identity of a run: its input, its agent and the run before it."""
 
     kind: Literal["run"] = "run"
     """The tag of this kind of row in the store."""
@@ -343,7 +344,7 @@ class RunIdentity(Stored):
     session_id: str
     """The session of the run. It is not stored here, because it names the partition."""
     turn: int
-    """The number of the run within its session, from 1. It is not stored if the run's id contains it."""
+    """The number of the run within its session, starting at 1. It is not stored if the run's id contains it."""
     mode: AsStored[ClaimMode] = "execute"
     """The kind of claim that began the run (docs/protocol.md#claims)."""
     agent_type: str
@@ -351,117 +352,118 @@ class RunIdentity(Stored):
     previous_run_id: str | None = None
     """The run of the session before this one. None for the first."""
     input: JsonObject | None = None
-    """The `message` and `state` that the run was given. None if it continues without a message."""
+    """The input `message` and `state` of the run. None if it continues without a message."""
     priority: int = 0
-    """The rank of the run while it waits for a slot, from -999 to 999. A higher one goes first."""
+    """The priority of the run while it waits for a slot, from -999 to 999. Higher priorities go first."""
     fingerprint: str = ""
-    """A digest of the agent's prompt, model, tools and output schema at the claim."""
+    """A digest of the agent's prompt, model, tools and output schema at the time of the claim."""
     editions: list[tuple[int, str]] = Field(default_factory=list)
-    """The (step, fingerprint) pairs of later steps at which a delivery found a changed agent."""
+    """The (step, fingerprint) pairs of later steps where a delivery found that the agent had changed."""
     deadline: float | None = None
-    """The moment at which the tool of a sub-agent's parent stops waiting (Unix seconds). None for root runs, and in
-    process, where the parent's worker watches the time."""
+    """The time when the parent's tool call stops waiting for this sub-agent (Unix seconds). None for root runs, and in
+    process, where the parent's worker enforces the timeout."""
     trace: Trace | None = None
-    """The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root run."""
+    """The run ids of the root and the parent, under which the spans of a sub-agent's run are recorded. None for a root
+    run."""
 
 
 class RunStart(Stored):
-    """The place in history at which a run began."""
+    """The position of history when a run began."""
 
     first_step: int = 1
     """The number of the first step that the run may buy."""
     start_lineage: int = 0
-    """The lineage in which the run began. The `start_*` fields say where history stood before the run's own message. A
-    retry `from_start` goes back there."""
+    """The lineage in which the run began. The `start_*` fields describe history before the run's own message. A retry
+    `from_start` goes back there."""
     start_count: int = 0
     """The number of messages in history before the run's own message."""
     start_state_at: str = ""
-    """The id of the checkpoint with the custom state that the run began with. Empty: the agent's initial state."""
+    """The id of the checkpoint with the custom state at the start of the run. Empty for the agent's initial state."""
     start_step: int = 0
     """The number of the last step in history when the run began."""
     start_sequence: int = 0
-    """The last sequence of the stream before the run. Readers of the run start after it. 0: the stream had no
+    """The last sequence of the stream before the run. Readers of the run start after it. 0 if the stream had no
     messages."""
     started_at: float = 0
     """The time of the claim (Unix seconds)."""
 
 
 class RunProgress(Stored):
-    """The progress of a run, and of its executions."""
+    """The progress of a run, and the execution of its parts."""
 
     status: AsStored[RunStatus]
-    """The status of the session while this is its current run; final afterwards. An interrupted or paused run becomes
-    `superseded` when the next run is claimed."""
+    """The status of the run. It equals the session's status while this is the current run, and is final afterwards. An
+    interrupted or paused run becomes `superseded` when the next run is claimed."""
     part: int = 1
-    """The number of the execution at work, from 1. A long run on AWS moves to a new execution
+    """The number of the current execution, starting at 1. A long run on AWS moves to a new execution
     (docs/protocol.md#roll-over)."""
     part_step: int = 0
-    """The first step that this execution buys. 0: `first_step`."""
+    """The first step that this execution buys. 0 means `first_step`."""
     steps: int = 0
-    """The number of steps that the run bought. The run's end writes it."""
+    """The number of steps that the run bought. Written when the run ends."""
     last: tuple[int, int] | None = None
-    """The (step, attempt) staged or committed last, taken over from the session at the run's end. None if there was
-    none."""
+    """The (step, attempt) that was staged or committed last, copied from the session when the run ends. None if there
+    was none."""
     claim: StepClaim | None = None
-    """The step claim that was open at the run's end. Its effects count the reservation as spent. None if no call was
-    open."""
+    """The step claim that was open when the run ended. The run's effects count its reservation as spent. None if no
+    call was open."""
 
 
 class RunMoney(Stored):
-    """The usage of a run, and what it has drawn from budgets."""
+    """The usage of a run, and the amounts that it has drawn from budgets."""
 
     model: str = ""
-    """The model that its agent was set to call. Empty if the agent decides at each call."""
+    """The configured model of the run's agent. Empty if the agent chooses a model for each call."""
     usage: StoredUsage = Usage()
-    """The usage of the run, including that of its tools and sub-agents. The run's end writes it. Late answers are not
-    in it."""
+    """The usage of the run, including its tools and sub-agents but not late answers. Written when the run ends."""
     parts: dict[str, StoredUsage] = Field(default_factory=dict)
-    """The parts of the run that `model` did not use, by name (`core.usage_parts`). The run's end writes them."""
+    """The usage of the run by anything but `model`, by part name (`core.usage_parts`). Written when the run ends."""
     late_calls: int = 0
-    """The number of answers that came when the run was no longer their delivery's."""
+    """The number of late answers: they arrived when their delivery no longer held the run."""
     late_micros: int = 0
-    """The micro-dollars that those answers cost."""
+    """The cost of the late answers in micro-dollars."""
     late_tokens: int = 0
-    """The tokens that those answers used."""
+    """The tokens that the late answers used."""
     over_micros: int = 0
-    """The micro-dollars that those answers cost beyond what had been reserved for them."""
+    """The cost of the late answers beyond their reservations, in micro-dollars."""
     over_tokens: int = 0
-    """The tokens that those answers used beyond what had been reserved for them."""
+    """The tokens that the late answers used beyond their reservations."""
     blocks: list[Block] = Field(default_factory=list)
-    """The amounts that the run drew from budgets, taken over from the session at the run's end. Its effects return the
-    rest."""
+    """The amounts that the run drew from budgets, copied from the session when the run ends. The run's effects return
+    the unused rest."""
 
 
 class RunEnd(Stored):
-    """The end of a run."""
+    """The outcome of a run."""
 
     ended_at: float | None = None
     """The time of the end (Unix seconds). None while the run is active."""
     output: JsonValue = None
-    """The output of the run. None if it gave none."""
+    """The output of the run. None if it had none."""
     error: ErrorInfo | None = None
     """The reason why the run failed. None if it did not."""
     reason: str | None = None
     """The reason of an interrupt or abort, or of a pause: `pending` or `budget_exceeded`. None for other ends."""
     completion_reason: str | None = None
-    """The cause of the end: `text`, `output`, `finish_with`, `stop_when` or `max_steps`; for a pause, its `reason`.
+    """Why the run completed: `text`, `output`, `finish_with`, `stop_when` or `max_steps`. For a pause, its `reason`.
     None for other ends."""
     pending: list[Pending] = Field(default_factory=list)
     """The calls that a paused run waits for."""
     checkpoint: str | None = None
-    """The id of the session's last checkpoint at the run's end. None while the run is active."""
+    """The id of the session's last checkpoint when the run ended. None while the run is active."""
     effects: Literal["open", "done"] = "open"
-    """`open` until all that follows from the run's end is done, then `done` (docs/protocol.md#ends)."""
+    """`open` until all effects of the run's end are done, then `done` (docs/protocol.md#ends)."""
 
 
 class RunRow(RunEnd, RunMoney, RunProgress, RunStart, RunIdentity):
-    """One execute, resume or retry of a session. Its claim writes the row, and its end completes it."""
+    """A run: one execute, resume or retry of a session. The claim creates the row, and the end of the run completes
+    it."""
 
     _expand = model_validator(mode="before")(expand_run)
 
     @classmethod
     def at(cls, session_id: str, sort: str, value: Any) -> Self:
-        """Parse the row that is stored under this key. Raises `DamagedRowError`."""
+        """Parse the row stored under this key. Raises `DamagedRowError`."""
         return cls.read(session_id, sort, {**value, "session_id": session_id, "run_id": sort[2:]})
 
     def dump(self) -> dict[str, Any]:
@@ -469,7 +471,7 @@ class RunRow(RunEnd, RunMoney, RunProgress, RunStart, RunIdentity):
 
 
 class CheckpointRow(Stored):
-    """A moment to go back to. It holds whole steps only."""
+    """A checkpoint to go back to. It contains only complete steps."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     """The tag of this kind of row in the store."""
@@ -481,27 +483,27 @@ class CheckpointRow(Stored):
     turn: int
     """The number of that run within its session. It is not stored if the run's id contains it."""
     lineage: int = 0
-    """The lineage of history at this moment."""
+    """The lineage of history at the checkpoint."""
     count: int
-    """The number of messages of the lineage that were history."""
+    """The number of the lineage's messages that were part of history."""
     step: int = 0
     """The number of the last step in that history."""
     status: AsStored[SessionStatus]
-    """The status of the session at this moment."""
+    """The status of the session at the checkpoint."""
     state_at: str
-    """The id of the checkpoint that holds the custom state. It is this one if the state changed here."""
+    """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
     state: JsonObject | None = None
     """The custom state, if it changed here. None if it did not."""
     patches: list[JsonObject] = Field(default_factory=list)
-    """The RFC 6902 operations that led from the state before to `state`."""
+    """The RFC 6902 operations that turned the previous state into `state`."""
     warnings: list[str] = Field(default_factory=list)
-    """The collisions between parallel tools, and the changes that the merge refused, in words."""
+    """Human-readable descriptions of conflicts between parallel tools, and of changes that the merge rejected."""
     pending: list[Pending] = Field(default_factory=list)
-    """The calls that the session waited for."""
+    """The calls that the session waited for at the checkpoint."""
     usage: StoredUsage = Usage()
-    """The usage of the session up to this moment."""
+    """The usage of the session up to the checkpoint."""
     name: str | None = None
-    """The name that a caller gave, if any. Retention keeps a checkpoint with a name."""
+    """The name that a caller gave the checkpoint, if any. Retention keeps named checkpoints."""
     created_at: float = 0
     """The time of the write (Unix seconds)."""
 
@@ -509,7 +511,7 @@ class CheckpointRow(Stored):
 
     @classmethod
     def at(cls, session_id: str, sort: str, value: Any) -> Self:
-        """Parse the row that is stored under this key. Raises `DamagedRowError`."""
+        """Parse the row stored under this key. Raises `DamagedRowError`."""
         try:
             version = int(sort[2:])
         except ValueError as error:
@@ -521,28 +523,28 @@ class CheckpointRow(Stored):
 
 
 class LineageRow(Stored):
-    """The composition of a lineage's beginning from older lineages. The claim that starts the lineage writes it."""
+    """How a lineage's beginning is composed of older lineages. Written by the claim that starts the lineage."""
 
     kind: Literal["lineage"] = "lineage"
     """The tag of this kind of row in the store."""
     lineage: int
     """The number of the lineage. Lineage 0 has no row."""
     start: int
-    """The first index whose message is the lineage's own. The messages below it come from `chain`."""
+    """The index of the first message that is stored in this lineage. Earlier messages come from `chain`."""
     chain: list[tuple[int, int]]
-    """The (older lineage, count) pairs that the beginning is made of, counts ascending. They are resolved to the
-    bottom, so no other lineage row has to be read."""
+    """The (older lineage, count) pairs that make up the beginning, in ascending order of count. They are fully
+    resolved, so that no other lineage row has to be read."""
 
 
 class StopRow(Stored):
-    """A request to interrupt or abort one run. Its key names the run, so the next run never sees it."""
+    """A request to interrupt or abort one run. Its key contains the run id, so the next run never sees it."""
 
     kind: Literal["stop"] = "stop"
     """The tag of this kind of row in the store."""
     run_id: str
     """The run to stop."""
     stop: Literal["interrupt", "abort"]
-    """`interrupt` leaves a session that can be resumed. `abort` fails the run for good."""
+    """`interrupt` leaves a session that can be resumed. `abort` fails the run permanently."""
     reason: str | None = None
     """The reason that the caller gave, if any."""
     created_at: float = 0
@@ -555,22 +557,22 @@ class AttemptRow(Stored):
     kind: Literal["attempt"] = "attempt"
     """The tag of this kind of row in the store."""
     run_id: str
-    """The run that asked the model."""
+    """The run that called the model."""
     step: int
     """The step that the call was for."""
     attempt: int
     """The number of the attempt within the step."""
     outcome: Literal["failed", "lost", "cancelled", "dead"]
-    """`failed`: the model's last word was an error. `lost`: the answer came when the run was no longer the delivery's.
-    `cancelled`: a stop came first. `dead`: the worker died."""
+    """`failed`: the call ended with an error. `lost`: the answer arrived when the delivery no longer held the run.
+    `cancelled`: the run was stopped first. `dead`: the worker died."""
     model: str | None = None
     """The model that was called. None if it is not known."""
     usage: StoredUsage = Usage()
-    """The usage that the provider reported for a `failed` or `lost` call. For the other outcomes it is unknown, and
-    zero here."""
+    """The usage that the provider reported for a `failed` or `lost` call. Zero for the other outcomes, whose usage is
+    unknown."""
     assumed_micros: int = 0
-    """The micro-dollars reserved for the call, which count as spent because its usage is unknown. In a `lost` row, what
-    was assumed until the answer came."""
+    """The micro-dollars reserved for the call, which count as spent because its usage is unknown. In a `lost` row, the
+    amount assumed until the answer arrived."""
     assumed_tokens: int = 0
     """The tokens reserved for the call; see `assumed_micros`."""
     error: str | None = None

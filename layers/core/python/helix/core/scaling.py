@@ -1,14 +1,13 @@
-"""The number of instances of an agent that may run at once: the parts that all policies share, and the policy for
-processors and memory.
+"""Decides how many instances of an agent may run at once: what all policies share, and the policy for CPU and memory.
 
-Law: pure. The same numbers, state and moment give the same decision. The state holds what was applied, never what was
-only decided. An instance is one unit of allowed concurrency. Times are Unix seconds, cooldowns seconds.
+Law: pure. The same metrics, state and time give the same decision. The state records only changes that were applied,
+not decisions. An instance is one unit of allowed concurrency. Times are in Unix seconds, cooldowns in seconds.
 
 - A step up waits `scale_up_cooldown` after the last step up. A step down waits `scale_down_cooldown` after the last
-  change of any kind, because it must be judged by what came after that change.
-- A turn is a change against the direction of the one before. After a turn, the next turn waits `oscillation_lock`; a
-  change in the same direction does not. So no interval of that length has up, down and up again, and the lock always
-  ends. A policy may hold turns in another way if it keeps this promise (`locked_until`).
+  change of any kind, so that it is based on metrics from after that change.
+- A turn is a change in the opposite direction of the previous one. After a turn, the next turn waits
+  `oscillation_lock`; a change in the same direction does not. So no interval of that length contains up, down and up
+  again, and the lock always expires. A policy may lock turns differently if it keeps this guarantee (`locked_until`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Rule = Literal[
 
 
 FIXED = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-"""The pydantic settings of all policies: frozen, without unknown options."""
+"""The pydantic settings of all policies: frozen, and unknown options are errors."""
 
 
 class ScalingDecision(Record, frozen=True):
@@ -49,19 +48,19 @@ class ScalingDecision(Record, frozen=True):
     after: int
     """The number of instances that the decision sets. It equals `before` for a hold."""
     rule: Rule = "none"
-    """The rule that decided. `none` if no rule asked for a change."""
+    """The rule behind the decision. `none` if no rule asked for a change."""
     reason: str
-    """The explanation for people."""
+    """A human-readable explanation."""
     signals: dict[str, float] = Field(default_factory=dict)
-    """The numbers that the decision was based on, by signal name."""
+    """The metrics that the decision was based on, by signal name."""
     blocked_by: Blocked | None = None
-    """The obstacle that turned a wish into a hold. None if nothing blocked it."""
+    """What blocked the change and turned it into a hold. None if nothing did."""
     wanted: int | None = None
-    """The number of instances that the rule asked for, if it was blocked or cut. Otherwise None."""
+    """The number of instances that the rule asked for, if it was blocked or reduced. Otherwise None."""
     trigger: str = ""
-    """The cause of the look at the agent, such as an alarm or the schedule. The governor sets it."""
+    """The event that triggered the evaluation, such as an alarm or the schedule. Set by the governor."""
     budget: str | None = None
-    """The name of the budget that stops the agent. None if no budget does. The governor sets it."""
+    """The name of the budget that stops the agent. None if no budget does. Set by the governor."""
 
     @property
     def action(self) -> Action:
@@ -74,7 +73,7 @@ class ScalingDecision(Record, frozen=True):
 
 
 class ScalingState(Record, frozen=True):
-    """The changes that were applied to one agent so far."""
+    """The latest changes that were applied to one agent."""
 
     up_at: float | None = None
     """The time of the last step up. None if there was none."""
@@ -83,19 +82,19 @@ class ScalingState(Record, frozen=True):
     direction: Direction | None = None
     """The direction of the last change. None if there was none."""
     turned_at: float | None = None
-    """The time of the last change against the direction of the one before. None if there was none."""
+    """The time of the last turn (a change in the opposite direction of the previous one). None if there was none."""
     instances: int | None = None
-    """The number of instances that the last change left. None if there was none, or if an operator or a health check
-    made it."""
+    """The number of instances after the last change. None if there was none, or if an operator or a health check made
+    it."""
     stopped: bool = False
-    """Whether the agent admits no runs because its money is spent."""
+    """Whether the agent admits no runs because its budget is exhausted."""
 
     @property
     def changed_at(self) -> float | None:
         return max((at for at in (self.up_at, self.down_at) if at is not None), default=None)
 
     def applied(self, decision: ScalingDecision, now: float) -> ScalingState:
-        """Return the state once the decision is in force. A hold changes nothing."""
+        """Return the state after the decision was applied. A hold changes nothing."""
         moved: dict[str, Any]
         match decision.action:
             case "hold":
@@ -111,14 +110,14 @@ class ScalingState(Record, frozen=True):
 
 
 class Bounds(BaseModel):
-    """The smallest and largest number of instances. Raises `ValueError` if they contradict each other."""
+    """The minimum and maximum number of instances. Raises `ValueError` if they contradict each other."""
 
     model_config = FIXED
 
     min_instances: int = Field(default=1, ge=0)
-    """The smallest number of instances. 0 lets an agent without work sleep."""
+    """The minimum number of instances. 0 lets an idle agent sleep."""
     max_instances: int = Field(default=10, ge=1)
-    """The largest number of instances."""
+    """The maximum number of instances."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -130,29 +129,29 @@ class Bounds(BaseModel):
 
 
 class Steps(BaseModel):
-    """The size and the pace of changes. Times are in seconds."""
+    """The size and frequency of changes. Times are in seconds."""
 
     model_config = FIXED
 
     scale_up_cooldown: float = Field(default=60, ge=10)
-    """The pause between one step up and the next."""
+    """The minimum time between two steps up."""
     scale_down_cooldown: float = Field(default=300, ge=30)
-    """The pause between the last change of any kind and a step down, which must be judged by what came after that
-    change."""
+    """The minimum time between the last change of any kind and a step down, so that it is based on metrics from after
+    that change."""
     scale_up_step: int = Field(default=1, ge=1)
     """The number of instances that one step up adds."""
     scale_down_step: int = Field(default=1, ge=1)
     """The number of instances that one step down removes."""
     oscillation_lock: float = Field(default=600, ge=0)
-    """The time after a turn during which the direction may not turn again. 0 turns the lock off."""
+    """The time after a turn during which the direction may not turn again. 0 disables the lock."""
 
 
 class Pace(Bounds, Steps):
-    """The changes that bounds, steps and cooldowns allow."""
+    """Applies bounds, steps and cooldowns to changes."""
 
     def outside(self, current: int, signals: Mapping[str, float]) -> ScalingDecision | None:
-        """Return the decision to go back between minimum and maximum at once, or None if `current` is within them. No
-        cooldown applies: the user set the bounds, and no signal is judged."""
+        """Return a decision to return to the bounds immediately, or None if `current` is within them. No cooldown
+        applies, because the user set the bounds and no metric is involved."""
         bounded = min(max(current, self.min_instances), self.max_instances)
         if bounded == current:
             return None
@@ -170,7 +169,7 @@ class Pace(Bounds, Steps):
         state: ScalingState,
         now: float,
     ) -> ScalingDecision:
-        """Return a move towards `wanted` within the bounds, or a hold if a cooldown or the oscillation lock forbids
+        """Return a change towards `wanted` within the bounds, or a hold if a cooldown or the oscillation lock blocks
         it."""
         after = min(max(wanted, self.min_instances), self.max_instances)
         if after == current:
@@ -188,34 +187,34 @@ class Pace(Bounds, Steps):
         return decision
 
     def locked_until(self, state: ScalingState, direction: Direction) -> float | None:
-        """Return the time when the oscillation lock lets the next change go this way. None: now."""
+        """Return the time until which the oscillation lock blocks this direction. None if it does not."""
         if state.turned_at is None or state.direction in (None, direction):
             return None
         return state.turned_at + self.oscillation_lock
 
 
 class ScalingMetrics(Record, frozen=True):
-    """Averages over the instances of an agent. Where a processor says little about the load, as in Lambda, give the
-    share of the concurrency limit in use instead."""
+    """Averages over the instances of an agent. Where CPU usage says little about the load, as in Lambda, pass the used
+    share of the concurrency limit instead."""
 
     cpu_percent: float = 0
-    """The processor time in use, in percent of what the instances may use."""
+    """The CPU usage in percent of the instances' limits."""
     memory_percent: float = 0
-    """The memory in use, in percent of what the instances may use."""
+    """The memory usage in percent of the instances' limits."""
     request_rate: float = 0
     """Requests per second. A rate above 0 wakes a sleeping agent and keeps one instance."""
     timestamp: float = 0
-    """The time of the measurement. No policy decides by it."""
+    """The time of the measurement. No policy uses it."""
 
 
 class ScalingPolicy(Pace):
-    """A policy that scales up if processor or memory is above its target, and down only if both are below half of
-    theirs."""
+    """A policy that scales up if CPU or memory usage is above its target, and down only if both are below half of their
+    targets."""
 
     target_cpu_percent: float = Field(default=70, gt=0, le=100)
-    """The processor use above which the policy scales up, in percent."""
+    """The CPU usage above which the policy scales up, in percent."""
     target_memory_percent: float = Field(default=80, gt=0, le=100)
-    """The memory use above which the policy scales up, in percent."""
+    """The memory usage above which the policy scales up, in percent."""
 
     def evaluate_scaling(
         self,
@@ -255,7 +254,7 @@ def hold(current: int, reason: str, signals: Mapping[str, float], *, rule: Rule 
 
 
 def blocked(decision: ScalingDecision, by: Blocked, why: str) -> ScalingDecision:
-    """Return the decision as a hold that records the wish and the obstacle."""
+    """Turn the decision into a hold that records the wanted change and what blocked it."""
     reported = {
         "after": decision.before,
         "wanted": decision.after,

@@ -1,9 +1,10 @@
-"""The sequencer. It turns at-least-once records of many writers into one dense, truthful stream
+"""The sequencer: turns the at-least-once records of many writers into one correct stream without gaps or duplicates
 (docs/protocol.md#sequencer).
 
 Law: `admit` is a pure function of (head, records). Sequences are 1, 2, 3, ... Each chunk of a committed attempt is
-admitted once and in order. Nothing of a superseded run or a dead attempt is admitted after its successor began. No
-reader of turn t is ended by turn t-1. The head is stored with the last segment, so one conditional put moves both.
+admitted once and in order. Nothing from a superseded run or a dead attempt is admitted after its successor began. The
+end of turn t-1 never ends a reader of turn t. The head is stored with the last segment, so one conditional put updates
+both.
 """
 
 from __future__ import annotations
@@ -23,45 +24,44 @@ MAX_ENDED_CHILDREN = 16
 
 
 class StreamRecord(Record):
-    """A record of chunks that a writer hands to the log."""
+    """A record of chunks that a writer appends to the log."""
 
     model_config = ConfigDict(extra="ignore")
 
     session_id: str
-    """The session that the chunks belong to. A sub-agent's records are on the stream of its root."""
+    """The session that the chunks belong to. A sub-agent's records go to the stream of its root."""
     run_id: str
     """The run that the record belongs to. Empty in a record that fails a stream without a known run."""
     turn: int
     """The number of that run within its session. Records of an older turn are dropped."""
     created_at: float = 0.0
-    """The creation time in the session's row (Unix seconds). A deleted session and a later one with the same id differ
-    in it. 0: the record is of an earlier version, or of no session."""
+    """The creation time in the session's row (Unix seconds). It distinguishes a deleted session from a later one with
+    the same id. 0 if an earlier version wrote the record, or if it belongs to no session."""
     agent_type: str = ""
     """The name of the session's agent."""
     kind: Literal["run", "attempt", "call", "fold"]
-    """`run`: the first or last record of a run. `attempt`: a try at a step. `call`: a claim of a tool call. `fold`:
-    what a commit made of a step."""
+    """`run`: the first or last record of a run. `attempt`: an attempt at a step. `call`: a claim of a tool call.
+    `fold`: the result of committing a step."""
     step: int = 0
     """The step that the record is about. 0 for `run`."""
     attempt: int = 0
-    """The number of the try within the step. For `call`, the number of the claim."""
+    """The number of the attempt within the step. For `call`, the number of the claim."""
     call_id: str | None = None
     """The tool call that a `call` is about. None for other kinds."""
     n: int = 0
-    """The number of the record at its writer: 0, 1, 2, ... A resend keeps its number. `run` and `fold` do not use
-    it."""
+    """The writer's number for the record: 0, 1, 2, ... A resend keeps its number. Not used for `run` and `fold`."""
     version: int = 0
-    """For `fold`, the session version that the commit made. It is admitted if newer than the last one. For `call`, the
-    version of the fold with which a result is written again. If that fold was admitted, so was the result."""
+    """For `fold`, the session version after the commit. The fold is admitted only if it is newer than the last one. For
+    `call`, the version of the fold that also contains this result. If that fold was admitted, so was the result."""
     mark: Mark | None = None
     """The beginning or end that the record marks. `started` begins a run, and `end`, `fail` and `paused` end it.
     `committed` ends an attempt or a call. None for chunks in between."""
     last: tuple[int, int] | None = None
-    """For the first and last record of a run, the (step, attempt) staged or committed last. It settles an attempt left
-    open. None if there was none."""
+    """For the first and last record of a run, the (step, attempt) that was staged or committed last. It settles an
+    attempt left open. None if there was none."""
     seen: tuple[int, float] | None = None
-    """For `started`, the stream's last sequence and its time as the claim saw them, if nothing deleted the stream
-    since. A remembered head with the same values is current. Logs that other processes read do not get it."""
+    """For `started`, the stream's last sequence and its time as seen by the claim, unless the stream was deleted since.
+    A cached head with the same values is current. It is left out of logs that other processes read."""
     status: str | None = None
     """For the last record of a run, the run's status."""
     error: str | None = None
@@ -100,30 +100,30 @@ class SessionHead(Record):
     agent_type: str = ""
     """The name of the session's agent. Empty once the turn is over."""
     created_at: float = 0.0
-    """The creation time in the session's row, as the first record of the turn has it (Unix seconds). For a sub-agent it
-    becomes 0 when its turn ends."""
+    """The creation time in the session's row, taken from the first record of the turn (Unix seconds). For a sub-agent
+    it becomes 0 when its turn ends."""
     calls: dict[str, tuple[int, int, bool]] = Field(default_factory=dict)
     """The (claim, last n, ended) of each call of the current step, by call id."""
 
 
 class Head(Record):
-    """Everything that the next admission needs to know of the past."""
+    """Everything that the next admission needs to know about earlier records."""
 
     model_config = ConfigDict(extra="ignore")
 
     sequence: int = 0
     """The sequence of the last message. 0 for a stream without messages."""
     root: str = ""
-    """The first session seen, which is the stream's own. Empty before the first record."""
+    """The first session on the stream, which is its root. Empty before the first record."""
     created_at: float = 0.0
     """The time of the first record (Unix seconds)."""
     updated_at: float = 0.0
-    """The latest time of a record that gave messages (Unix seconds)."""
+    """The latest time of a record that produced messages (Unix seconds)."""
     sessions: dict[str, SessionHead] = Field(default_factory=dict)
     """The sessions on the stream, by id. At most `MAX_ENDED_CHILDREN` sub-agents that have ended are kept."""
 
     def copied(self) -> Head:
-        """Return a copy that shares nothing that admission changes."""
+        """Return a copy that shares no mutable data that admission changes."""
         sessions = {key: value.model_copy(update={"calls": dict(value.calls)}) for key, value in self.sessions.items()}
         return self.model_copy(update={"sessions": sessions})
 
@@ -233,8 +233,8 @@ class _Admission:
     # --- shared ---------------------------------------------------------------------------------------------------
 
     def _begin(self, session: SessionHead, record: StreamRecord) -> None:
-        """Begin a new turn. An attempt that the last turn left open is committed if the record says so, else
-        discarded."""
+        """Begin a new turn. An attempt that the last turn left open is committed if the record says so, and discarded
+        otherwise."""
         self._close_attempt(session, record)
         retained = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
@@ -258,7 +258,7 @@ class _Admission:
         session.open = False
 
     def _mark(self, session: SessionHead, chunk: StepCommittedChunk | StepDiscardedChunk, time: float = 0.0) -> None:
-        """Add the end of the open attempt, on behalf of its writer."""
+        """Add the chunk that ends the open attempt, on behalf of its writer."""
         session_id = next(key for key, value in self.head.sessions.items() if value is session)
         about = StreamRecord(
             session_id=session_id,
@@ -273,13 +273,13 @@ class _Admission:
         self._add(about, chunk)
 
     def _gap(self, record: StreamRecord, last: int) -> None:
-        """Add a `stream_resync` if a writer's numbers have a hole. The chunks are lost for good, and readers start
-        again from the checkpoint."""
+        """Add a `stream_resync` if a writer's record numbers have a gap. The chunks are lost permanently, and readers
+        reload from the checkpoint."""
         if record.n > last + 1:
             self._add(record, StreamResyncChunk(reason="chunks were lost", from_sequence=self.sequence))
 
     def _add(self, about: StreamRecord, chunk: StepCommittedChunk | StepDiscardedChunk | StreamResyncChunk) -> None:
-        """Add a chunk that the sequencer itself makes."""
+        """Add a chunk that the sequencer itself creates."""
         envelope = {name: getattr(about, name) for name in ("session_id", "run_id", "agent_type", "step", "attempt")}
         reported = chunk.model_copy(update={**envelope, "agent_id": about.session_id, "timestamp": about.time})
         self._emit(about, [{"type": chunk.type, **reported.model_dump(mode="json", exclude_defaults=True)}])
@@ -304,7 +304,7 @@ class _Admission:
         )
 
     def _forget_children(self, session_id: str) -> None:
-        """Remove ended children from the head, oldest first. The head travels with every segment and must not grow
+        """Remove ended children from the head, oldest first. Every segment contains the head, so it must not grow
         without limit. The child that has just ended, `session_id`, is removed last."""
         self.head.sessions[session_id] = self.head.sessions.pop(session_id)
         ended = [key for key, value in self.head.sessions.items() if value.over and key != self.head.root]

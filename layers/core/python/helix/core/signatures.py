@@ -1,4 +1,5 @@
-"""A tool's input schema, made from its function's signature. Parameters become fields, with their `Field` and defaults."""
+"""Builds a tool's input schema from its function's signature. Parameters become fields, keeping their `Field` and
+defaults."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ _VERBATIM = frozenset({"default", "const", "enum", "examples"})
 
 
 class Signature(typing.NamedTuple):
-    """The signature of a tool's function, as `read_signature` reads it."""
+    """The signature of a tool's function, as returned by `read_signature`."""
 
     schema: type[BaseModel]
-    """The model of the function's arguments, without the context and bound parameters."""
+    """The pydantic model of the arguments, without the context parameter and bound parameters."""
     attributes: dict[str, str]
-    """The attribute of `schema` for each parameter. The two differ where pydantic reserves the parameter's name."""
+    """The attribute of `schema` for each parameter. It differs from the parameter's name if pydantic reserves that
+    name."""
     context: str | None
     """The name of the parameter that receives the `ToolContext`. None if no parameter does."""
     returns: Any
@@ -30,10 +32,10 @@ class Signature(typing.NamedTuple):
 
 
 def read_signature(function: Callable[..., Any], owner: str, context_type: type, localns: dict[str, Any]) -> Signature:
-    """Inspect `function`. `localns` helps to resolve postponed annotations of types defined inside another function.
+    """Inspect `function`. `localns` resolves postponed annotations of types that are defined inside another function.
 
-    Parameters that `functools.partial` has bound are hidden from the model. Raises `DefinitionError`, which names the
-    parameter that has no annotation, a kind that JSON cannot fill, or a type without a JSON schema.
+    Parameters bound by `functools.partial` are hidden from the model. Raises `DefinitionError`, naming the parameter,
+    if it has no annotation, has a kind that JSON cannot fill, or a type without a JSON schema.
     """
     bound = function.keywords if isinstance(function, functools.partial) else {}
     hints = _hints(function, owner, localns)
@@ -96,7 +98,7 @@ def _is_context(hint: Any, context_type: type) -> bool:
 
 
 def _attribute(name: str, taken: set[str]) -> str:
-    """Return an attribute's name that pydantic does not reserve. It reserves leading underscores, and the names of
+    """Return an attribute name that pydantic does not reserve. It reserves leading underscores and the names of
     `BaseModel` itself (`json`, `copy`, `model_dump`)."""
     if not (name.startswith(("_", "model_dump", "model_validate")) or hasattr(BaseModel, name)):
         return name
@@ -123,7 +125,7 @@ def _culprit(attributes: dict[str, str], fields: dict[str, Any]) -> str:
 
 
 def _untitled(node: Any) -> Any:
-    """Return the schema without `title` texts. Properties named `title`, and values given as data, stay."""
+    """Return the schema without its `title` annotations. Properties named `title` and literal values are kept."""
     if isinstance(node, dict):
         return {
             key: value if key in _VERBATIM else _untitled(value)

@@ -1,9 +1,8 @@
-"""Spans: the work within a run, with its start and end and the work that it is part of. There is one trace for each
-root run.
+"""Spans: units of work within a run, with start, end and parent. Each root run has one trace.
 
-Law: the ids of a span follow from the ids of the work that it describes, so no context travels. A run's id gives its
-trace, and a span that is recorded twice has one id. Only a sub-agent's session carries something: the ids of its root's
-run and of its parent's.
+Law: span ids are derived from the ids of the work, so no trace context has to be propagated. A run's id determines its
+trace, and a span that is recorded twice has the same id. Only a sub-agent's session stores context: the run ids of its
+root and its parent.
 """
 
 from __future__ import annotations
@@ -18,38 +17,38 @@ Kind = Literal["internal", "client"]
 
 
 class SpanRef(NamedTuple):
-    """The ids of a span, in hexadecimal as in W3C Trace Context."""
+    """The ids of a span, in the hexadecimal form of W3C Trace Context."""
 
     trace_id: str
-    """The trace of the root run, 32 digits."""
+    """The id of the root run's trace, 32 hex digits."""
     span_id: str
-    """The span within the trace, 16 digits."""
+    """The id of the span within the trace, 16 hex digits."""
 
 
 class Trace(NamedTuple):
     """The trace that a sub-agent's run belongs to."""
 
     root: str
-    """The id of the root's run, which the trace's id follows from."""
+    """The id of the root's run, from which the trace id is derived."""
     parent: str
     """The id of the run that called the sub-agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """A moment within a span."""
+    """An event at a point in time within a span."""
 
     name: str
     """The kind of event, such as `helix.model_retry`."""
     at: float
     """The time of the event in Unix seconds."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    """Further facts about the event, by OpenTelemetry's names (`core.genai`)."""
+    """Attributes of the event, under their OpenTelemetry names (`core.genai`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of work that is over. Times are in Unix seconds."""
+    """A completed unit of work. Times are in Unix seconds."""
 
     ref: SpanRef
     """The ids of the span."""
@@ -60,15 +59,15 @@ class Span:
     end: float
     """The time at which the work ended."""
     parent: str | None = None
-    """The id of the span above it in the same trace. None for the root."""
+    """The id of the parent span in the same trace. None for the root."""
     kind: Kind = "internal"
-    """The kind of OpenTelemetry: `client` for a model call, `internal` for all other work."""
+    """The OpenTelemetry span kind: `client` for a model call, `internal` for all other work."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    """Facts about the work, by OpenTelemetry's names (`core.genai`)."""
+    """Attributes of the span, under their OpenTelemetry names (`core.genai`)."""
     events: Sequence[SpanEvent] = ()
-    """The events within the span, such as repeats of a model call."""
+    """The events within the span, such as retries of a model call."""
     links: Sequence[SpanRef] = ()
-    """Related spans in other traces: a run that goes on from an earlier one is linked to it."""
+    """Related spans in other traces: a run that continues an earlier run links to it."""
     error: str | None = None
     """Why the work failed, as a short code. None for a success."""
 
@@ -78,7 +77,7 @@ def trace_id(root_run_id: str) -> str:
 
 
 def run_span_id(run_id: str) -> str:
-    """Return the id of the span of the run itself, from its claim to its end."""
+    """Return the id of the span of a run, from its claim to its end."""
     return _digest("run", run_id)[:16]
 
 
@@ -87,7 +86,7 @@ def queue_span_id(run_id: str) -> str:
 
 
 def agent_span_id(run_id: str) -> str:
-    """Return the id of the span of the agent at work. Its calls of models and tools are below it."""
+    """Return the id of the span of the agent's work. Model and tool calls are its children."""
     return _digest("agent", run_id)[:16]
 
 
@@ -96,12 +95,13 @@ def chat_span_id(session_id: str, attempt_id: str) -> str:
 
 
 def tool_span_id(session_id: str, call_id: str, claim: int) -> str:
-    """Return the id of the span of one claim of a call. A call that is repeated after an unknown outcome has two."""
+    """Return the id of the span of one claim of a call. A call that is retried after an unknown outcome has two
+    spans."""
     return _digest("tool", session_id, call_id, str(claim))[:16]
 
 
 def child_span_id(child_run_id: str) -> str:
-    """Return the id of the span of a parent's tool call, for the part of it that this run of its sub-agent is."""
+    """Return the id of the span that covers one run of a sub-agent within its parent's tool call."""
     return _digest("child", child_run_id)[:16]
 
 

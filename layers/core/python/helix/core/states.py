@@ -16,19 +16,19 @@ from helix.core.tracker import dump_state, load_state
 
 def typed_state(agent: AnyAgent, state: JsonObject) -> Any:
     """Return the state as an instance of the agent's schema, or as a JSON object if the agent has no schema. Each call
-    returns a fresh value."""
+    returns a new value."""
     return json_copy(state) if agent.state_schema is None else load_state(agent.state_schema, state)
 
 
 def refused_state(agent: AnyAgent, error: InvalidInputError) -> str:
-    """Return the message for a run that cannot go on, because the agent's schema was changed and refuses the stored
-    state."""
+    """Return the error message for a run that cannot continue because the agent's schema has changed and rejects the
+    stored state."""
     return f"the stored state does not fit the state schema of agent {agent.name!r}: {error}; repair the schema, then retry"
 
 
 def merged_state(agent: AnyAgent, state: JsonObject, given: Mapping[str, Any]) -> JsonObject:
-    """Return `state` with the members of `given` in place of its own, in the form that the agent's schema writes.
-    `given` may use the schema's aliases. Raises `InvalidInputError`, which names the fields that are wrong."""
+    """Return `state` with its top-level fields replaced by those of `given`, in the form that the agent's schema
+    serializes. `given` may use the schema's aliases. Raises `InvalidInputError`, naming the invalid fields."""
     schema = agent.state_schema
     try:
         if schema is None:

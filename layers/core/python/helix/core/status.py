@@ -1,4 +1,4 @@
-"""Statuses, modes and sources of results, and the one table of legal moves (docs/protocol.md#status)."""
+"""Statuses, claim modes and result sources, and the table of allowed status transitions (docs/protocol.md#status)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ AgentStatus = Literal["running", "completed", "failed", "interrupted", "paused"]
 RunStatus = Literal["running", "completed", "failed", "interrupted", "paused", "superseded"]
 EndStatus = Literal["completed", "failed", "interrupted", "paused"]
 SessionStatus = Literal[AgentStatus, "deleting"]
-"""The status as stored. A session whose rows are being removed is `deleting`, and no longer exists for its users."""
+"""The status as stored. A session whose rows are being deleted is `deleting`, and no longer exists for its users."""
 SubSessionStatus = Literal[SessionStatus, "deleted", "not_started"]
-"""A sub-agent's session as its parent sees it. `deleted`: its rows are gone. `not_started`: the call has not started
-it."""
+"""The status of a sub-agent's session as its parent sees it. `deleted`: its rows were deleted. `not_started`: the call
+has not started it yet."""
 ClaimMode = Literal[
     "execute",
     "continue",
@@ -28,7 +28,7 @@ ClaimMode = Literal[
 ResultSource = Literal["tool", "answer", "plan", "policy", "close", "child", "merge"]
 """The source of a call's result; `core.entries.CallRow` explains each."""
 
-# The statuses in which a session may be claimed. An aborted session takes a new message, never a retry.
+# The statuses in which a session may be claimed. An aborted session accepts a new message, but never a retry.
 CLAIMS: Final[dict[ClaimMode, frozenset[SessionStatus]]] = {
     "execute": frozenset({"completed", "failed", "interrupted", "paused"}),
     "continue": frozenset({"interrupted", "paused"}),
@@ -45,7 +45,7 @@ AT_REST: Final = CLAIMS["abort"]
 # The ends of a running session. A takeover fails the old run and claims in the same transaction.
 ENDS: Final[frozenset[SessionStatus]] = frozenset({"completed", "failed", "interrupted", "paused"})
 OVER: Final[frozenset[RunStatus]] = frozenset({"completed", "failed"})
-"""Ends of runs that never change and wait for nothing."""
+"""The final run statuses. Such a run never changes and waits for nothing."""
 FINAL_RUNS: Final[frozenset[RunStatus]] = frozenset({"completed", "failed", "superseded"})
 
 
@@ -54,7 +54,7 @@ def may_claim(mode: ClaimMode, status: SessionStatus) -> bool:
 
 
 def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
-    """Raise `IllegalTransitionError`, which names both statuses, unless the table has the move."""
+    """Raise `IllegalTransitionError`, which names both statuses, unless the table allows the transition."""
     if new == "running":
         legal = old is None or any(old in sources for sources in CLAIMS.values())
     else:
@@ -64,8 +64,8 @@ def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
 
 
 def end_status(status: RunStatus) -> EndStatus:
-    """Return how a run ended, for its caller. A superseded run, which had been interrupted or paused, counts as
-    interrupted. Raises `IllegalTransitionError` if the run is still running."""
+    """Return the end status of a run as its caller sees it. A superseded run had been interrupted or paused, and counts
+    as interrupted. Raises `IllegalTransitionError` if the run is still running."""
     match status:
         case "superseded":
             return "interrupted"

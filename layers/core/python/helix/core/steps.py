@@ -1,4 +1,4 @@
-"""The result of one model call: a union of four kinds, and the reason why the model stopped."""
+"""The result of one model call: a union of four kinds, with the model's stop reason."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ def is_error_stop_reason(reason: StopReason | str | None) -> bool:
 
 
 class ParsedToolCall(ToolCallRequest):
-    """A tool call as the model made it. Its id is not unique in the session yet: a repeated one gets a suffix later."""
+    """A tool call as the model made it. Its id may not be unique in the session yet: a repeated id gets a suffix
+    later."""
 
 
 class ParsedSubAgentCall(Record):
     """A call of a sub-agent as the model made it."""
 
     id: str
-    """The model's id of the call, not unique in the session yet."""
+    """The model's id of the call. It may not be unique in the session yet."""
     agent_type: str
     """The name of the sub-agent, without the prefix `subagent__` of its tool."""
     input: JsonObject = Field(default_factory=dict)
     """The parsed JSON object. Empty if `malformed` is set."""
     malformed: str | None = None
-    """The raw text of an input that was not a JSON object, or the reason why it cannot be stored. Such a call is never
+    """The raw text of an input that is not a JSON object, or the reason why it cannot be stored. Such a call is never
     executed."""
 
 
@@ -61,27 +62,27 @@ class _Result(Record):
     stop_reason: StopReason | None = None
     """Why the model stopped. None if the adapter does not know."""
     usage: Usage = Usage()
-    """The tokens and cost of the call, failed tries included."""
+    """The tokens and cost of the call, including failed attempts."""
     model: str | None = None
     """The model that answered, which may be a fallback. None if the adapter does not know."""
     cached: bool = False
-    """Whether the response cache gave the answer without a model call."""
+    """Whether the answer came from the response cache, without a model call."""
     without_reasoning: bool = False
-    """Whether the request left out the reasoning of earlier steps, because the provider had refused it."""
+    """Whether the request omitted the reasoning of earlier steps because the provider had rejected it."""
     phase: str | None = None
-    """OpenAI's label of the text, such as `commentary`. It goes back to the model with the text."""
+    """OpenAI's label of the text, such as `commentary`. It is sent back to the model with the text."""
 
 
 class TextStepResult(_Result):
-    """An answer that is text without calls."""
+    """An answer with text and no calls."""
 
     type: Literal["text"] = "text"
     """The tag of this kind of result."""
     content: str
     """The text of the answer."""
     should_stop: bool = True
-    """Whether the turn is over. False if the provider only paused it (`pause_turn`): then the run goes on with another
-    step."""
+    """Whether the turn is complete. False if the provider only paused it (`pause_turn`); the run then continues with
+    another step."""
 
 
 class ToolCallsStepResult(_Result):
@@ -90,9 +91,9 @@ class ToolCallsStepResult(_Result):
     type: Literal["tool_calls"] = "tool_calls"
     """The tag of this kind of result."""
     content: str | None = None
-    """The text beside the calls. None if the answer has no text."""
+    """The text that accompanies the calls. None if the answer has no text."""
     tool_calls: list[ParsedToolCall] = Field(default_factory=list)
-    """The calls of tools, `__finish__` included."""
+    """The calls of tools, including `__finish__`."""
     sub_agent_calls: list[ParsedSubAgentCall] = Field(default_factory=list)
     """The calls of sub-agents."""
     order: list[str] = Field(default_factory=list)
@@ -100,8 +101,8 @@ class ToolCallsStepResult(_Result):
 
 
 class StructuredOutputStepResult(_Result):
-    """An answer that is the output itself, as some adapters give it. The planner turns it into a `__finish__` call at
-    once."""
+    """An answer that is itself the output, as some adapters return it. The planner converts it to a `__finish__`
+    call."""
 
     type: Literal["structured_output"] = "structured_output"
     """The tag of this kind of result."""
@@ -121,10 +122,10 @@ class ErrorStepResult(_Result):
     should_stop: bool = True
     """Whether a caller of `compat.stopping` should stop. The engine ends the run after an error in any case."""
     retryable: bool = False
-    """Whether the same call may succeed later. The engine repeats it up to `LLMConfig.max_retries` times, whichever
-    adapter gave it."""
+    """Whether the same call may succeed later. The engine retries it up to `LLMConfig.max_retries` times, regardless of
+    the adapter."""
     retry_after_s: float | None = None
-    """The delay in seconds that the provider asked for. None if it asked for none."""
+    """The retry delay in seconds that the provider requested, if any."""
 
 
 StepResult = Annotated[
@@ -135,10 +136,10 @@ AnyStepResult = TextStepResult | ToolCallsStepResult | StructuredOutputStepResul
 
 
 def storable(result: AnyStepResult) -> AnyStepResult:
-    """Return `result`, or a copy that can be stored if some of it cannot.
+    """Return `result` if it can be stored, otherwise a sanitized copy.
 
-    Halves of characters are joined or replaced. Arguments or an output outside the limits of JSON make their call a
-    malformed one, which says why.
+    Split surrogate pairs are joined and lone surrogates replaced. A call whose arguments or output exceed the JSON
+    limits becomes a malformed call with the reason.
     """
     match result:
         case StructuredOutputStepResult():
@@ -172,7 +173,7 @@ def _call_within_limits(call: CallT, field: str) -> CallT:
 
 
 def _within_limits(value: JsonValue, what: str) -> tuple[JsonValue, str | None]:
-    """Return the value with storable texts, or None and the reason why it is refused."""
+    """Return the value with storable strings, or None and the reason why it is rejected."""
     try:
         check_json(value, what)
         return value, None

@@ -1,7 +1,8 @@
-"""Stop reasons, translated from the words of each provider.
+"""Maps each provider's stop reasons to those of Helix.
 
-Law: total functions. A word that a table does not have is `unknown`, which is not an error: the content decides what to
-do. Some providers say "stop" for answers with calls too; the caller then knows whether there are calls.
+Law: the functions never fail. A value that is not in the table maps to `unknown`, which is not an error: the content of
+the answer then decides. Some providers also report "stop" for answers with tool calls; the caller knows whether there
+are calls.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _OPENAI: Mapping[str, StopReason] = {
     "tool_calls": StopReason.TOOL_USE,
     "function_call": StopReason.TOOL_USE,
     "content_filter": StopReason.CONTENT_FILTER,
-    # Words of other servers for an answer that broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+    # Values of other servers for an answer that was cut off: OpenRouter, vLLM and SGLang, DeepSeek.
     "error": StopReason.ERROR,
     "abort": StopReason.ERROR,
     "insufficient_system_resource": StopReason.ERROR,
@@ -62,28 +63,29 @@ _VERCEL: Mapping[str, StopReason] = {
 
 
 def map_openai_finish_reason(reason: str | None, *, refusal: str | None = None) -> StopReason:
-    """Translate the `finish_reason` of Chat Completions. A `refusal` text wins: OpenAI says "stop" beside it."""
+    """Map the `finish_reason` of Chat Completions. A `refusal` text takes precedence, because OpenAI then reports
+    "stop"."""
     return StopReason.REFUSAL if refusal else _OPENAI.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_anthropic_stop_reason(reason: str | None) -> StopReason:
-    """Translate the `stop_reason` of the Messages API."""
+    """Map the `stop_reason` of the Messages API."""
     return _ANTHROPIC.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_bedrock_stop_reason(reason: str | None) -> StopReason:
-    """Translate the `stopReason` of Amazon Bedrock's Converse and ConverseStream."""
+    """Map the `stopReason` of Amazon Bedrock's Converse and ConverseStream."""
     return _BEDROCK.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_gemini_finish_reason(reason: str | None, *, has_tool_calls: bool = False) -> StopReason:
-    """Translate the `finishReason` of generateContent. Gemini says STOP for tool calls too: `has_tool_calls` makes that
-    `tool_use`."""
+    """Map the `finishReason` of generateContent. Gemini also reports STOP for tool calls; with `has_tool_calls` it
+    becomes `tool_use`."""
     if reason == "STOP" and has_tool_calls:
         return StopReason.TOOL_USE
     return _GEMINI.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_vercel_finish_reason(reason: str | None) -> StopReason:
-    """Translate the `finishReason` of the Vercel AI SDK."""
+    """Map the `finishReason` of the Vercel AI SDK."""
     return _VERCEL.get(reason or "", StopReason.UNKNOWN)

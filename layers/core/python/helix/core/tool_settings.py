@@ -1,9 +1,8 @@
-"""Settings, secrets and rights that deployed tools need, as `[tool.helix]` of the project's pyproject.toml declares
-them.
+"""The settings, secrets and IAM permissions of deployed tools, as declared in `[tool.helix]` of the project's
+pyproject.toml.
 
-Law: each table is checked when it is read; an error names the key and says what it may be. A narrower table goes over a
-wider one. From the widest to the narrowest: the project's, its stage's, the agent's, the agent's in that stage. Rights
-add up.
+Law: each table is validated when it is read; an error names the key and the allowed values. A narrower table overrides
+a wider one, in this order: project, stage, agent, agent in a stage. Rights are combined instead.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from helix.core.spelling import did_you_mean
 WHERE = "pyproject.toml"
 RESERVED = ("AWS_", "HELIX_", "LAMBDA_", "POWERTOOLS_", "OTEL_")
 MAX_ENVIRONMENT_BYTES = 2048
-"""The most bytes that variables and places of secrets take together. Lambda allows 4,096 bytes for all variables of a
-function; Helix needs up to half of it."""
+"""The maximum total size of variables and secret locations in bytes. Lambda allows 4,096 bytes for all variables of a
+function, and Helix itself needs up to half of that."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]+")
 _FORM = re.compile(r"(secretsmanager|ssm):([\w/+=.@-]{1,512})(#[^#,]+)?", re.ASCII)
 _ARN = re.compile(
@@ -32,14 +31,14 @@ _ARN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    """The place where a secret is stored."""
+    """The location of a stored secret."""
 
     service: Literal["secretsmanager", "ssm"]
     """The service that stores it: Secrets Manager, or Parameter Store of Systems Manager (`ssm`)."""
     id: str
-    """The name or the whole ARN of the secret or parameter. A name belongs to the stage's account and region."""
+    """The name or full ARN of the secret or parameter. A name refers to the stage's account and region."""
     field: str = ""
-    """The field of the stored JSON object that holds the secret. Empty means the whole text."""
+    """The field of the stored JSON object that contains the secret. Empty means the whole value."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -57,7 +56,7 @@ class SecretPlace:
         return f"{place}#{self.field}" if self.field else place
 
     def resource(self, partition: str, region: str, account: str) -> str:
-        """Return the ARN for an IAM policy. Secrets Manager ends its ARNs with six random characters, so the pattern
+        """Return the ARN for an IAM policy. Secrets Manager appends six random characters to its ARNs, so the pattern
         ends with six `?`."""
         if self.id.startswith("arn:"):
             return self.id
@@ -130,13 +129,13 @@ class Statement(_Table):
     actions: tuple[Action, ...] = Field(min_length=1)
     """The allowed actions, such as `ses:SendEmail`. `*` and `?` are wildcards."""
     resources: tuple[str, ...] = Field(min_length=1)
-    """The ARNs that the actions apply to."""
+    """The ARNs of the resources that the actions apply to."""
     conditions: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """The conditions of the statement, in IAM's form: operator -> key -> value. Empty means none."""
+    """The conditions of the statement in IAM format: operator -> key -> value. Empty means none."""
 
 
 class Rights(_Table):
-    """The rights of tools in the account. A name belongs to the stage's account and region; an ARN names a resource
+    """The permissions of tools. A name refers to a resource in the stage's account and region; an ARN can refer to one
     elsewhere."""
 
     read_buckets: tuple[Bucket, ...] = ()
@@ -144,7 +143,7 @@ class Rights(_Table):
     write_buckets: tuple[Bucket, ...] = ()
     """S3 buckets whose objects tools may write and delete, but not read."""
     read_tables: tuple[Table, ...] = ()
-    """DynamoDB tables that tools may read, their indexes included."""
+    """DynamoDB tables that tools may read, including their indexes."""
     write_tables: tuple[Table, ...] = ()
     """DynamoDB tables whose items tools may write and delete, but not read."""
     send_queues: tuple[Queue, ...] = ()
@@ -152,12 +151,12 @@ class Rights(_Table):
     publish_topics: tuple[Topic, ...] = ()
     """SNS topics that tools may publish to."""
     invoke_functions: tuple[LambdaFunction, ...] = ()
-    """Lambda functions that tools may invoke, with their versions and aliases."""
+    """Lambda functions that tools may invoke, including their versions and aliases."""
     use_keys: tuple[KeyArn, ...] = ()
-    """ARNs of KMS keys that tools may decrypt and encrypt with. Resources that are encrypted with such a key need it
-    too."""
+    """ARNs of KMS keys that tools may use to encrypt and decrypt. Access to a resource encrypted with such a key also
+    requires this."""
     statements: tuple[Statement, ...] = ()
-    """Statements for everything else."""
+    """IAM statements for everything else."""
 
     def and_also(self, more: Rights) -> Rights:
         return Rights.model_validate({name: getattr(self, name) + getattr(more, name) for name in Rights.model_fields})
@@ -176,23 +175,25 @@ class ToolSettings(_Table):
     """The settings of one table, or of several that were merged."""
 
     environment: dict[Variable, str] = Field(default_factory=dict)
-    """Variables by name, for every function that imports the agents. Their values are in the template: no secrets."""
+    """Environment variables for every function that imports the agents. Their values are visible in the template, so
+    they must not be secrets."""
     secrets: dict[Variable, Place] = Field(default_factory=dict)
-    """The places of secrets by the name with which `ctx.secret` reads them."""
+    """The locations of secrets, by the name that is passed to `ctx.secret`."""
     rights: Rights = Rights()
-    """The rights of the functions that execute tools."""
+    """The permissions of the functions that execute tools."""
     vpc: Vpc | None = None
-    """The network of the functions that execute tools. None leaves them outside a VPC, or in that of a wider table."""
+    """The network of the functions that execute tools. None uses the VPC of a wider table, or no VPC."""
     memory_mb: int | None = Field(default=None, ge=256, le=10_240)
-    """The memory of the function that executes tools, in MB. None leaves it as it is."""
+    """The memory of the function that executes tools, in MB. None keeps the value of a wider table, or the default."""
     timeout_s: int | None = Field(default=None, ge=60, le=900)
-    """The timeout of the function that executes tools, in seconds. None leaves it as it is."""
+    """The timeout of the function that executes tools, in seconds. None keeps the value of a wider table, or the
+    default."""
     image: tuple[Package, ...] | None = None
-    """Packages of the lock that only the function that executes tools has; it becomes a container image. () means none.
-    None leaves the choice to a wider table."""
+    """Locked packages that are installed only in the function that executes tools, which becomes a container image. ()
+    means none. None uses the value of a wider table."""
 
     def under(self, narrower: ToolSettings) -> ToolSettings:
-        """Return both tables merged. `narrower` wins, and rights add up."""
+        """Merge both tables. `narrower` wins, and rights are combined."""
         return ToolSettings.model_construct(
             environment={**self.environment, **narrower.environment},
             secrets={**self.secrets, **narrower.secrets},
@@ -208,11 +209,11 @@ class StageSettings(ToolSettings):
     """The settings of a stage, or of the project for all stages."""
 
     agent: dict[str, ToolSettings] = Field(default_factory=dict)
-    """The settings of single agents by the agent's name. They go over those of the stage."""
+    """The settings of individual agents, by agent name. They override those of the stage."""
 
     @classmethod
     def own(cls, table: Any) -> Any:
-        """Return the keys of a table that are about tools. The same table has keys of the deployment too."""
+        """Return the keys of a table that concern tools. The same table also has deployment keys."""
         return {key: table[key] for key in table if key in cls.model_fields} if isinstance(table, Mapping) else table
 
     @classmethod
@@ -223,14 +224,14 @@ class StageSettings(ToolSettings):
 
 
 class ProjectTools(StageSettings):
-    """All of `[tool.helix]` that is about tools."""
+    """All tool settings in `[tool.helix]`."""
 
     stages: dict[str, StageSettings] = Field(default_factory=dict)
-    """The settings of single stages by the stage's name. All other keys of these tables belong to the deployment."""
+    """The settings of individual stages, by stage name. All other keys of these tables belong to the deployment."""
 
     @classmethod
     def others(cls, table: Any) -> Any:
-        """Return the table without the keys that are read here."""
+        """Return the table without the keys that this class reads."""
         rest = super().others(table)
         if isinstance(stages := table.get("stages"), Mapping):
             rest["stages"] = {name: StageSettings.others(own) for name, own in stages.items()}
@@ -238,8 +239,8 @@ class ProjectTools(StageSettings):
 
     @classmethod
     def read(cls, section: Mapping[str, Any]) -> ProjectTools:
-        """Read the settings from `[tool.helix]`, and ignore its other keys. Raises `InvalidInputError` that names the
-        first wrong key."""
+        """Read the settings from `[tool.helix]`, ignoring all other keys. Raises `InvalidInputError`, which names the
+        first invalid key."""
         try:
             own = cls.own(section)
             if isinstance(stages := own.get("stages"), Mapping):
@@ -254,22 +255,22 @@ class ProjectTools(StageSettings):
         return project
 
     def agents(self, stage: str | None) -> list[str]:
-        """Return the names of the agents that have a table of their own in that stage."""
+        """Return the names of the agents with their own table in that stage."""
         return sorted({*self.agent, *(self.stages[stage].agent if stage in self.stages else ())})
 
     def places(self, stage: str) -> dict[SecretPlace, str]:
-        """Return every place that holds a secret of the stage, with the secret's name."""
+        """Return the location of every secret of the stage, with the secret's name."""
         tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
         return {place: name for tools in tables for name, place in tools.secrets.items()}
 
     def images(self, stage: str) -> frozenset[str]:
-        """Return every package that is in a container image of the stage, and in no layer."""
+        """Return all packages that are in a container image of the stage rather than in a layer."""
         tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
         return frozenset(name for tools in tables for name in tools.image or ())
 
     def of(self, stage: str | None, agent: str | None = None) -> ToolSettings:
-        """Return the settings for the tools of an agent, or of all agents without a table of their own. Raises
-        `InvalidInputError` if the tables contradict each other or take too many bytes."""
+        """Return the settings for the tools of an agent, or of all agents without their own table. Raises
+        `InvalidInputError` if the tables contradict each other or are too large."""
         own = self.stages.get(stage, StageSettings()) if stage is not None else StageSettings()
         merged = ToolSettings().under(self).under(own)
         if agent is not None:
@@ -286,7 +287,7 @@ class ProjectTools(StageSettings):
 
 
 def _spelled(place: tuple[int | str, ...]) -> str:
-    """Return the key as TOML spells it: `tool.helix.rights.read_buckets[0]`."""
+    """Return the key in TOML notation: `tool.helix.rights.read_buckets[0]`."""
     names = [part for part in place if part != "[key]"]
     return "tool.helix" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in names)
 

@@ -1,7 +1,7 @@
 """Tools: the functions that a model can call. A definition is data plus one function.
 
-Law: a tool's identity is its name. Whether a call may run again after a crash is declared here (`on_unknown`), not
-guessed by the engine.
+Law: a tool is identified by its name. The definition declares whether a call may run again after a crash
+(`on_unknown`); the engine never guesses.
 """
 
 from __future__ import annotations
@@ -44,44 +44,43 @@ class Tool(Generic[In]):
     name: str
     """The name by which the model calls the tool, `[A-Za-z0-9_-]{1,64}`."""
     description: str
-    """The text by which the model chooses the tool. It may be empty for `__finish__` only."""
+    """The description that the model sees when it chooses a tool. Only `__finish__` may have an empty one."""
     input_schema: type[In]
-    """The pydantic model of the arguments. They are validated before `execute`, and a mismatch is a failed result."""
+    """The pydantic model of the arguments. They are validated before `execute`; a mismatch becomes a failed result."""
     execute: Execute | None = None
     """The function `(input, context) -> result`, async or sync. A sync one runs in a thread. None for client and
     sub-agent tools."""
     output_schema: type[BaseModel] | None = None
     """The pydantic model that results are validated against. None accepts any JSON."""
     kind: Kind = "tool"
-    """The executor of a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a
-    run of `agent`. A call of `finish` is not executed: its input is the run's output."""
+    """Who executes a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a run
+    of `agent`. A call of `finish` is not executed: its input becomes the run's output."""
     agent: Agent[Any, Any] | None = None
     """The agent that a sub-agent tool runs. None for other kinds."""
     finish_with: bool = False
     """Whether a successful result becomes the run's output and completes the run."""
     require_approval: Approval = False
-    """True, or a function of the validated input: the run pauses until someone answers. A text that the function
-    returns is the reason, shown to the person who is asked; an empty one means no. If the function raises, approval is
+    """Whether the run pauses for approval before a call: a bool, or a function of the validated input. If the function
+    returns a string, it is shown as the reason; an empty string means no approval. If the function raises, approval is
     required."""
     timeout_s: float = DEFAULT_TOOL_TIMEOUT_S
-    """The bound of one execution in seconds. For a sub-agent tool, how long the call waits for the sub-agent."""
+    """The timeout of one execution in seconds. For a sub-agent tool, how long the call waits for the sub-agent."""
     on_unknown: OnUnknown = "retry"
-    """The policy for a call that was started and has no result after its deadline, because its process died. `retry`
-    runs it again (it is idempotent, or uses `ctx.idempotency_key`). `skip` answers the model that the outcome is
-    unknown. `ask` pauses for a person."""
+    """The policy for a call that was started but has no result after its deadline, because its process died. `retry`
+    runs it again; the tool must be idempotent or use `ctx.idempotency_key`. `skip` tells the model that the outcome is
+    unknown. `ask` pauses for a person's decision."""
     retries: int = 0
-    """The number of times that an execution that raises is repeated within the same claim, after 0.5, 1, 2, ...
-    seconds. At most 10."""
+    """The number of retries within the same claim if an execution raises, after 0.5, 1, 2, ... seconds. At most 10."""
     retry_timeouts: bool = False
-    """Whether an execution that took longer than `timeout_s` is repeated too. Its outcome is unknown, so this needs
+    """Whether to also retry an execution that exceeded `timeout_s`. Its outcome is unknown, so this requires
     `on_unknown="retry"`."""
     strict: bool = False
-    """Whether the provider is asked to constrain the arguments to the schema, if it can."""
+    """Whether to ask the provider to constrain the arguments to the schema, if it supports that."""
     inline: bool = False
-    """Whether the tool is quick and trusted: deployed, it may run beside the model call instead of in a worker of its
-    own."""
+    """Whether the tool is fast and trusted. When deployed, it may then run in the function that calls the model, rather
+    than in its own worker."""
     function: Callable[..., Any] | None = None
-    """The decorated function, which a direct call of the tool runs. None if the tool was not made from one."""
+    """The decorated function, which calling the tool object runs. None if the tool was not created from a function."""
     parameters: JsonObject = field(init=False)
     """The JSON schema of `input_schema`, as the model sees it."""
 
@@ -125,7 +124,7 @@ class Tool(Generic[In]):
             raise DefinitionError(owner, "input_schema", f"no JSON schema can be made of it: {error}") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the decorated function itself, as a unit test of a tool does."""
+        """Call the decorated function directly, for example in a unit test."""
         if self.function is None:
             raise TypeError(f"tool {self.name!r} was not made from a function")
         return self.function(*args, **kwargs)
@@ -143,7 +142,7 @@ def is_finish_tool(name: str) -> bool:
 
 
 class ToolOptions(TypedDict, total=False):
-    """The options that any tool takes."""
+    """The options that every tool accepts."""
 
     output_schema: type[BaseModel] | None
     """See `Tool.output_schema`."""
@@ -176,8 +175,8 @@ def define_tool(
     execute: Callable[[In, ToolContext[Any]], Any] | Literal["client"],
     **options: Unpack[ToolOptions],
 ) -> Tool[In]:
-    """Make a tool from its parts, which are the fields of `Tool`. `execute="client"` is a tool that the client
-    executes. Raises `DefinitionError` naming the field that is wrong."""
+    """Create a tool from the fields of `Tool`. With `execute="client"`, the client executes the tool. Raises
+    `DefinitionError`, naming the invalid field."""
     client = isinstance(execute, str) and execute == "client"
     return Tool(
         name=name,
@@ -196,10 +195,10 @@ def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[..., Any]], Tool[BaseModel]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function: schema from the signature, description from the docstring.
+    """Create a tool from a function, with the schema from its signature and the description from its docstring.
 
-    A parameter annotated `ToolContext` (or `ToolContext[State]`) receives the context and is hidden from the model.
-    Options are the fields of `Tool`. Raises `DefinitionError` when the function cannot be a tool.
+    A parameter annotated `ToolContext` (or `ToolContext[State]`) receives the context and is hidden from the model. The
+    options are fields of `Tool`. Raises `DefinitionError` if the function cannot be a tool.
     """
     localns = sys._getframe(1).f_locals
     if function is not None:
@@ -208,8 +207,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def from_function(function: Callable[..., Any], localns: dict[str, Any], options: Mapping[str, Any]) -> Tool[BaseModel]:
-    """Do what `tool(**options)(function)` does. `localns` resolves annotations that name types of an enclosing
-    function."""
+    """Create a tool like `tool(**options)(function)`. `localns` resolves annotations that refer to types of an
+    enclosing function."""
     if not callable(function) or isinstance(function, (Tool, type)):
         raise DefinitionError("tool", "function", f"{function!r} is not a function that could become a tool")
     given = dict(options)
@@ -247,7 +246,7 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
 
 
 def create_finish_tool(schema: type[BaseModel]) -> Tool[BaseModel]:
-    """Make the tool `__finish__`, whose input is the agent's output. It never executes."""
+    """Create the tool `__finish__`, whose input is the agent's output. It is never executed."""
     return Tool(
         name=FINISH_TOOL_NAME,
         description="Call this once, when the task is done, with the final answer.",
@@ -264,12 +263,12 @@ def create_sub_agent_tool(
     timeout_s: float = 3600,
     require_approval: Approval = False,
 ) -> Tool[Any]:
-    """Make a tool that runs `agent` in a session of its own, on this run's stream, and returns its output.
+    """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output.
 
-    The model calls it `subagent__<agent name>`. The child's user message is the input's field `message` if there is no
-    other field, else the JSON of the validated input. Without `input_schema` the input is one string, `message`.
-    `require_approval` is as for `Tool`: nothing of the sub-agent starts before the answer. Raises `DefinitionError` if
-    the agent has no `output_schema` or the prefixed name exceeds 64 characters.
+    The model calls it `subagent__<agent name>`. The child's user message is the input field `message` if there is no
+    other field, otherwise the validated input as JSON. Without `input_schema` the input is a single string, `message`.
+    `require_approval` works as for `Tool`: the sub-agent does not start before the approval. Raises `DefinitionError`
+    if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
 

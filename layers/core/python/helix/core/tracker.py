@@ -1,8 +1,8 @@
-"""The state tracker: custom state that changes only as a whole, and remembers its changes as patches.
+"""The state tracker: custom state that is changed atomically and records its changes as patches.
 
 Law: `apply(base, get_patches())` equals `to_json()`, where base is the state at creation or at the last reset. A change
-that raises, or whose result the schema refuses, changes and records nothing. The tracker copies every value that it
-takes or returns.
+that raises, or whose result the schema rejects, leaves the state and the patches unchanged. The tracker copies every
+value that it accepts or returns.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class StateTracker(Generic[StateT]):
     """Custom state and a record of its changes. `initial` is a JSON object or an instance of `schema`. Without a schema
     the state is any JSON object.
 
-    Fields that a newer schema added get their defaults with the first change. Sets are stored as lists, so prefer
-    lists.
+    Fields added by a newer schema get their defaults with the first change. Sets are stored as lists, so prefer lists.
     """
 
     def __init__(
@@ -49,10 +48,10 @@ class StateTracker(Generic[StateT]):
         self._open(self._state)
 
     def update(self, change: Callable[[StateT], Any]) -> StateT:
-        """Let `change` alter a draft in place, and return the new state. The return value of `change` is ignored.
+        """Apply `change` to a draft in place, and return the new state. The return value of `change` is ignored.
 
-        An exception of `change` is raised as it is. If the schema refuses the result, `InvalidInputError` names the
-        fields.
+        Exceptions from `change` propagate. Raises `InvalidInputError`, naming the fields, if the schema rejects the
+        result.
         """
         before = self._state
         draft = self._open(before)
@@ -65,24 +64,24 @@ class StateTracker(Generic[StateT]):
 
     @contextmanager
     def draft(self) -> Generator[StateT, None, None]:
-        """Open a draft that may be changed: `with tracker.draft() as state:`. Leaving the block checks and records the
-        changes. An exception drops them."""
+        """Open a mutable draft: `with tracker.draft() as state:`. Leaving the block validates and records the changes.
+        An exception discards them."""
         before = self._state
         draft = self._open(before)
         yield draft
         self._commit(before, draft)
 
     def get_state(self) -> StateT:
-        """Return a copy of the state. Changing it does not change the tracker."""
+        """Return a copy of the state. Modifying it does not affect the tracker."""
         return self._open(self._state)
 
     def get_patches(self) -> list[JsonObject]:
-        """Return the RFC 6902 operations from the base to now. They are empty for a state that was changed and changed
-        back."""
+        """Return the RFC 6902 operations that turn the base into the current state. Empty if the state was changed and
+        changed back."""
         return diff(self._base, self._state, self.array_delta_mode)
 
     def reset_patches(self) -> None:
-        """Make the present state the base."""
+        """Make the current state the new base."""
         self._base = self._state
 
     def to_json(self) -> JsonObject:
@@ -119,7 +118,7 @@ def create_state_tracker(
 def create_state_tracker(
     initial: Any, *, schema: Any = None, array_delta_mode: ArrayDeltaMode = "append_only"
 ) -> StateTracker[Any]:
-    """Make a `StateTracker` that is typed after the schema, or without one as a JSON object."""
+    """Create a `StateTracker`, typed by the schema, or as a JSON object without one."""
     return StateTracker(initial, schema=schema, array_delta_mode=array_delta_mode)
 
 
@@ -138,7 +137,7 @@ def load_state(schema: type[BaseModel], state: JsonObject) -> BaseModel:
 
 
 def dump_state(model: BaseModel) -> JsonObject:
-    """Return the state by field name and without computed fields, in the form that `load_state` takes."""
+    """Return the state by field name and without computed fields, in the form that `load_state` accepts."""
     options: dict[str, Any] = {"mode": "json", "round_trip": True, "by_alias": False, "warnings": False}
     try:
         dumped = model.model_dump(**options)

@@ -1,8 +1,8 @@
-"""Triggers that start runs by themselves, as `[tool.helix.triggers.NAME]` of the project's pyproject.toml declares
-them, and the input that an agent gets from an event.
+"""Triggers that start runs automatically, as declared in `[tool.helix.triggers.NAME]` of the project's pyproject.toml,
+and the agent's input from an event.
 
-Law: one trigger, one source. An event that a template does not fit is refused by the name of the missing field, and the
-error shows none of the event's values.
+Law: each trigger has exactly one source. If an event lacks a field of a template, the error names the missing field but
+shows none of the event's values.
 """
 
 from __future__ import annotations
@@ -46,44 +46,47 @@ Agent: TypeAlias = Annotated[str, StringConstraints(max_length=128)]
 
 
 class Start(BaseModel):
-    """The part of a trigger that the function needs to start a run from an event."""
+    """The settings that the function needs to start a run from an event."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent: Agent = ""
-    """The agent that runs. For HTTP it is the default for requests that name no agent, and may be empty."""
+    """The name of the agent to run. For HTTP it is the default for requests that do not name an agent, and may be
+    empty."""
     prompt: Template | None = None
-    """The message, in which `{detail.object.key}` is a field of the event. Without a prompt the agent gets the event as
-    JSON, and a function agent gets it as its parameters."""
+    """The message template, where `{detail.object.key}` inserts a field of the event. Without a prompt, the agent gets
+    the event as JSON, and a function agent gets it as parameters."""
     session: Template | None = None
-    """The session's name, which may have fields of the event too. Without it each event has a session of its own."""
+    """The template of the session's name, which may also insert fields of the event. Without it, each event gets its
+    own session."""
     user: Annotated[str, StringConstraints(pattern=rf"^{_PLAIN}(/{_PLAIN})?$", max_length=256)] | None = None
-    """The user who owns the sessions. Without it they have no owner, and only operators see them."""
+    """The user who owns the sessions. Without it, they have no owner, and only operators can see them."""
     queue: Literal[True] | Annotated[str, StringConstraints(pattern=QUEUE)] | None = None
-    """True for an SQS queue of the stage's own, or the ARN of an existing one. None for other sources."""
+    """True for an SQS queue that the stage creates, or the ARN of an existing queue. None for other sources."""
 
 
 class Trigger(Start):
-    """A trigger as the project declares it. Exactly one of `schedule`, `queue`, `bucket`, `event` and `http` is set."""
+    """A trigger as declared in the project. Exactly one of `schedule`, `queue`, `bucket`, `event` and `http` is set."""
 
     schedule: Annotated[str, StringConstraints(pattern=r"^(rate|cron)\([^()]+\)$")] | None = None
     """`rate(1 hour)` or `cron(0 2 * * ? *)`. Times are in UTC unless `timezone` is set."""
     timezone: Annotated[str, AfterValidator(_zone)] | None = None
     """The IANA name of the time zone of a `cron` schedule, such as `Europe/Berlin`. None means UTC."""
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = None
-    """The bucket whose new objects start runs. It must send its events to EventBridge."""
+    """The S3 bucket whose new objects start runs. It must send its events to EventBridge."""
     prefix: str = ""
-    """The beginning of the keys of objects that start runs. Empty means any."""
+    """The required prefix of the object keys. Empty means any."""
     suffix: str = ""
-    """The end of the keys of objects that start runs. Empty means any."""
+    """The required suffix of the object keys. Empty means any."""
     event: dict[str, Any] | None = Field(default=None, min_length=1)
-    """The pattern of EventBridge that an event must match."""
+    """The EventBridge event pattern to match."""
     bus: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]+$", max_length=256)] = "default"
     """The event bus of `event`, by name or ARN."""
     http: Literal[True] | None = None
-    """True for the routes `POST /run` and `GET /sessions/ID`. The request gives the prompt, the session and the user."""
+    """True for the routes `POST /run` and `GET /sessions/ID`. The request supplies the prompt, the session and the
+    user."""
     stages: list[str] = Field(default_factory=list)
-    """The stages that have the trigger. Empty means all."""
+    """The stages in which the trigger is deployed. Empty means all."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -108,7 +111,7 @@ _STARTS: Final = TypeAdapter(dict[str, Start])
 
 
 def dump_starts(triggers: Mapping[str, Trigger]) -> str:
-    """Return the parts that the function needs, as JSON."""
+    """Serialize the `Start` settings of the triggers as JSON."""
     fields = set(Start.model_fields)
     return dumps({name: each.model_dump(include=fields, exclude_defaults=True) for name, each in triggers.items()})
 
@@ -119,8 +122,8 @@ def read_starts(text: str) -> dict[str, Start]:
 
 
 def filled(template: str, event: JsonObject) -> str:
-    """Return the template with the fields of the event: a text as it is, everything else as JSON. Raises
-    `InvalidInputError` if the event does not have a field."""
+    """Fill the template with fields of the event: strings verbatim, other values as JSON. Raises `InvalidInputError` if
+    the event lacks a field."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):

@@ -1,4 +1,4 @@
-"""The usage of model calls: tokens, and integer micro-dollars so that sums are exact."""
+"""The usage of model calls, in tokens and in integer micro-dollars, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from helix.core.messages import Record
 
 
 class Usage(Record, frozen=True):
-    """The tokens and the cost of one call or of several calls together."""
+    """The tokens and cost of one call, or the total of several calls."""
 
     prompt_tokens: int = Field(default=0, ge=0)
-    """The tokens of the prompts, including `cached_tokens`."""
+    """The prompt tokens, including `cached_tokens`."""
     completion_tokens: int = Field(default=0, ge=0)
-    """The tokens of the answers, including `reasoning_tokens`."""
+    """The answer tokens, including `reasoning_tokens`."""
     reasoning_tokens: int = Field(default=0, ge=0)
-    """The tokens of the answers that were reasoning."""
+    """The answer tokens spent on reasoning."""
     cached_tokens: int = Field(default=0, ge=0)
-    """The tokens of the prompts that the provider read from its cache."""
+    """The prompt tokens that the provider read from its cache."""
     cost_micros: int = Field(default=0, ge=0)
     """The cost in millionths of a US dollar. A call without a known price adds 0."""
     calls: int = Field(default=0, ge=0)
-    """The number of calls. Each try that the provider may bill counts."""
+    """The number of calls. Every attempt that the provider may bill counts."""
     unknown_calls: int = Field(default=0, ge=0)
-    """The number of calls that may have used more than was reported. They were cut off, or answered without their
+    """The number of calls that may have used more than was reported, because they were cut off or their answer had no
     usage."""
     priced: bool = True
     """Whether all prices were known."""
@@ -37,7 +37,7 @@ class Usage(Record, frozen=True):
         return self.cost_micros / 1_000_000
 
     def __eq__(self, other: object) -> bool:
-        """Compare as pydantic does, in a tenth of its time. Every row that is written is compared with its defaults."""
+        """Compare like pydantic, but ten times faster, because every written row is compared with its defaults."""
         return isinstance(other, Usage) and self.__dict__ == other.__dict__
 
     def __add__(self, other: Usage) -> Usage:

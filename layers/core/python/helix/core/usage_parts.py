@@ -1,7 +1,7 @@
-"""The parts of a run's usage: the model that its agent was set to call, other models, tools and sub-agents.
+"""The parts of a run's usage: the agent's configured model, other models, tools and sub-agents.
 
-Law: a row stores only the parts that are not the agent's own model's, so a common run stores nothing. The `shares` of a
-run add up to its usage without that of its sub-agents, which is counted where they ran.
+Law: a row does not store the part of the agent's own model, so most runs store nothing. The `shares` of a run add up to
+its usage without its sub-agents, whose usage counts in their own sessions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
 
 TOOLS, AGENTS, ASSUMED = "~tools", "~agents", "~assumed"
-"""Parts that are not models: the usage that tools and sub-agents reported, and the usage assumed for calls without an
-answer."""
+"""The names of parts that are not models: usage reported by tools and sub-agents, and usage assumed for calls without
+an answer."""
 FUNCTION_MODEL = "function"
 COMPLETION, TOOL = "completion", "tool"
 Parts = dict[str, Usage]
@@ -29,24 +29,24 @@ class Share:
     """The usage of one model in one operation."""
 
     model: str
-    """The name of the model. `-`: not known, or not a model."""
+    """The name of the model. `-` if not known or not a model."""
     operation: str
     """`completion` for model calls, `tool` for usage that tools reported."""
     usage: Usage
-    """The usage that was reported."""
+    """The reported usage."""
     runs: int = 0
-    """1 in the share of the model that the run's agent was set to call, otherwise 0. So sums count each run once."""
+    """1 in the share of the agent's configured model, otherwise 0, so that sums count each run once."""
     failed: int = 0
-    """The number of these runs that ended in an error of their own, not by an abort."""
+    """The number of these runs that failed with an error other than an abort."""
     assumed_micros: int = 0
-    """The micro-dollars assumed for calls whose usage is not known. A negative amount takes an earlier assumption
-    back."""
+    """The micro-dollars assumed for calls whose usage is not known. A negative amount reverses an earlier
+    assumption."""
     assumed_tokens: int = 0
     """The tokens assumed for calls whose usage is not known, negative as for `assumed_micros`."""
 
 
 def static_model(agent: AnyAgent) -> str:
-    """Return the one model that the agent is set to call. Empty if the agent decides at each call."""
+    """Return the agent's configured model. Empty if the agent chooses a model for each call."""
     if agent.function is not None:
         return FUNCTION_MODEL
     model: object = agent.llm_config.model if isinstance(agent.llm_config, LLMConfig) else ""
@@ -58,13 +58,13 @@ def plus(parts: Parts, name: str, usage: Usage) -> Parts:
 
 
 def with_answer(parts: Parts, agent: AnyAgent, model: str | None, usage: Usage) -> Parts:
-    """Return the parts after a call that `model` answered. A fallback, a route or a function may have chosen a model
-    that is not the agent's own."""
+    """Return the parts after a call that `model` answered. It may differ from the agent's own model because of a
+    fallback, a route or a function."""
     return parts if model is None or model == static_model(agent) else plus(parts, model, usage)
 
 
 def with_calls(parts: Parts, calls: Iterable[CallRow]) -> Parts:
-    """Return the parts after a fold of these tool calls."""
+    """Return the parts after folding these tool calls."""
     for row in calls:
         if row.usage is not None:
             parts = plus(parts, AGENTS if row.by == "child" else TOOLS, row.usage)
@@ -72,7 +72,7 @@ def with_calls(parts: Parts, calls: Iterable[CallRow]) -> Parts:
 
 
 def assume(new: SessionRow, claim: StepClaim) -> None:
-    """Count the worst case of the claimed call as spent, because its usage will never be known."""
+    """Count the reservation of the claimed call as spent, because its usage will never be known."""
     worst = Usage(prompt_tokens=claim.tokens, cost_micros=claim.micros, calls=1)
     new.run_parts = plus(new.run_parts, ASSUMED, worst)
 
@@ -80,9 +80,9 @@ def assume(new: SessionRow, claim: StepClaim) -> None:
 def shares(
     run: RunRow, attempts: Sequence[AttemptRow] = (), reported: Mapping[str | None, Usage] | None = None
 ) -> list[Share]:
-    """Return a run's own usage by model and operation. `attempts`: its attempt rows, needed if answers were lost.
-    `reported`: the usage of its answers by model, needed if the agent changed during the run. Otherwise, usage that is
-    not in `parts` counts for `run.model`."""
+    """Return a run's own usage by model and operation. `attempts` are its attempt rows, required if answers were lost.
+    `reported` is the usage of its answers by model, required if the agent changed during the run. Otherwise, usage that
+    is not in `parts` counts toward `run.model`."""
     assumed = run.parts.get(ASSUMED, Usage())
     if run.claim is not None and not any(_same(row, run.claim) for row in attempts):
         assumed += Usage(prompt_tokens=run.claim.tokens, cost_micros=run.claim.micros, calls=1)
@@ -113,7 +113,7 @@ def shares(
 
 
 def minus(whole: Usage, part: Usage) -> Usage:
-    """Return the usage that is left. No number falls below 0."""
+    """Subtract `part` from `whole`. No number falls below 0."""
     left = {name: max(0, getattr(whole, name) - getattr(part, name)) for name in _NUMBERS}
     return Usage(**left, priced=whole.priced or not part.priced)
 

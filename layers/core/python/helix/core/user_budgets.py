@@ -1,12 +1,12 @@
-"""Budgets of each user, as a project declares them in `[tool.helix.budgets]`.
+"""Per-user budgets, as a project declares them in `[tool.helix.budgets]`.
 
     [tool.helix.budgets.user]
     day = 2.0                                         # US dollars
     month = { usd = 20, on_exceeded = "pause" }
     hour = { tokens = 200_000 }
 
-Law: a declared budget is a definition of the scope `tenant:*`. `of_user` makes it a budget of one user. Only that
-user's windows are stored. A budget that is set for the user itself takes its place.
+Law: a declared budget has the scope `tenant:*`, and `of_user` turns it into the budget of one user. Only that user's
+windows are stored. A budget that is set explicitly for the user overrides it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNITS: Final[dict[str, Unit]] = {"tokens": "tokens", "usd": "micros"}
 
 
 def parse_user_budgets(table: Any) -> tuple[BudgetDefinition, ...]:
-    """Read `[tool.helix.budgets]`. Raises `InvalidInputError`, which names the first wrong key."""
+    """Parse `[tool.helix.budgets]`. Raises `InvalidInputError`, which names the first invalid key."""
     if not isinstance(table, Mapping):
         raise InvalidInputError(f"{TABLE} must be a table, not {table!r}")
     for key in table:
@@ -37,19 +37,19 @@ def parse_user_budgets(table: Any) -> tuple[BudgetDefinition, ...]:
 
 
 def of_user(declared: BudgetDefinition, scope: str) -> BudgetDefinition:
-    """Return the declared budget as that of one user's scope."""
+    """Return the declared budget with one user's scope."""
     return declared.model_copy(update={"scope": scope})
 
 
 def unit_of(unit: str) -> Unit:
-    """Return the unit as it is stored. Raises `InvalidInputError`."""
+    """Return the stored name of the unit. Raises `InvalidInputError` for an unknown unit."""
     if unit not in _UNITS:
         raise InvalidInputError(f"unit {unit!r} must be 'tokens' or 'usd'")
     return _UNITS[unit]
 
 
 def whole_amount(amount: float | Decimal, unit: str) -> int:
-    """Return the amount of tokens or US dollars as a whole number of the stored unit. Raises `InvalidInputError`."""
+    """Convert an amount of tokens or US dollars to an integer of the stored unit. Raises `InvalidInputError`."""
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
         raise InvalidInputError(f"amount {amount!r} is not a number")
     try:

@@ -1,4 +1,4 @@
-"""The wire format of a stream: one JSON envelope per message, the same from SQLite, SSE, WebSocket and Kinesis."""
+"""The wire format of a stream: one JSON envelope per message, identical for SQLite, SSE, WebSocket and Kinesis."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class StreamMessage(Record):
     v: Literal[1] = 1
     """The version of this format."""
     stream_id: str
-    """The stream, which has the id of its root session."""
+    """The id of the stream, which is the id of its root session."""
     session_id: str
-    """The session that the message is about. The end of a sub-agent is not the end of the root."""
+    """The session that the message belongs to. The end of a sub-agent's run is not the end of the root's run."""
     run_id: str
-    """The run that the message belongs to. Empty if the log made the message itself."""
+    """The run that the message belongs to. Empty if the log itself created the message."""
     turn: int = 0
     """The number of that run within its session."""
     sequence: int = Field(ge=1)
     """The position on the stream: 1, 2, 3, ... without gaps."""
     kind: Kind
-    """`chunk` carries a chunk. `end`, `fail` and `paused` close the run's part of the stream."""
+    """`chunk` contains a chunk. `end`, `fail` and `paused` end the run's part of the stream."""
     chunk: JsonObject | None = None
     """The chunk as JSON, without its `sequence`. None for the other kinds."""
     status: str | None = None
@@ -54,28 +54,29 @@ class StreamMessage(Record):
 
 
 class StreamInfo(Record):
-    """The state of a stream, as far as its messages go. A run may be claimed and not yet on the stream."""
+    """The state of a stream according to its messages. A claimed run may not have reached the stream yet."""
 
     stream_id: str
-    """The stream, which has the id of its root session."""
+    """The id of the stream, which is the id of its root session."""
     status: Literal["active", "paused", "ended", "failed"]
-    """`active` while the root session's last known run is at work. `ended` if that run was completed or interrupted."""
+    """`active` while the root session's last known run is in progress. `ended` if that run was completed or
+    interrupted."""
     latest_sequence: int
     """The sequence of the last message. 0 for a stream without messages."""
     total_chunks: int
-    """The number of messages so far, including those that close runs."""
+    """The number of messages so far, including those that end runs."""
     created_at: float
     """The time of the first record (Unix seconds). Without messages, the time of the root session's creation."""
     updated_at: float
     """The time of the newest record (Unix seconds)."""
     turn: int = 0
-    """The number of the root session's last known run. 0 if the stream knows of none."""
+    """The number of the root session's last known run. 0 if the stream has no run yet."""
     began: int = 0
     """The last sequence before that run."""
 
 
 def is_stream_end(message: StreamMessage) -> bool:
-    """Return whether the message closes a run: `end`, `fail` or `paused`."""
+    """Return whether the message ends a run: `end`, `fail` or `paused`."""
     return message.kind != "chunk"
 
 
@@ -86,15 +87,15 @@ def is_resync(message: StreamMessage) -> bool:
 
 
 Verdict = Literal["show", "skip", "last", "over"]
-"""A reader's verdict on a message. `show`: show it. `skip`: it is not the reader's. `last`: show it and stop. `over`:
-stop, the end has passed."""
+"""A reader's verdict on a message. `show`: show it. `skip`: it is not for this reader. `last`: show it and stop.
+`over`: stop, because the end has already passed."""
 Judge = Callable[[StreamMessage], Verdict]
 
 
 def one_run(session_id: str, turn: int, *, begun: bool = False) -> Judge:
-    """Return a judge for readers that follow one run. It shows all messages from the session's first of that turn to
-    its end, including those of sub-agents in between. A later turn means that the run was taken over and has no end of
-    its own. `begun`: the reader has already seen the first message."""
+    """Return a judge for a reader that follows one run. It shows everything from the session's first message of that
+    turn until the turn ends, including messages of sub-agents. A later turn means that the run was taken over and has
+    no end message. `begun`: the reader has already seen the first message."""
 
     def judge(message: StreamMessage) -> Verdict:
         nonlocal begun

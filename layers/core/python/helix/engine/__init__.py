@@ -2,5 +2,5 @@
 
 `loop` advances a run, and `verbs` are its entry points for deliveries. `claims` decides who may work, `steps` buys a
 step, and `calls` executes the calls of a step. `runs` begins and ends runs, `money` reserves and settles, and
-`observers` show facts. docs/protocol.md has the rules.
+`observers` turn facts into chunks, hooks, metrics and spans. docs/protocol.md has the rules.
 """

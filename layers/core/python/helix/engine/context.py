@@ -21,8 +21,8 @@ from helix.ports.state_store import Operation, Update
 from helix.services.run_stream import RunStream
 
 CANCEL_S = 15
-"""The seconds before its delivery's deadline at which a model call ends. They leave time to stage its answer, or to
-release its claim."""
+"""The margin in seconds between the end of a model call and the deadline of its delivery. It leaves time to stage the
+answer or to release the claim."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,8 @@ class RunContext:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def next_version(self, session: SessionRow, **changes: Any) -> SessionRow:
-        """Return a copy of the row, one version on. In process, this also moves the deadline of the run's claim."""
+        """Return a copy of the row with the next version. In process, this also moves the deadline of the run's
+        claim."""
         now = self.now()
         if self.engine.in_process:
             changes |= {"lease_owner": self.delivery.owner, "lease_expires": now + self.engine.settings.claim_s}
@@ -89,7 +90,7 @@ class RunContext:
             return True
 
     def ended(self, changes: Update, answer: AssistantRow | None) -> None:
-        """Note that this worker has ended the run, with these changes of its row, after this answer."""
+        """Note that this worker has ended the run, after `answer`. `changes` are the changes of the run's row."""
         if self.row is not None:
             self.row = RunRow.at(*changes.key[1:], {**self.row.dump(), **changes.set})
             self.text = answer.content if answer is not None else None
@@ -102,8 +103,8 @@ class RunContext:
         )
 
     def may_ask(self) -> bool:
-        """Whether the worker may still ask the model, by its own clock. It checks last before it asks: after this
-        moment others may buy the step."""
+        """Whether the worker may still ask the model, by its own clock. It is checked last before the call, because
+        other workers may buy the step after the deadline."""
         claim = self.session.claim
         return claim is not None and self.now() < claim.deadline - self.engine.settings.margin_s
 
@@ -117,7 +118,7 @@ class RunContext:
         return StopRow(run_id=self.run_id, stop="abort", reason=reason, created_at=self.now())
 
     def may_begin_another(self, steps: int) -> bool:
-        """Whether this worker begins another step after `steps` of them. It needs time for a whole model call."""
+        """Whether this worker begins another step after it has bought `steps`. It needs time for a whole model call."""
         if self.engine.in_process:
             return True
         most = self.engine.settings.steps_per_invocation
@@ -126,8 +127,8 @@ class RunContext:
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
     def model_time(self) -> float | None:
-        """Return the seconds that a model call may take: the time left to this delivery or to a sub-agent's run. None:
-        no bound."""
+        """Return the seconds that a model call may take: the time left for this delivery or for a sub-agent's run.
+        None: there is no bound."""
         end = min(self.delivery.deadline - CANCEL_S, math.inf if self.until is None else self.until)
         return None if math.isinf(end) else max(0.0, end - self.now())
 
@@ -153,7 +154,8 @@ def make_context(
 async def open_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None, delivery: Delivery
 ) -> AsyncIterator[RunContext]:
-    """Open a context that sees stops. When the block ends, the log has all chunks that were put on its stream."""
+    """Open a context that watches for stops. The end of the block flushes the stream, so the log then has all its
+    chunks."""
     context = make_context(engine, agent, session, run, delivery)
     async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch

@@ -43,9 +43,9 @@ class Settings:
     claim_s: float = 30
     """The time for which a silent worker keeps its claims. A worker renews a claim after a third of this time."""
     skew_s: float = 5
-    """The difference that is allowed between the clocks of two machines."""
+    """The clock skew that is allowed between two machines."""
     stop_poll_s: float = 0.5
-    """The delay after which a worker sees an interrupt at the latest, also during a model call."""
+    """The longest delay before a worker sees an interrupt, even during a model call."""
     steps_per_invocation: int | None = None
     """The most steps that one invocation of a function buys. None: as many as fit into its time."""
     step_time_s: float = 600
@@ -54,33 +54,32 @@ class Settings:
     max_depth: int = 5
     """The number of levels of sub-agents that may be below a root session."""
     roll_over_events: int = 12_000
-    """The length of an execution's history, in events, from which the run goes on in its next part. Step Functions
+    """The length of an execution's history, in events, at which the run continues in its next part. Step Functions
     allows 25,000; the rest is room for one more delivery and its calls."""
     calls_at_once: int = 80
     """The number of call rows that one transaction writes, 1 to 80. A step with more calls is wide and takes several
     transactions."""
     start_grace_s: float = 20
-    """The age from which a sweep checks whether a run is executed. It counts from the run's claim, its last write of
-    the session, or its end."""
+    """The age at which a sweep begins to check whether a run has an execution. It counts from the run's claim, its last
+    write of the session, or its end."""
     worst_case_micros_per_token: int = 100
     """The price that a reservation assumes for a model without a known price, in micro-dollars per token."""
     worst_case_margin_percent: int = 10
     """The percentage that is reserved on top of a call's worst case, for providers that bill more than a request
     allows."""
     default_output_tokens: int = 4096
-    """The limit of an answer's length, not counting thinking, where its agent sets none and a budget bounds the
-    call."""
+    """The output token limit, without thinking, for a call that a budget bounds and whose agent sets no limit."""
     least_output_tokens: int = 256
-    """The length to which an answer may be cut when a budget is nearly used up. If not even this fits, the call is
-    refused."""
+    """The shortest limit, in tokens, to which an answer may be cut when a budget is nearly used up. If not even this
+    fits, the call is refused."""
     keep_checkpoints: int | None = None
     """The number of each session's newest checkpoints that are kept. None: all are kept."""
     session_ttl_s: float | None = None
     """The time after its last write at which a session is deleted if it neither runs nor waits (`sessions.deletion`).
     None: sessions are kept for ever."""
     own_profiles: frozenset[str] = frozenset()
-    """Digests (`core.resources.profile_digest`) of agents that have functions of their own without asking for
-    resources."""
+    """Digests (`core.resources.profile_digest`) of the agents that have Lambda functions of their own without asking
+    for resources."""
 
     def __post_init__(self) -> None:
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
@@ -92,7 +91,8 @@ class Settings:
 
     @property
     def margin_s(self) -> float:
-        """The time before its deadline at which a holder stops acting if it could not move the deadline."""
+        """The safety margin before its deadline. A holder that could not move the deadline stops work this many seconds
+        earlier."""
         return min(self.skew_s, self.claim_s / 4)
 
 
@@ -134,8 +134,8 @@ class Engine:
     """The port that starts executions of runs outside this process. Open runs are then indexed for the sweep. None:
     this process executes its runs."""
     executes: Executes | None = None
-    """The calls of a step that are executed by the worker that bought it. None becomes `everything`, or `inline` with a
-    launcher."""
+    """The rule for which calls of a step the worker that bought it executes itself. None becomes `everything`, or
+    `inline` with a launcher."""
     slots: RowSlots | None = None
     """The admission of runs under concurrency limits. None: every run is admitted at once."""
     metrics: Metrics = field(default_factory=NoMetrics)
@@ -143,7 +143,7 @@ class Engine:
     catalog: ModelCatalog | None = None
     """Windows and list prices of models. None: nothing is known of any model."""
     cache: RowCache | None = None
-    """The response cache. None: no answer is remembered, whatever agents ask for."""
+    """The response cache. None: no answer is cached, even if an agent's policy asks for it."""
     tracer: Tracer = field(default_factory=NoTracer)
     """The destination of spans."""
     secrets: Secrets = NO_SECRETS
@@ -155,7 +155,7 @@ class Engine:
     counters: Counters = field(init=False)
     """The counters of usage. They have one shard in process, several elsewhere."""
     stops: Stops = field(init=False)
-    """The poller of interrupts and aborts for the runs at work here."""
+    """The poller of interrupts and aborts for the runs that this process executes."""
     calling_hooks: set[str] = field(init=False, default_factory=set)
     """The run-level hooks that are being called, as `<run id>/<hook>`, so that two finishers in this process call each
     once."""
@@ -181,7 +181,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The outcome of a step after which the run goes no further."""
+    """The outcome of a step after which the run stops."""
 
     status: str
     """The run's status."""

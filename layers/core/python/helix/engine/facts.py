@@ -72,7 +72,7 @@ class RunBegan:
 
 @dataclass(frozen=True, slots=True)
 class MessagesAdded:
-    """A commit made messages history and may have changed the custom state."""
+    """A commit added messages to history and may have changed the custom state."""
 
     entries: Sequence[AnyEntry]
     """The rows of the new messages, in the order of history."""
@@ -131,12 +131,12 @@ class CacheAsked:
     model: str
     """The model that the request names."""
     saved_micros: int | None
-    """The cost of the remembered call in micro-dollars, which the hit saves. None: a miss."""
+    """The cost of the cached call in micro-dollars, which the hit saves. None: a miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRefused:
-    """A budget that had no room for the next model call."""
+    """A budget had no room for the next model call."""
 
     budget: str
     """The name of the budget's window, `<scope>/<period>/<unit>/<window key>`."""
@@ -197,7 +197,7 @@ class ModelCallEnded:
     begun: float
     """The time when the call began, after the hooks `before_llm_call`."""
     first: float | None = None
-    """The time when the first piece of the present try's answer came. None: none came, or the answer was cached."""
+    """The time when the first piece of the current try's answer came. None: none came, or the answer was cached."""
     tries: list[tuple[float, str]] = field(default_factory=list)
     """The failed tries within the call, each with its time and error code."""
     throttled: bool = False
@@ -274,8 +274,8 @@ class CallDone:
     row: CallRow
     """The call's row, in the state `done`."""
     version: int = 0
-    """The session's version of the commit that made the result history, by which the log recognises a result that is
-    recorded again. 0: not given."""
+    """The session version of the commit that added the result to history. The log uses it to recognise a repeated
+    record. 0: not given."""
     arguments: JsonObject | None = None
     """The model's arguments, for a call that was refused and therefore has no `tool_start`. None: the call was
     executed."""

@@ -63,7 +63,8 @@ class History:
         return None if value is None else SessionRow.at(session_id, value)
 
     async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
-        """Return the session and its newest runs (None: all of them), in one read. No other row lies between them."""
+        """Return the session and its newest runs (`limit` None: all of them), in one read. No other rows sort between
+        them."""
         if not session_id or not session_id.isascii():
             return Newest(None)
         most = None if limit is None else limit + 1
@@ -76,7 +77,7 @@ class History:
         return Newest(session, [RunRow.at(session_id, sort, run) for sort, run in [*values.items()][:limit]])
 
     async def seen(self, session_id: str, run_id: str) -> Seen:
-        """Return the rows with which a step begins, in one read."""
+        """Return the rows that the start of a step needs, in one read."""
         keys = [session_key(session_id), row_key(session_id, stop_sort(run_id))]
         (value, stop), count = await self._changes.read(session_id, keys)
         if value is None:
@@ -84,8 +85,8 @@ class History:
         return Seen(SessionRow.at(session_id, value), stop, count)
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
-        """Return the same for a worker that has just written the session: only the rows that others write are read.
-        With `state`, the custom state is read too, if it is not cached."""
+        """Return the same as `seen`, for a worker that has just written the session. Only the rows that other callers
+        write are read. With `state`, the custom state is read too, if it is not cached."""
         points = self._unread_states([session] if state else [])
         keys = [row_key(session.session_id, stop_sort(run_id)), *points]
         (stop, *values), count = await self._changes.read(session.session_id, keys)
@@ -100,7 +101,7 @@ class History:
         return SessionRow.at(session_id, value), stop
 
     async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
-        """Return everything with which a delivery of `call_model` begins, in one read."""
+        """Return everything that a delivery of `call_model` needs at its start, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
         (value, run, stop), count = await self._changes.read(session_id, keys)
         if value is None:
@@ -108,8 +109,8 @@ class History:
         return Seen(SessionRow.at(session_id, value), stop, count), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
-        """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id is the
-        stream's."""
+        """Whether the session belongs to this user. A sub-agent's session belongs to the user of its root session,
+        whose id is the stream's."""
         root = session if session.parent is None else await self.session(session.stream_id)
         return root is not None and root.user_id == user_id
 
@@ -175,7 +176,7 @@ class History:
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
         """Return the session's open step as stored, or None if it has no open step. `ahead`: the caller will need the
-        messages too, and those that are not cached come with the same read."""
+        messages too, so the same read fetches those that are not cached."""
         if session.open is None:
             return None
         step = session.open
@@ -198,8 +199,8 @@ class History:
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
     async def open_call(self, session: SessionRow, call_id: str) -> OpenRows | None:
-        """Return the open step as one of its calls needs it. Of a wide step, the rows of the other calls are left
-        out."""
+        """Return the open step with the rows that one of its calls needs. If the step is wide, the rows of its other
+        calls are left out."""
         if session.open is None or not session.open.wide:
             return await self.open_rows(session)
         step = session.open
@@ -263,7 +264,7 @@ class History:
         return (await self.with_arguments(session.session_id, [(session.lineage, session.open.base, found)]))[0]
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
-        """Return the calls that the run stopped for, with arguments. The answer that it left open stands behind its
+        """Return the calls that the run stopped for, with arguments. The answer that it left open is the row after its
         last checkpoint."""
         if run.status in OVER:
             return []
@@ -293,8 +294,8 @@ class History:
         return found
 
     async def conversation(self, session: SessionRow) -> Conversation:
-        """Return the cached conversation with all of the session's history. It belongs to the cache: read only. It may
-        go further than the session's row."""
+        """Return the cached conversation with all of the session's history. The cache owns it, so do not change it. It
+        may have more messages than the session's row counts."""
         have = len((known := self.cache.conversation(session)).messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
@@ -304,7 +305,7 @@ class History:
         return known
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
-        """Return the session's history. It belongs to the cache: read only."""
+        """Return the session's history. The cache owns it, so do not change it."""
         messages = (await self.conversation(session)).messages
         return messages[: session.count] if len(messages) > session.count else messages
 
@@ -313,7 +314,7 @@ class History:
         return (await self.conversation(session)).call_ids
 
     def remember(self, session: SessionRow, base: int, messages: Sequence[AnyMessage]) -> None:
-        """Cache the messages that a commit has just made history at `base`, so that the next call need not read
+        """Cache the messages that a commit has just added to history at `base`, so that the next call need not read
         them."""
         if (known := self.cache.find(session)) is not None and len(known.messages) == base:
             self.cache.extend(session, known, messages)

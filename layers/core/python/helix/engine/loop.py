@@ -4,7 +4,7 @@
         │                   │
         over                calls for other workers, or no time for another step
 
-Law: the loop keeps nothing that the rows do not have. Killing it at any line loses nothing that was recorded.
+Law: the loop has no state that is not in the rows. Killing it at any line loses nothing that was recorded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class GoesOn:
-    """The run goes on elsewhere: execute `others` of step `step - 1`, if there are any, then take the run on from
+    """The run goes on elsewhere: execute `others` of step `step - 1`, if there are any, then continue the run from
     `step`."""
 
     step: int
@@ -40,7 +40,7 @@ class GoesOn:
 
 
 async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | GoesOn:
-    """Take the run as far as this worker may, from `step` on. `seen`: the rows as the caller has just read them."""
+    """Advance the run as far as this worker may, from `step` on. `seen`: the rows as the caller has just read them."""
     try:
         return await _advance(run, step, seen)
     except DamagedRowError as error:

@@ -22,11 +22,13 @@ class Newest(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A session, with the stop row of its run and the count of budget changes: what a step begins with."""
+    """The rows that the start of a step needs: the session, the stop row of its run, and the count of budget
+    changes."""
 
     session: SessionRow
     """The session's row."""
     stop: Value | None
     """The stored stop row of the run. None: no stop was asked for."""
     budgets: int
-    """The number of times that any budget was defined or changed. The session binds its budgets again when it moves."""
+    """The number of times that any budget was defined or changed. The session binds its budgets again when this number
+    changes."""

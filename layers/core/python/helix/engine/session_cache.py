@@ -17,7 +17,7 @@ from helix.core.rows import SessionRow
 
 CACHED_BYTES = 32_000_000
 MESSAGE_BYTES = 1_000
-"""The rough size of a message besides its text."""
+"""The rough size of a message without its text, in bytes."""
 STATES = 4
 """The number of custom states that are cached per session."""
 
@@ -69,7 +69,7 @@ class SessionCache:
         return None if known is None else known.conversations.get(session.lineage)
 
     def conversation(self, session: SessionRow) -> Conversation:
-        """Return the cached conversation of the session's lineage. It belongs to the cache: read only."""
+        """Return the cached conversation of the session's lineage. The cache owns it, so do not change it."""
         known = self.known(session.session_id, session.created_at)
         return known.conversations.setdefault(session.lineage, Conversation())
 
@@ -84,7 +84,8 @@ class SessionCache:
         self._grow(session.session_id, session.created_at, more)
 
     def states(self, session_id: str, created_at: float) -> dict[str, JsonObject]:
-        """Return the cached custom states of the session by checkpoint id. They belong to the cache: read only."""
+        """Return the cached custom states of the session by checkpoint id. The cache owns them, so do not change
+        them."""
         return self.known(session_id, created_at).states
 
     def put_state(self, session_id: str, created_at: float, checkpoint_id: str, state: JsonObject) -> None:

@@ -1,4 +1,4 @@
-"""The view of an open step on which its calls work."""
+"""The view of an open step that its calls are executed with."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from helix.ports.state_store import Key, StateStore
 
 logger = get_logger("helix")
 AT_ONCE = 100
-"""The number of records that one read takes."""
+"""The most stop records that one read fetches."""
 
 
 async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> StopRow | None:
@@ -33,7 +33,7 @@ async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> Stop
 async def judge_stop(
     store: StateStore, session: SessionRow, run_id: str, value: dict[str, Any] | None
 ) -> StopRow | None:
-    """Return the same from the run's own stop row as already read."""
+    """Return the same as `read_stop`, given the run's own stop row (`value`), which was read already."""
     if value is not None:
         return StopRow.read(session.session_id, stop_sort(run_id), value)
     if session.parent is None:
@@ -53,7 +53,7 @@ def _key(session: SessionRow, run_id: str) -> Key:
 
 
 class StopWatch:
-    """The watch for a stop of one run. `stop` is the record once it was seen."""
+    """The watch for a stop of one run. `stop` is the stop record, or None until it is seen."""
 
     def __init__(self) -> None:
         self.stop: StopRow | None = None

@@ -1,7 +1,7 @@
 """The entry points of the loop: a claimed run in this process, and one delivery of each verb
 (docs/protocol.md#deliveries).
 
-Law: a payload carries ids and counters only, so any delivery may be repeated, doubled or late. The rows decide. An
+Law: a payload carries ids and counters only, so any delivery may be repeated, duplicated or late. The rows decide. An
 execution knows only its payload; these functions decide which step, call or part comes next.
 """
 
@@ -45,12 +45,12 @@ RETRY_EVENTS, CALL_RETRIES = 3, 18
 """The cost of retries in an execution's history. Each failed attempt adds three events: scheduled, started, failed. A
 call is attempted up to 18 times more, for overload and for failures that may pass (infra/definition.py)."""
 MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 12 + RETRY_EVENTS * CALL_RETRIES, 5
-"""The events that a model call with its choice, a call with its retries, and a map of calls add to the history, rounded
-up. It is unknown how often a call was attempted, so the most counts; `call_model` knows its own retries from its
-payload."""
+"""The events that a model call with its Choice state, a call with its retries, and a Map state of calls add to the
+history, rounded up. The number of attempts of a call is not known, so the maximum is assumed; `call_model` knows its
+own retries from its payload."""
 MAP_CALLS, MAP_BYTES, CALL_BYTES = 100, 200_000, 600
-"""The bounds of one map. Its events must fit into the rest of the history at `roll_over_events`, and its input and
-output into the 256 KB of a state. `CALL_BYTES` is the size of a call without its id."""
+"""The bounds of one Map state. Its events must fit into the rest of the history at `roll_over_events`, and its input
+and output into the 256 KB of a state. `CALL_BYTES` is the size of a call without its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Executed(NamedTuple):
     """The end of a run that was executed in this process."""
 
     claims: list[Claimed]
-    """The runs that the end claimed: a parent that was waiting."""
+    """The runs that the end claimed: that of a parent that was waiting."""
     row: RunRow | None
     """The run's row. None: another worker ended the run, or this one does not know everything that was written."""
     text: str | None
@@ -140,13 +140,13 @@ async def deliver_model(
 
 
 async def deliver_call(engine: Engine, position: Position, call_id: str, delivery: Delivery) -> Progress:
-    """Bring one tool call to an end, or to the point where it waits for a person."""
+    """Execute one tool call until it ends or waits for a person."""
     return await _deliver_call(engine, position, call_id, delivery)
 
 
 async def deliver_child(engine: Engine, position: Position, call_id: str, token: str, delivery: Delivery) -> Progress:
-    """Start or attach to the sub-agent of a call. `token` is answered once the parent has nothing to wait for: at once,
-    or when the sub-agent's session stops running."""
+    """Start or attach to the sub-agent of a call. `token` is completed once the parent has nothing to wait for:
+    immediately, or when the sub-agent's session stops running."""
     progress = await _deliver_call(engine, position, call_id, delivery, token)
     if progress != "waits":
         await launcher_of(engine).wake(token)
@@ -154,7 +154,7 @@ async def deliver_child(engine: Engine, position: Position, call_id: str, token:
 
 
 async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: Delivery) -> None:
-    """Apply the effects of an ended run, and begin the parents that go on with it."""
+    """Apply the effects of an ended run, and begin the runs of parents that continue with its result."""
     try:
         session = await engine.history.existing(session_id)
         agent = engine.agents(session.agent_type)
@@ -189,7 +189,7 @@ async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery:
 
 
 def _one_map(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """Return the calls that one map takes. The delivery after the map finds the others."""
+    """Return the calls that fit into one Map state. The delivery after it finds the others."""
     left = MAP_BYTES
     for n, call in enumerate(calls[:MAP_CALLS]):
         left -= CALL_BYTES + len(dumps(call.call_id))
@@ -219,7 +219,7 @@ async def _deliver_call(
 
 
 async def _note_edition(engine: Engine, agent: AnyAgent, row: RunRow, step: int) -> None:
-    """Record from which step on the run goes on with a changed agent."""
+    """Record the step from which the run continues with a changed agent definition."""
     logger.info("run %s goes on with a changed agent %r at step %d", row.run_id, agent.name, step)
     editions = [*row.editions, (step, agent.fingerprint())]
     noted = Update(row_key(row.session_id, run_sort(row.run_id)), set={"editions": [list(e) for e in editions]})

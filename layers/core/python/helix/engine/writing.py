@@ -29,8 +29,8 @@ DENIED = ErrorInfo(
 async def commit(
     engine: Engine, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]]
 ) -> bool:
-    """Commit the transaction. False: a condition refused it. After a lost answer, `won` looks up whether it was
-    applied."""
+    """Commit the transaction. False: a condition refused it. If the store's response was lost, `won` looks up whether
+    the transaction was applied."""
     unsure = False
     for attempt in range(TRIES):
         try:
@@ -49,7 +49,7 @@ async def commit(
 
 
 async def never() -> bool:
-    """Return False. For `commit` of a transaction whose lost answer does not matter, because it may be repeated."""
+    """Return False. For the `commit` of a transaction that may be repeated, so a lost response does not matter."""
     return False
 
 
@@ -65,14 +65,14 @@ def mine(run_id: str) -> When:
 
 def as_read(row: CallRow | None) -> When:
     """Return the condition that a call's row is unchanged since it was read. A tool or an answer can write its result
-    without a running session, so a closing must not overwrite a result that it did not see."""
+    without a running session, so a writer that closes the call must not overwrite a result that it did not see."""
     if row is None:
         return ABSENT
     return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
 
 
 def exists(session: SessionRow) -> Check:
-    """Return the check that the session still exists, and is not another one that was made under its id after a
+    """Return the check that the session still exists, and is not a new one that was made under the same id after a
     deletion."""
     return Check(session_key(session.session_id), When(equal={"created_at": session.created_at or None}))
 
@@ -97,7 +97,7 @@ def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: 
 
 
 def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:
-    """Put a message that becomes `session`'s by the same transaction. No row exists at its place before."""
+    """Put a message that the same transaction adds to `session`. No row exists at its place yet."""
     return replace(entry_put(session.session_id, session.lineage, index, entry), fresh=True)
 
 
@@ -135,15 +135,15 @@ def checkpoint(
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
-    """Return a copy with `changes`, one version on. It has its own copy of the blocks, because settling changes them in
-    place."""
+    """Return a copy with `changes` and the next version. It has its own copy of the blocks, because settling changes
+    them in place."""
     blocks = [block.model_copy() for block in session.blocks]
     return session.model_copy(update={"blocks": blocks, **changes, "version": session.version + 1, "updated_at": now})
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a run, as the rows of the run and the session state it."""
+    """The end of a run, as the rows of the run and the session record it."""
 
     status: EndStatus
     """The final or resting status of the run and the session."""

@@ -1,8 +1,8 @@
-"""The fleet: agents as a production service, on worker processes or on the deployed functions.
+"""The fleet: run agents as a production service, on worker processes or on the deployed functions.
 
     from helix.fleet import AgentRuntime, RuntimeConfig, ResourceConfig
 
-Names are loaded when first used. Names that exist only for compatibility with the sources are in `helix.compat.teleon`.
+Names are imported lazily. Names that exist only for compatibility with the original projects are in `helix.compat.teleon`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Budget alerts as rows: reading them, and publishing those that were not published yet.
+"""Budget alerts in the store: reading them, and publishing the unpublished ones.
 
-Law: an alert is first published and then marked. A crash between the two publishes it again, with the same `alert_id`:
-at least once. Without a listener, alerts stay unpublished until there is one.
+Law: an alert is first published and then marked, so delivery is at least once. After a crash between the two, it is
+published again with the same `alert_id`. Without a listener, alerts stay unpublished until there is one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from helix.services.budget_rows import ALERTS, UNPUBLISHED
 from helix.services.committing import refused
 
 Publish = Callable[[str, Mapping[str, Any]], Awaitable[bool]]
-"""A function that sends a subject and a message to people. False: there is no receiver. Raises `StoreError` if the
-message may be lost."""
+"""A function that sends a subject and a message to people. It returns False if there is no receiver, and raises
+`StoreError` if the message may be lost."""
 _PAGE = 100
 
 
@@ -46,7 +46,7 @@ async def unpublished_alerts(store: StateStore, limit: int = 100) -> list[TokenA
 
 
 async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> None:
-    """Mark alerts as published. A repeat changes nothing."""
+    """Mark alerts as published. Idempotent."""
     for alert in alerts:
         done = Delete(Key("control", UNPUBLISHED, alert.alert_id))
         ops: list[Operation] = [Update(Key("control", ALERTS, alert.alert_id), set={"published": True}), done]

@@ -1,11 +1,11 @@
-"""Budgets from their owner's view: define them, read their state, receive alerts. The engine enforces them.
+"""Management of budgets: define them, read their state, receive alerts. The engine enforces them.
 
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(10.0, TokenPeriod.DAILY, unit="usd")
     await budgets.set_budget(200_000, TokenPeriod.HOURLY, "researcher")
 
-Law: everything is a row of the control table, so every process with the same store sees and changes the same budgets.
-The engine's next model call uses the new values. US dollars are stored as whole millionths.
+Law: budgets are rows of the control table, so every process with the same store sees and changes the same budgets. A change
+applies from the engine's next model call on. US dollars are stored as whole millionths.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ _NO_PATTERN = (
     f"[{TABLE}.user], day = 2.0. For one that all share, name no agent, tenant or session"
 )
 REMEMBERED = 1000
-"""The number of delivered alerts that this process remembers. There is one per budget, window and level."""
+"""The number of delivered alerts that this process remembers, to skip duplicates. There is one alert per budget, window and
+level."""
 _log = get_logger("helix")
 
 
 class _Money(TypedDict, total=False):
     current_tokens: int
-    """The tokens that are used or reserved. Present if the unit is `tokens`."""
+    """The used and reserved tokens. Present if the unit is `tokens`."""
     current_usd: float
-    """The US dollars that are used or reserved. Present if the unit is `usd`."""
+    """The used and reserved US dollars. Present if the unit is `usd`."""
 
 
 class BudgetStatus(_Money):
-    """The state of one budget in its present window. It has `current_tokens` or `current_usd`, depending on the unit:
-    the used amount and what running calls have reserved."""
+    """The state of one budget in its current window. Depending on the unit, `current_tokens` or `current_usd` is the used
+    amount plus the reservations of running calls."""
 
     budget: str
     """The name of the window, `<scope>/<period>/<unit>/<window>`. Its unit is `micros` for US dollars."""
@@ -71,7 +72,7 @@ class BudgetStatus(_Money):
     unit: Literal["tokens", "usd"]
     """The unit of `budget_limit` and `remaining`."""
     window: str
-    """The key of the present window within its period, such as `2026-11-21` for a day."""
+    """The key of the current window within its period, such as `2026-11-21` for a day."""
     resets_at: float | None
     """The end of the window in Unix seconds. None: the period `total` never ends."""
     budget_limit: float
@@ -81,14 +82,14 @@ class BudgetStatus(_Money):
     utilization: float
     """The current amount divided by the limit. It is above 1 if more was used than allowed."""
     alert_level: AlertLevel | None
-    """The alert level that the window has reached. None: no level."""
+    """The highest alert level that the window has reached. None: no level."""
     on_exceeded: OnExceeded | None
-    """The behavior of a run without room. None: the agent's own setting applies."""
+    """The behavior of a run that would exceed the budget. None: the agent's own setting applies."""
 
 
 class BudgetManager:
-    """The budgets of one store. `attach` the manager to an engine, and its callbacks receive the alerts that this
-    process raises. user_budgets: the budgets that the project declares for each user (`helix.core.user_budgets`)."""
+    """Manages the budgets of one store. After `attach`, its callbacks receive the alerts that the engine raises.
+    user_budgets: the budgets that the project declares for each user (`helix.core.user_budgets`)."""
 
     def __init__(
         self, store: StateStore, *, clock: Clock | None = None, user_budgets: Sequence[BudgetDefinition] = ()
@@ -116,9 +117,9 @@ class BudgetManager:
         """Allow `amount` (of `unit`) per `period` to all runs, or to those of an agent, a tenant (`user_id`) or a
         session.
 
-        It replaces the budget of that scope, period and unit from the next model call on. Earlier use in the present
-        window counts. on_exceeded is the behavior of a run without room; None leaves it to the agent. warning and
-        critical are the shares of the amount at which an alert is raised. Raises `InvalidInputError`.
+        It replaces the budget with the same scope, period and unit from the next model call on. Earlier usage in the
+        current window counts. on_exceeded is the behavior of a run that would exceed the budget; None leaves it to the
+        agent. warning and critical are the shares of the amount at which an alert is raised. Raises `InvalidInputError`.
         """
         if EACH in (agent_id, tenant, session):
             raise InvalidInputError(_NO_PATTERN)
@@ -143,7 +144,7 @@ class BudgetManager:
         session: str | None = None,
         unit: Literal["tokens", "usd"] = "tokens",
     ) -> bool:
-        """Remove a budget, which then binds no run. Returns False if there is no such budget."""
+        """Remove a budget, so that it no longer limits any run. Returns False if there is no such budget."""
         scope = _scope(agent_id, tenant, session) or GLOBAL
         return await self._budgets.undefine(f"{scope}/{period_of(period)}/{unit_of(unit)}")
 
@@ -174,11 +175,11 @@ class BudgetManager:
         tenant: str | None = None,
         session: str | None = None,
     ) -> dict[str, BudgetStatus]:
-        """Return the state of budgets: those of the named agent, tenant or session together with the global ones, or
-        all of them if none is named.
+        """Return the state of budgets. If an agent, tenant or session is named, return its budgets and the global ones,
+        otherwise all.
 
         Keys are `<agent|global>_<hourly|daily|...>`, followed by `_usd` for dollars. Keys of tenants and sessions begin
-        with `tenant:<id>_` and `session:<id>_`. Reading raises no alert.
+        with `tenant:<id>_` and `session:<id>_`. Reading does not raise alerts.
         """
         scope = _scope(agent_id, tenant, session)
         found = await self._budgets.definitions(None if scope is None else [scope, GLOBAL])
@@ -191,8 +192,7 @@ class BudgetManager:
     async def get_alerts(
         self, level: AlertLevel | None = None, agent_id: str | None = None, limit: int = 100
     ) -> list[TokenAlert]:
-        """Return at most `limit` alerts, newest first. `level` and `agent_id`, if given, select alerts of that level
-        and of that agent's budgets."""
+        """Return at most `limit` alerts, newest first, filtered by level and by the agent whose budgets raised them."""
         if level is not None and level not in LEVELS:
             raise InvalidInputError(f"level {level!r} is none of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
@@ -207,16 +207,16 @@ class BudgetManager:
         self._callbacks.append(callback)
 
     def attach(self, engine: Engine) -> None:
-        """Listen to the alerts that this engine raises. A repeat changes nothing."""
+        """Subscribe to the alerts that this engine raises. Idempotent."""
         if self.deliver not in engine.on_alert:
             engine.on_alert.append(self.deliver)
 
     async def publish_alerts(self, at_most: int = 100) -> int:
         """Call the callbacks with the unpublished alerts of all processes, oldest first, and return their number.
 
-        An `AgentRuntime` does so every few seconds, because its workers are other processes. Without callbacks the
-        alerts stay unpublished. Delivery is at least once: a crash before an alert is marked publishes it again, with
-        the same `alert_id`.
+        An `AgentRuntime` calls this every few seconds, because its workers are separate processes. Without callbacks the
+        alerts stay unpublished. Delivery is at least once: a crash before an alert is marked publishes it again, with the
+        same `alert_id`.
         """
         if not self._callbacks:
             return 0
@@ -240,11 +240,11 @@ class BudgetManager:
 
 
 _managers: list[BudgetManager] = []
-"""The managers of the stores that are bound in this process. The last one is the process's."""
+"""The managers of the stores that are bound in this process. The last one is the process-wide manager."""
 
 
 def bind_token_budget_manager(store: StateStore, *, clock: Clock | None = None) -> BudgetManager:
-    """Make the manager of `store` this process's manager, until `release_token_budget_manager`."""
+    """Make the manager of `store` the process-wide manager, until `release_token_budget_manager` is called."""
     known = release_token_budget_manager(store)
     _managers.append(known or BudgetManager(store, clock=clock))
     return _managers[-1]
@@ -264,7 +264,7 @@ def bound_token_budget_manager() -> BudgetManager | None:
 
 
 def get_token_budget_manager() -> BudgetManager:
-    """Return this process's manager. Raises `InvalidInputError` if neither a runtime nor `bind_token_budget_manager`
+    """Return the process-wide manager. Raises `InvalidInputError` if neither a runtime nor `bind_token_budget_manager` has
     bound a store."""
     manager = bound_token_budget_manager()
     if manager is None:

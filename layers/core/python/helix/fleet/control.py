@@ -1,8 +1,8 @@
-"""FleetControl: the desired and the actual state of agents as rows, from any process and over any store.
+"""FleetControl: read the actual state of agents and set their desired state, from any process with the store.
 
-Law: it only writes the desired state. The agent's supervisor (an `AgentRuntime` on this machine; in the deployed app,
-admission itself) carries it out. Instances are units of allowed concurrency, so a new number takes effect as the
-admission limit at once.
+Law: this class only writes the desired state. The agent's supervisor carries it out: an `AgentRuntime` on this machine, or
+admission itself in the deployed app. An instance is a unit of allowed concurrency, so a new number applies at once as the
+admission limit.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
     from helix.fleet.health import HealthChange
 
 SILENT_S = 30.0
-"""The time after which a process of another machine no longer counts as an instance, if its supervisor has not looked
-at it."""
+"""The time without a check by its supervisor after which a process on another machine no longer counts as an instance."""
 NOT_FOUND = "not_found"
 
 
 class FleetControl:
-    """The control of one store's agents. slots: the counters where limits are set; without them, instances are only
+    """Controls the agents of one store. slots: the slot counters that hold the limits; without them, instances are only
     processes. known: the agents of the deployed app, which have no entry until their desired state is set. log: records
-    changes of a limit as an operator's."""
+    changes of a limit as made by an operator."""
 
     def __init__(
         self,
@@ -56,8 +55,9 @@ class FleetControl:
     async def status(self, agent_name: str) -> dict[str, Any]:
         """Return the agent's status as a mapping.
 
-        Its keys are status (`running` while it has live processes, `stopped`, `not_found`), instances (their number),
-        wanted, resources (as registered; `{}` without a registration), processes, health, created_at and supervisor.
+        Its keys are status (`running` while there are live processes, `stopped`, `not_found`), instances (the number of
+        live processes), wanted, resources (as registered; `{}` without a registration), processes, health, created_at and
+        supervisor.
         """
         entry = await self._entry(agent_name)
         if entry is None:
@@ -73,7 +73,7 @@ class FleetControl:
         for agent_name in self._known.keys() - entries.keys():
             if agent_name > after:
                 entries[agent_name] = self._first(agent_name)
-        # Known agents of later pages sort behind a full page of rows, and are cut off with it.
+        # If the page of rows is full, known agents that belong to later pages sort after it and are cut off.
         return [await self._status(entries[agent_name]) for agent_name in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
@@ -93,13 +93,14 @@ class FleetControl:
         }
 
     def _seen(self, info: ProcessInfo) -> ProcessInfo:
-        """Return the process with its actual status: the process that wrote its row may have died with it."""
+        """Return the process with its actual status. Its row may be outdated, because the supervisor that wrote it may have
+        died too."""
         gone = info.alive and not self.is_live(info)
         return info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
 
     def is_live(self, info: ProcessInfo) -> bool:
-        """Return whether the process exists: on this machine by asking the system, otherwise by its supervisor's last
-        look."""
+        """Return whether the process exists. On this machine the operating system knows; otherwise the time of the
+        supervisor's last check decides."""
         if info.alive and info.pid is not None and info.host == socket.gethostname():
             return lives(info.pid, info.born)
         return info.alive and info.seen_at >= self._clock.now() - SILENT_S
@@ -107,8 +108,8 @@ class FleetControl:
     # --- desired state ------------------------------------------------------------------------------------------------
 
     async def scale(self, agent_name: str, instances: int) -> None:
-        """Set the desired number of instances. Raises `InvalidScaleError` outside the agent's bounds. A lower number
-        ends no running work."""
+        """Set the desired number of instances. Raises `InvalidScaleError` outside the agent's bounds. A lower number does
+        not end running work."""
         entry = await self._existing(agent_name)
         limits = entry.limits
         if not is_int(instances) or not limits.min_instances <= instances <= limits.max_instances:
@@ -119,8 +120,7 @@ class FleetControl:
         await self._admit(agent_name, f"somebody asked for {instances}")
 
     async def start(self, agent_name: str) -> None:
-        """Set the desired number to at least the minimum, and admit runs of a stopped agent again. A repeat changes
-        nothing."""
+        """Raise the desired number to at least the minimum, and admit runs of a stopped agent again. Idempotent."""
         while True:
             entry = await self._existing(agent_name)
             wanted = max(entry.wanted, entry.limits.min_instances)
@@ -131,7 +131,7 @@ class FleetControl:
                 return
 
     async def stop(self, agent_name: str, *, force: bool = False) -> None:
-        """Stop the agent. It takes no new runs, and running ones are interrupted (aborted with `force`)."""
+        """Stop the agent. It accepts no new runs, and running ones are interrupted (aborted with `force`)."""
         await self._existing(agent_name)
         why = "somebody stopped it" + (" by force" if force else "")
         await self._limit(agent_name, 0, why)
@@ -152,9 +152,9 @@ class FleetControl:
                 return
 
     async def apply_health(self, change: HealthChange) -> None:
-        """Apply a change of health. If a readiness check fails, no more runs of the agent are admitted until all of its
-        readiness checks pass again. A stopped agent stays stopped. If its admission was reopened meanwhile, its limit
-        stays."""
+        """Apply a change of health. If a readiness check fails, admission of the agent's runs is closed until all its
+        readiness checks pass again. A stopped agent stays stopped. If admission was reopened meanwhile, the limit is left
+        as it is."""
         entry = await self._entry(change.target)
         if change.stops_admission is None or entry is None or entry.stopped:
             return
@@ -199,12 +199,12 @@ class FleetControl:
         return entry
 
     async def _admit(self, agent_name: str, why: str) -> None:
-        """Set the limit to the entry's desired number. The entry is read again afterwards. So if two callers change it
-        at once, the one whose write came last wins here, too."""
+        """Set the limit to the entry's desired number. Then read the entry again, until it is unchanged. So if two callers
+        change it concurrently, the last write also determines the limit."""
         wish: tuple[bool, int] | None = None
         while (entry := await self._existing(agent_name)) and wish != (entry.stopped, entry.wanted):
             wish = entry.stopped, entry.wanted
-            # At least 1: if no instance is kept ready, the first run starts the first one.
+            # At least 1, so that the first run is admitted and starts an instance even if none is kept ready.
             await self._limit(agent_name, 0 if entry.stopped else max(1, entry.wanted), why)
 
     async def _limit(self, agent_name: str, instances: int, why: str, rule: Rule = "operator") -> None:

@@ -1,10 +1,10 @@
-"""Scaling decisions as rows: the decision, its reason, and whether it is in force.
+"""The stored scaling decisions: each decision, its reason, and whether it was applied.
 
-Law: a decision is written before it is applied and marked after, both in transactions on the agent's state row. While
-it is unmarked, no new decision is made, and the process that finds it applies it first. So a crash between the two
-loses nothing, and two processes that decide at once make one decision. Cooldowns count from the mark.
+Law: a decision is written before it is applied and marked afterwards, both in transactions on the agent's state row. While
+a decision is unmarked, no new one is made, and a process that finds it applies it first. So a crash in between loses
+nothing, and two processes that decide concurrently make only one decision. Cooldowns start at the mark.
 
-Rows in `control`: `scaling#<agent>` / `state` (version, the applied state, the open decision); `decisions#<agent>` /
+Rows in `control`: `scaling#<agent>` / `state` (version, applied state, open decision); `decisions#<agent>` /
 `<ISO time>#<version>#<id>`, kept for 30 days.
 """
 
@@ -24,7 +24,7 @@ from helix.services.committing import refused
 
 KEEP_S = 30 * 86_400
 SEEN = 20
-"""The number of trigger ids that are remembered to recognize repeats."""
+"""The number of trigger ids that are remembered to detect duplicates."""
 
 
 class DecisionRow(Record, frozen=True, extra="ignore"):
@@ -39,24 +39,23 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
     after: int
     """The instances that the decision sets."""
     action: Action
-    """The direction of the change, or `hold` if a wish was blocked."""
+    """The direction of the change, or `hold` if the change was blocked."""
     rule: Rule
     """The rule that decided."""
     reason: str
-    """The explanation for people."""
+    """A human-readable explanation."""
     trigger: str = ""
-    """The cause of the look at the agent, such as an alarm or the schedule."""
+    """The trigger of the evaluation, such as an alarm or the schedule."""
     blocked_by: Blocked | None = None
-    """The obstacle that turned a wish into a hold. A decision that was given up has `operator`. None: nothing blocked
-    it."""
+    """The reason why the change was blocked. `operator` if the decision was given up. None: it was not blocked."""
     wanted: int | None = None
-    """The instances that the rule asked for. None unless something blocked it."""
+    """The instances that the rule asked for. None unless the change was blocked."""
     budget: str | None = None
     """The name of the budget that stopped the agent. None: no budget did."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """The numbers that the decision was based on, by signal name."""
     applied: bool = False
-    """Whether the decision is, or was, in force. It becomes true when the decision is marked."""
+    """Whether the decision was applied. It becomes true when the decision is marked."""
 
     def decision(self) -> ScalingDecision:
         return ScalingDecision(signals=self.metrics, **{name: getattr(self, name) for name in _SHARED})
@@ -66,21 +65,21 @@ _SHARED = ("before", "after", "rule", "reason", "blocked_by", "wanted", "trigger
 
 
 class Standing(Record, frozen=True, extra="ignore"):
-    """An agent's state row as it was read."""
+    """An agent's state row at the time of reading."""
 
     version: int = 0
-    """The row's version, which each write raises by 1. 0: the agent has no row yet."""
+    """The row's version, which each write increments. 0: the agent has no row yet."""
     state: ScalingState = Field(default_factory=ScalingState)
     """The applied changes from which cooldowns count."""
     pending: DecisionRow | None = None
-    """The decision that was written but is not yet marked as in force. None: no decision is open."""
+    """The open decision: written, but not yet marked as applied. None: no decision is open."""
     held: str = ""
-    """The obstacle and rule of the last decision if it was blocked, as `<obstacle>: <rule>`. It prevents recording the
-    same block twice. Empty: the last decision was not blocked."""
+    """If the last decision was blocked, `<reason>: <rule>`, so that the same block is not recorded twice. Empty: it was not
+    blocked."""
     seen: tuple[str, ...] = ()
-    """The trigger ids of the last 20 decisions, to recognize a repeated message."""
+    """The trigger ids of the last 20 decisions, to detect duplicate messages."""
     owed: bool = False
-    """Whether the machines for the last decision still have to be requested, because the request failed."""
+    """Whether the capacity for the last decision must still be requested, because the request failed."""
 
 
 class DecisionLog:
@@ -96,19 +95,19 @@ class DecisionLog:
     async def propose(
         self, agent: str, standing: Standing, decision: ScalingDecision, *, event: str = ""
     ) -> DecisionRow | None:
-        """Write a decision that will be applied. `event` is the id of its trigger, to recognize a repeat. Returns None
-        if another process decided since `standing` was read."""
+        """Write a decision before it is applied. `event` is the id of its trigger, to detect duplicates. Returns None if
+        another process decided after `standing` was read."""
         row = self._row(decision, standing)
         seen = (*standing.seen, event)[-SEEN:] if event else standing.seen
         return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
     def while_open(self, agent: str, row: DecisionRow) -> Check:
-        """Return a condition that holds until the decision is marked or given up. The write that applies it carries
-        this condition, so a process that was paused cannot apply it a second time."""
+        """Return a condition that holds until the decision is marked or given up. The write that applies the decision
+        includes this condition, so that a process that was paused meanwhile cannot apply it a second time."""
         return Check(_state(agent), When(equal={"open": row.id}))
 
     async def confirm(self, agent: str, row: DecisionRow, *, owed: bool = False) -> bool:
-        """Mark the decision as in force. Returns False if it was already marked or given up."""
+        """Mark the decision as applied. Returns False if it was already marked or given up."""
         return await self._close(agent, row, applied=True, owed=owed)
 
     async def give_up(self, agent: str, row: DecisionRow) -> bool:
@@ -116,13 +115,12 @@ class DecisionLog:
         return await self._close(agent, row, applied=False)
 
     async def paid(self, agent: str, standing: Standing) -> bool:
-        """Record that the owed machines were requested. Returns False if another decision was made since `standing` was
+        """Record that the owed capacity was requested. Returns False if another decision was made after `standing` was
         read."""
         return await self._write(agent, standing, None, owed=False)
 
     async def note(self, agent: str, standing: Standing, decision: ScalingDecision) -> DecisionRow | None:
-        """Record a blocked decision, once for as long as the same obstacle blocks the same rule. Otherwise returns
-        None."""
+        """Record a blocked decision. Returns None without recording it again while the same reason blocks the same rule."""
         held = f"{decision.blocked_by}: {decision.rule}" if decision.blocked_by else ""
         if held == standing.held:
             return None
@@ -130,7 +128,7 @@ class DecisionLog:
         return row if await self._write(agent, standing, row, held=held) else None
 
     async def record(self, agent: str, decision: ScalingDecision) -> DecisionRow:
-        """Record a change that was already made, for example by an operator. Cooldowns count from it."""
+        """Record a change that was already made, for example by an operator. Cooldowns start at it."""
         while True:
             standing = await self.standing(agent)
             row = self._row(decision, standing).model_copy(update={"applied": True})

@@ -1,10 +1,10 @@
-"""DeployedRuntime: the fleet of a deployed stage, under the names of `AgentRuntime`.
+"""DeployedRuntime: control of a deployed stage's fleet, with the same method names as `AgentRuntime`.
 
     runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
     await runtime.scale_agent("support", instances=5)
 
-Law: an instance is the right of one run to be at work, and a process is a run at work. Nothing is started or ended
-here: limits and stop records are rows that the functions read. `govern` changes the limits by load and cost, within the
+Law: an instance is the right to one active run, and a process is an active run. This class does not start or end anything.
+It writes limits and stop records, which the functions read. `govern` changes the limits by load and cost, within the
 agent's bounds.
 """
 
@@ -33,26 +33,25 @@ from helix.services.slot_rows import SlotCounter
 from helix.services.usage_counters import read_totals
 
 MOST = 100
-"""The most instances of an agent without resources of its own."""
+"""The maximum number of instances of an agent that does not declare resources."""
 STOPPED = "the agent is stopped"
 
 
 class DeployedRuntime:
-    """The fleet of one store. store: the stage's tables, or any store whose runs are executed elsewhere. An agent is
-    known once it has run, or its desired state was set."""
+    """The fleet of one store. store: the stage's tables, or any store whose runs are executed elsewhere. An agent is known
+    once it has run or its desired state was set."""
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
         self.store, self._clock = store, clock or SystemClock()
         self._slots = RowSlots(store)
 
     async def start_agent(self, agent_id: str) -> list[str]:
-        """Admit runs of a stopped agent again. Waiting runs continue in their order. Returns the ids of the runs at
-        work."""
+        """Admit runs of a stopped agent again. Waiting runs continue in order. Returns the ids of the active runs."""
         await (await self.control()).start(agent_id)
         return await self._at_work(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> int:
-        """Admit no more runs (they wait), and interrupt those at work. With `force`, abort them and the waiting ones.
+        """Stop admitting runs (new ones wait), and interrupt the active ones. With `force`, abort active and waiting runs.
         Returns the number of stopped runs."""
         await (await self.control()).stop(agent_id, force=force)
         return await self.stop_runs(agent_id, force)
@@ -62,23 +61,23 @@ class DeployedRuntime:
         return await stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Interrupt the runs at work, and admit runs again. New code needs no restart, because the next step runs it.
-        Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
+        """Interrupt the active runs, and admit runs again. New code does not need a restart, because the next step already
+        runs it. Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
         if (await self.get_agent_status(agent_id))["status"] == "stopped":
             raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not undo that: start it")
         await self.stop_agent(agent_id)
         return await self.start_agent(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Set the most runs at a time. A lower number ends no run. Raises `InvalidScaleError` outside the agent's
-        bounds. Returns the ids of the runs at work."""
+        """Set the maximum number of concurrent runs. A lower number does not end runs. Raises `InvalidScaleError` outside
+        the agent's bounds. Returns the ids of the active runs."""
         await (await self.control()).scale(agent_id, instances)
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status as `AgentRuntime.get_agent_status` does. status is `running`, `stopped` (limit 0;
-        stopped_by names the budget if one stopped it) or `not_found`. instances is the limit, or None without one.
-        resources has the `max_instances` of the rows. processes are the runs at work."""
+        """Return the status as `AgentRuntime.get_agent_status` does. status is `running`, `stopped` (limit 0; stopped_by
+        names the budget if one stopped it) or `not_found`. instances is the limit, or None without one. resources contains
+        the `max_instances` of the rows. processes are the active runs."""
         try:
             found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:
@@ -97,7 +96,7 @@ class DeployedRuntime:
         ]
 
     async def control(self) -> FleetControl:
-        """Return the control of the agents that are known now."""
+        """Return a `FleetControl` for the agents that are known now."""
         most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
         for name, counter in (await self._slots.counters()).items():
             if name is not None:
@@ -137,8 +136,8 @@ class DeployedRuntime:
         opened: Mapping[str, list[str]] | None = None,
         counters: Mapping[str | None, SlotCounter] | None = None,
     ) -> list[str]:
-        """Return the ids of the agent's runs at work. `opened`, `counters`: the values that were read for all agents
-        together."""
+        """Return the ids of the agent's active runs. `opened`, `counters`: the values, if they were already read for all
+        agents together."""
         counter = counters.get(agent_id) if counters is not None else None
         waits = counters is None or (counter is not None and counter.queued)
         waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)} if waits else set()
@@ -155,7 +154,7 @@ class DeployedRuntime:
         return {agent: [run_id for _, run_id in sorted(runs)] for agent, runs in found.items()}
 
     def _engine(self) -> Engine:
-        """Return an engine for stop records, which executes nothing."""
+        """Return an engine that only writes stop records and does not execute runs."""
         engine = LocalExecutor(self.store, clock=self._clock, tracer=NoTracer()).engine
         engine.slots = self._slots
         return engine

@@ -1,11 +1,11 @@
-"""The stored data of a user, and its deletion (docs/guide/cli.md#forget).
+"""Find and delete the stored data of a user (docs/guide/cli.md#forget).
 
-Sessions are deleted by their own deletion (`helix.sessions.deletion`). This module knows all other places, counts their
-rows, and counts again afterwards. It has these rows in the control table:
+`helix.sessions.deletion` deletes the sessions. This module knows all other places, counts their rows before the deletion
+and again afterwards. It writes these rows to the control table:
 
     forget#<user> / <session id>   the sub-agents' sessions and the runs of all of them, from before the deletion on
 
-Law: `note` comes before the first deletion, so the next command finds what a failed one left.
+Law: `note` is called before the first deletion, so the next command finds the data that a failed one left.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Held:
     runs: list[str] = field(default_factory=list)
     """The ids of the runs of all these sessions."""
     stored: dict[str, int] = field(default_factory=dict)
-    """The counts of sessions, of their rows, streams and objects: `sessions`, `below`, `rows`, `streams`, `objects`."""
+    """The number of sessions and of their rows, streams and objects: `sessions`, `below`, `rows`, `streams`, `objects`."""
     rows: dict[str, list[Key]] = field(default_factory=dict)
     """The keys of rows in the control table, by kind: `usage`, `budgets`, `draws`, `alerts`."""
     candidates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The stored values of runs that hold or await a slot, by `slots` and `tickets`."""
+    """The stored values of runs that hold (`slots`) or wait for (`tickets`) a slot."""
     cached: int = 0
     """The number of cached answers."""
 
@@ -77,7 +77,7 @@ class Forgetting:
         self._scope = f"tenant:{user}"
 
     async def look(self) -> Held:
-        """Read all data that exists now, including sessions in notes from earlier commands."""
+        """Find all data that exists now, including sessions in notes from earlier commands."""
         held = Held()
         await self._read_sessions(held)
         ids = {*held.sessions, *held.below}
@@ -110,7 +110,7 @@ class Forgetting:
                 await self._store.transact("note_forgetting", [Put(self._note(session_id), value)])
 
     async def delete(self, held: Held) -> None:
-        """Delete everything except the sessions, which must be deleted before. Idempotent."""
+        """Delete everything except the sessions, which must already be deleted. Idempotent."""
         for session_id in held.sessions:
             if await self._store.get([Key("sessions", session_id, SESSION)]) == [None]:
                 await self._objects.clear(session_id)
@@ -164,7 +164,8 @@ class Forgetting:
         held.stored["objects"] = sum(counts)
 
     async def _tree(self, session_id: str) -> tuple[list[str], list[str]] | None:
-        """Return the sub-agents' sessions below a session, and the runs of all. None if there are no such rows."""
+        """Return the sub-agents' sessions below a session, and the runs of all these sessions. None if the session has no
+        rows."""
         below: list[str] = []
         runs: list[str] = []
         left = [session_id]
@@ -177,7 +178,7 @@ class Forgetting:
         return (below, runs) if below or runs else None
 
     async def _budgets(self) -> list[Key]:
-        """Return the keys of the definitions, and of the windows of each period that are still stored."""
+        """Return the keys of the budget definitions, and of the windows of each period that are still stored."""
         found = await self._existing([budget_rows.scope_key(self._scope)])
         names: list[str] = []
         now = self._clock.now()

@@ -1,9 +1,10 @@
-"""The function `govern`: read the agents' numbers, decide by their policies, apply the decision, and record why.
+"""The function `govern`: read the agents' metrics, decide by their scaling policies, apply the decision, and record the
+reason.
 
-Law: a trigger says where to look, never what to do. Decisions use the present numbers, so a message that comes twice,
-late or out of order does no harm. One decision at a time is written, applied and marked; a repeat continues where the
-previous one stopped. A change is judged by what follows it, so only spent money moves an agent again within `QUIET_S`.
-A limit of 0 that was not set here was set by an operator, and stays.
+Law: a trigger names the agents to evaluate, never the action. Decisions use current metrics, so a message that arrives
+twice, late or out of order does no harm. One decision at a time is written, applied and marked; a retry continues where the
+previous attempt stopped. After a change its effect must show first, so within `QUIET_S` only spent money can change the
+agent again. A limit of 0 that was not set here was set by an operator, and is kept.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import SlotCounter
 
 WINDOW_S = 300.0
-"""The period that a decision looks back on."""
+"""The time window of the metrics that a decision uses."""
 QUIET_S = 45.0
-"""The time after a change in which only spent money changes the agent again. It is less than the minute between two
-scheduled looks."""
+"""The time after a change in which only spent money can change the agent again. It is less than the minute between two
+scheduled evaluations."""
 EARLY_S = 15.0
-"""The time by which two scheduled looks may lie closer together than a cooldown. EventBridge starts each within its
+"""The tolerance by which a scheduled evaluation may come before a cooldown ends. EventBridge starts each one within its
 minute, not on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without it, a
-cooldown of one minute would end just after the next look."""
+cooldown of one minute would often end just after the next evaluation."""
 MARGIN_S = 5.0
 FAILED = "failed"
 STOP: Final = "budget stop"
@@ -50,14 +51,14 @@ Counters = Mapping[str | None, SlotCounter]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """The cause of a look at the agents."""
+    """The cause of an evaluation of agents."""
 
     name: str = "schedule"
-    """The name that decisions record, such as `schedule` or `monitor`."""
+    """The trigger's name in decision records, such as `schedule` or `monitor`."""
     agents: frozenset[str] | None = None
-    """The agents to look at. None: all."""
+    """The agents to evaluate. None: all."""
     event: str = ""
-    """The id of the message, to recognize a repeat. Empty: repeats are not recognized."""
+    """The id of the message, to detect duplicates. Empty: duplicates are not detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +66,24 @@ class Registered:
     """The registered settings of an agent."""
 
     resources: ResourceConfig | None
-    """The resources that scale the agent. None: none were requested, and nothing scales it."""
+    """The agent's resources, with the bounds and policy for scaling. None: none were requested, so the agent is not
+    scaled."""
     stopped: bool = False
     """Whether an operator stopped the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Governor:
-    """The ports and functions that `govern` works with."""
+    """The ports and functions that `govern` uses."""
 
     slots: RowSlots
     """The slot counters, whose limits the decisions change."""
     grant: Callable[[], Awaitable[None]]
-    """A function that starts the runs that can have a slot after a limit was raised."""
+    """A function that starts waiting runs after a limit was raised."""
     registered: Callable[[str], Awaitable[Registered | None]]
     """A function that returns an agent's registered settings, or None for an unknown agent."""
     money: BudgetMoney
-    """The budgets that bind each agent."""
+    """The budgets that apply to each agent."""
     source: MetricsSource
     """The source of the model call metrics that decisions are based on."""
     log: DecisionLog
@@ -89,13 +91,13 @@ class Governor:
     clock: Clock
     """The clock, whose times are Unix seconds."""
     capacity: Capacity = field(default_factory=NoCapacity)
-    """The machines that are kept ready for a limit. By default none are."""
+    """The capacity that is kept ready for a limit. By default none is."""
     metrics: Metrics = field(default_factory=NoMetrics)
     """The receiver of scaling metrics. By default they are dropped."""
 
     async def govern(self, trigger: Trigger, delivery: Delivery) -> Counter[str]:
-        """Look once at every agent that the trigger names, or until the deadline is near. Returns the count of each
-        result. An error of one agent is logged and does not hold up the others."""
+        """Evaluate every agent that the trigger names once, but stop when the deadline is near. Returns the count of each
+        result. An error for one agent is logged and does not affect the others."""
         done: Counter[str] = Counter()
         counters = await self.slots.counters()
         agents = self._order(counters, trigger)
@@ -115,8 +117,8 @@ class Governor:
         return done
 
     def _order(self, counters: Counters, trigger: Trigger) -> list[str]:
-        """Return the agents of this look. Each minute starts with another one, so agents that there was no time for
-        come earlier in a later look."""
+        """Return the agents to evaluate, in order. The order rotates each minute, so that agents that were skipped for lack
+        of time come earlier in a later evaluation."""
         agents = sorted(name for name in counters if name is not None)
         if trigger.agents is not None:
             return [name for name in agents if name in trigger.agents]
@@ -168,8 +170,8 @@ class Governor:
         return policy.evaluate_scaling(metrics, limit, standing.state, now=now, spent=money.spent)
 
     async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None, money: AgentMoney) -> str:
-        """Apply the decision, or repeat this after a crash before the mark. A limit that was changed meanwhile is kept.
-        The alert of a stop is written before the mark, so no crash loses it."""
+        """Apply the decision, or apply it again after a crash before the mark. A limit that was changed meanwhile is kept.
+        The alert about a stop is written before the mark, so a crash cannot lose it."""
         alive, stops = self.log.while_open(agent, row), row.rule == STOP
         by = (f"budget {row.budget}" if row.budget else "a budget") if stops else None
         if not await self.slots.change_limit(agent, row.before, row.after, alive=alive, stopped_by=by):
@@ -187,7 +189,7 @@ class Governor:
         return row.action
 
     async def _keep_ready(self, agent: str, limit: int, resources: ResourceConfig | None) -> bool:
-        """Request the machines for a limit. The limit holds without them, so an error is retried at the next look."""
+        """Request the capacity for a limit. The limit applies without it, so an error is retried at the next evaluation."""
         try:
             await self.capacity.set_instances(agent, _ready(limit, resources))
         except HelixError as error:
@@ -230,8 +232,7 @@ _DETAILS = {"before", "after", "rule", "reason", "trigger"}
 
 
 def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
-    """Return whether a look cannot change anything, whatever the agent's calls were like. Reading their metrics costs
-    money."""
+    """Return whether no metrics could lead to a change. Then they are not read, because reading them costs money."""
     if standing.state.stopped:
         return bool(money.used_up) and counter.bound == 0
     idle = counter.running == 0 and counter.queued == 0
@@ -239,7 +240,7 @@ def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPol
 
 
 def _ready(limit: int, resources: ResourceConfig | None) -> int:
-    """Return the machines for a limit: none for a closed agent, and the minimum of its definition at the lowest limit."""
+    """Return the capacity for a limit: none for a stopped agent, and the minimum of its definition at the lowest limit."""
     if resources is None or limit == 0:
         return limit
     return resources.min_instances if limit <= 1 else min(max(limit, resources.min_instances), resources.max_instances)

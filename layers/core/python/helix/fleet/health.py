@@ -1,8 +1,9 @@
-"""HealthChecker: named checks of targets, run on request or in the background, and the health that follows from them.
+"""HealthChecker: run named checks of targets, on request or in the background, and derive the targets' health from the
+results.
 
-Law: a target may have any number of checks, with different names. Its health is the worst of theirs. A listener
-receives each change once, after it is stored. The listener acts on it: a failed readiness check should stop admission
-of its target, and a failed liveness check should restart it.
+Law: a target may have any number of checks, with different names. Its health is the worst of theirs. A listener receives
+each change once, after it is stored, and acts on it. A failed readiness check should stop admission of its target, and a
+failed liveness check should restart it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class HealthChange:
     check: str
     """The name of the check."""
     check_type: CheckType
-    """The type of the check, which decides the consequence."""
+    """The type of the check, which determines the consequence."""
     before: HealthStatus
     """The status before. `UNKNOWN`: the check had no result."""
     after: HealthStatus
@@ -59,8 +60,7 @@ class HealthChange:
 
     @property
     def stops_admission(self) -> bool | None:
-        """The consequence for admission. True: stop admitting runs of the target. False: admit them again. None: no
-        change."""
+        """The effect on admission. True: stop admitting runs of the target. False: admit them again. None: no effect."""
         if self.check_type is not CheckType.READINESS or HealthStatus.UNHEALTHY not in (self.before, self.after):
             return None
         return self.after is HealthStatus.UNHEALTHY
@@ -74,8 +74,8 @@ Listener = Callable[[HealthChange], Awaitable[None] | None]
 
 
 class HealthChecker:
-    """The checks of targets and their results. store: keeps the results across restarts; the default is in memory.
-    on_change: receives each change of a check's status; its exceptions are logged. llm_rule: the limits of
+    """Manages checks of targets and their results. store: keeps the results across restarts; the default is an in-memory
+    store. on_change: receives each change of a check's status; its exceptions are logged. llm_rule: the thresholds of
     `check_llm_health`."""
 
     def __init__(
@@ -94,8 +94,8 @@ class HealthChecker:
         self._monitoring = False
 
     async def register_check(self, target_id: str, health_check: HealthCheck) -> None:
-        """Add a check. It replaces one of the same name, whose counts stay. If monitoring is on, the check runs from
-        now on."""
+        """Add a check. It replaces a check of the same name but keeps its counts. If monitoring is on, the check starts to
+        run."""
         if health_check.name in (LLM, *health_rows.OWN):
             raise InvalidInputError(f"a check cannot be named {health_check.name!r}: the name is taken")
         self._checks.setdefault(target_id, {})[health_check.name] = health_check
@@ -116,7 +116,7 @@ class HealthChecker:
         return bool(gone)
 
     async def check_health(self, target_id: str, run: bool = False) -> HealthResult:
-        """Return the target's last known health. With `run`, run all its checks now, at once. An unknown target is
+        """Return the target's last known health. With `run`, run all its checks now, concurrently. An unknown target is
         UNKNOWN."""
         if run:
             checks = self._checks.get(target_id, {}).values()
@@ -138,7 +138,7 @@ class HealthChecker:
     async def check_llm_health(
         self, target_id: str, llm_metrics: LLMMetrics, cost_budget: float | None = None
     ) -> HealthResult:
-        """Judge an agent's metrics, and store the result as the target's check `llm`. `cost_budget`: US dollars per
+        """Evaluate an agent's metrics, and store the result as the target's check `llm`. `cost_budget`: US dollars per
         hour."""
         status, reasons = self._llm_rule.judge(llm_metrics, cost_budget)
         verdict = status is HealthStatus.HEALTHY, "; ".join(reasons)
@@ -153,7 +153,7 @@ class HealthChecker:
     # --- monitoring ----------------------------------------------------------------------------------------------------
 
     async def start_monitoring(self) -> None:
-        """Run every check each `interval`, after its `initial_delay`. A repeat changes nothing."""
+        """Run every check each `interval`, after its `initial_delay`. Idempotent."""
         self._monitoring = True
         for target, checks in self._checks.items():
             for check in checks.values():
@@ -230,8 +230,8 @@ class Probe:
 
 
 async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock: Clock) -> Probe:
-    """Run one check. A plain function runs in a thread, so a blocking one holds up no other check. After the timeout
-    its result is no longer awaited."""
+    """Run one check. A synchronous function runs in a thread, so that it does not block other checks. After the timeout its
+    result is ignored."""
     begun = clock.now()
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,8 +1,8 @@
-"""The pages `/health`, `/ready` and `/live`, in an app of your own and in the deployed function.
+"""The endpoints `/health`, `/ready` and `/live`, for your own web app and for the deployed function.
 
-Law: a degraded service still answers 200; an unhealthy service, and one that is not ready, answer 503. Only a critical
-check makes the whole service unhealthy. Pages show statuses and ages to every client. Messages of checks may contain
-private names, so they are shown only on request.
+Law: a degraded service still returns 200. A service that is unhealthy or not ready returns 503. Only a critical check makes
+the whole service unhealthy. Every client sees statuses and ages. Messages of checks may contain private names, so they are
+shown only on request.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class About:
 
 
 def health_of(checks: Sequence[Checked]) -> HealthStatus:
-    """Return unhealthy if a critical check is, and degraded for any other failure. Without checks the service is
+    """Return unhealthy if a critical check is unhealthy, and degraded for any other failure. Without checks the service is
     healthy."""
     counted = [
         HealthStatus.DEGRADED if c.status is HealthStatus.UNHEALTHY and not c.critical else c.status for c in checks
@@ -80,13 +80,13 @@ def live_page(about: About) -> Page:
 
 
 def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
-    """Return whether the request carries the token. The names in `headers` are in lower case."""
+    """Return whether the request contains the token. The names in `headers` are in lower case."""
     given, token = bearer(headers), (token or "").strip()
     return bool(token and given) and hmac.compare_digest(given.encode(), token.encode())
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """Return the request's token, or an empty text."""
+    """Return the request's bearer token, or an empty text."""
     given = headers.get("authorization", "")
     return given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
 

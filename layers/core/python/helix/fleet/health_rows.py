@@ -1,10 +1,10 @@
-"""Health in the store: results by target and check, the time of the last `sweep`, and whether operators admit work.
+"""The stored health: results by target and check, the time of the last `sweep`, and an operator's decision about readiness.
 
-Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app
-as a whole is the target `app`: `ready` ({ready, reason, at}) is a row of its partition, beside those of
+Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app as a
+whole is the target `app`. Its partition contains the row `ready` ({ready, reason, at}), beside the rows of
 `services.activity`.
 
-Law: a result is based on the previous one, whichever process wrote it, so two concurrent probes count as two.
+Law: a result is computed from the previous one, whichever process wrote it, so two concurrent probes count as two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def target_key(target: str) -> Key:
 async def save(
     store: StateStore, target: str, check: str, decide: Callable[[HealthResult | None], HealthResult]
 ) -> tuple[HealthResult | None, HealthResult]:
-    """Write the result of `decide` on the stored one. Returns both results: before and after."""
+    """Replace the stored result with the one that `decide` computes from it. Returns the results before and after."""
     key = result_key(target, check)
     while True:
         (stored,) = await store.get([key])
@@ -69,13 +69,13 @@ async def forget(store: StateStore, target: str, check: str | None) -> None:
 
 
 async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = "") -> None:
-    """Store an operator's decision whether the deployed app takes work. It overrides the derived state only if it is
-    no."""
+    """Store an operator's decision whether the deployed app is ready. It overrides the derived state only if it is
+    False."""
     value = {"ready": ready, "reason": reason, "at": clock.now()}
     await store.transact("health_ready", [Put(result_key(APP, READY), value)])
 
 
 async def app_rows(store: StateStore) -> tuple[Beats, Value | None]:
-    """Return the times when the stage last worked and was swept, and the row `ready`."""
+    """Return the times of the stage's last activity and last sweep, and the row `ready`."""
     activity, sweep, ready = await store.get([ACTIVITY, SWEEP, result_key(APP, READY)])
     return Beats.of(activity, sweep), ready

@@ -1,6 +1,6 @@
-"""The cost of a deployed stage without use, from its CloudFormation templates.
+"""The cost of an idle stage, computed from its CloudFormation templates.
 
-Law: every kind of resource has a price here, or is named as one that is paid by use. Any other kind is reported.
+Law: every resource type either has a price here or is listed as pay-per-use. Any other type is reported.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from helix.core.ledger import Line, priced
 
 MINUTES = prices.HOURS_A_MONTH * 60
 READS = 2
-"""The read units of DynamoDB that a minute at rest takes. The look of each hour takes some 30 more, which is 0.5 a
-minute."""
+"""The DynamoDB read units per idle minute. The hourly check takes some 30 more, which is 0.5 per minute."""
 INVOCATION_S = 0.1
 LOG_BYTES = prices.PLATFORM_LOG_BYTES + 200
 BY_USE = frozenset(
@@ -32,8 +31,8 @@ BY_USE = frozenset(
 
 
 def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """Return one line for each price, in dollars a month. `templates`: the stage's own, then those of its nested
-    stacks."""
+    """Return one line for each price, in US dollars per month. `templates`: the stage's own template, then those of its
+    nested stacks."""
     found = [line for template in templates for line in _lines(template["Resources"])]
     lines: dict[tuple[str, str, str], Line] = {}
     for line in found:
@@ -46,7 +45,7 @@ def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def unpriced(templates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the kinds of resources that have no price here."""
+    """Return the resource types that have no price here."""
     kinds = {resource["Type"] for template in templates for resource in template["Resources"].values()}
     return sorted(kinds - BY_USE - _PRICED)
 
@@ -99,7 +98,7 @@ def _lines(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[Line]:
 
 
 def _minutes(verb: str) -> Iterator[Line]:
-    """Yield the costs of an invocation each minute."""
+    """Yield the costs of one invocation per minute."""
     how = f"{verb}, each minute"
     yield _line("Lambda", "invocations", MINUTES, "requests", prices.LAMBDA_REQUEST, how)
     gb_s = MINUTES * INVOCATION_S / 2

@@ -1,8 +1,8 @@
 """Computes the `llm` health check of each agent from its model calls, and counts failing custom checks.
 
-Law: an agent without calls and waiting runs is not judged, unless it was not healthy; then it becomes healthy again.
-The check `llm` has alarms on its figures, so it is not counted among the checks. Results older than `FRESH_S` are not
-counted either, because such a check no longer runs, and a missing result is not a failure.
+Law: an agent without calls or waiting runs is not evaluated, unless it was unhealthy; then it becomes healthy again. The
+check `llm` is not counted as a failing check, because its metrics have their own alarms. Results older than `FRESH_S` are
+not counted either: such a check no longer runs, and a missing result is not a failure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Calls(MetricsSource, Protocol):
 
 
 class AskedLately:
-    """A cache for another source's results, for as long as their window, because each request costs money."""
+    """A cache of another source's results. An entry lives almost `WINDOW_S`, because each request costs money."""
 
     def __init__(self, source: Calls, clock: Clock) -> None:
         self._source, self._clock = source, clock
@@ -65,8 +65,8 @@ class AskedLately:
 
 
 async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
-    """Return the agents with a run at work or waiting, or with one that ended this hour. No other agent can have made a
-    call."""
+    """Return the agents with an active or waiting run, or with one that ended within the last hour. No other agent can have
+    made a call."""
     found = {agent for agent in agents if any(_load(counts, agent))}
     for agent in set(agents) - found:
         if await read_counts(store, agent_scope(agent), start=hour_key(now - WINDOW_S)):
@@ -84,8 +84,8 @@ async def judge_calls(
     *,
     ask: Collection[str] | None = None,
 ) -> int:
-    """Judge each agent of `money`, or as many as there is time for. `ask` names the agents whose metrics are worth
-    reading; None means all. Returns the number that could not be judged, which are logged."""
+    """Evaluate each agent in `money`, or as many as the deadline allows. `ask` names the agents whose metrics are worth
+    reading; None means all. Agents that could not be evaluated are logged. Returns their number."""
     failed = 0
     for agent in sorted(name for name in money if name is not None):
         if not delivery.may_act(clock.now() + MARGIN_S):
@@ -109,7 +109,7 @@ async def _judge(health: HealthChecker, agent: str, calls: LLMMetrics, counts: C
 
 
 def _load(counts: Counts, agent: str) -> tuple[int, int]:
-    """Return the number of waiting runs, and of runs at work."""
+    """Return the numbers of waiting and of active runs."""
     values = counts.get(agent, {})
     return int(values.get("QueueDepth", 0)), int(values.get("RunsActive", 0))
 
@@ -120,8 +120,8 @@ async def _was_not_well(health: HealthChecker, agent: str) -> bool:
 
 
 async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> int:
-    """Record the failing checks of each agent that has checks, and of all targets together, while any check runs.
-    Returns the number of failing checks."""
+    """Record the number of failing checks of each agent that has checks, and of all targets together, if any check runs.
+    Returns the total number."""
     unhealthy = Counter[str]()
     for target in await health_rows.targets(store):
         checks = [result for result in await health_rows.results(store, target) if result.check != LLM]

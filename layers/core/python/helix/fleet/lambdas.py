@@ -1,8 +1,8 @@
-"""The function `govern`: triggered by alarms and by the schedule, it changes the limits of the deployed app.
+"""The function `govern`, which alarms and the schedule trigger. It changes the limits of the deployed app.
 
-Law: the trigger says where to look. A message that is not an alarm of this stage going off is ignored. The schedule
-does the work of each minute (the sweep, gauges, unpublished alerts of budgets), so many alarms cost little. At rest the
-schedule reads two rows.
+Law: the trigger names the agents to evaluate. Messages other than alarms of this stage that go into `ALARM` are ignored.
+Only the schedule does the work of each minute (the sweep, gauges, unpublished budget alerts), so many alarms cost little.
+On an idle stage, the schedule reads two rows.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class _Part(BaseModel):
 
 class SnsRecord(_Part):
     id: str = Field(default="", validation_alias=AliasPath("Sns", "MessageId"))
-    """The message's id. SNS repeats it when it delivers a message again."""
+    """The message's id. It stays the same when SNS redelivers the message."""
     text: str = Field(default="", validation_alias=AliasPath("Sns", "Message"))
     """The message's text. For an alarm it is the JSON of `Alarm`."""
 
 
 class GovernEvent(_Part):
-    """The event of the function: messages of the alarms' topic, or the schedule's event."""
+    """The function's event: messages from the alarm topic, or the schedule's event."""
 
     records: list[SnsRecord] = Field(default_factory=list, alias="Records")
     """The messages. Empty: the schedule sent the event."""
 
 
 class Alarm(_Part):
-    """CloudWatch's message about a change of an alarm's state. Its other fields describe the data behind the change."""
+    """CloudWatch's notification of an alarm state change. Its other fields describe the data behind the change."""
 
     name: str = Field(alias="AlarmName")
     """The alarm's name, `helix-<stage>-<what it watches>`."""
     state: str = Field(default=SOUNDS, alias="NewStateValue")
-    """The new state. `ALARM`: the alarm goes off."""
+    """The new state. In `ALARM` the threshold is breached."""
     trigger: dict[str, Any] = Field(default_factory=dict, alias="Trigger")
     """The alarm's metric or expression, with its dimensions."""
 
@@ -86,7 +86,7 @@ def _metric(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
-    """Return the triggers of an event: the agents to look at, and the cause."""
+    """Return the triggers of an event: the agents to evaluate, and the cause."""
     if not event.records:
         return [Trigger()]
     found = []
@@ -101,7 +101,7 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
 
 
 def _alarm(text: str) -> Alarm | None:
-    """Return the alarm that goes off. None if the alarm has ended, or another sender sent the message."""
+    """Return the alarm if it goes into `ALARM`. None for any other state, and for a message from another sender."""
     try:
         alarm = Alarm.model_validate(json.loads(text))
     except (ValueError, ValidationError):
@@ -110,8 +110,8 @@ def _alarm(text: str) -> Alarm | None:
 
 
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
-    """Look at the agents of the event, and return the count of each result. Raises `StoreError` if an agent could not
-    be looked at. An alarm's message is then delivered again, and a lasting error raises an alarm."""
+    """Evaluate the agents of the event, and return the count of each result. Raises `StoreError` if an agent could not be
+    evaluated. Then an alarm's message is redelivered, and a persistent error raises an alarm."""
     done, now = Counter[str](), app.clock.now()
     if not event.records:
         if now < (await read_beats(app.store)).due_at(now):
@@ -147,18 +147,20 @@ def heard_key(alarm: str) -> Key:
 
 @lru_cache(maxsize=1)
 def _asked_lately(app: Application) -> AskedLately:
-    """Return the metrics source of scheduled looks. An alarm is about the present, so it reads metrics anew."""
+    """Return the cached metrics source for scheduled evaluations. An alarm needs current metrics, so it does not use the
+    cache."""
     return AskedLately(app.cloudwatch, app.clock)
 
 
 def _governor(app: Application, asked: AskedLately) -> Governor:
-    """Return the governor of the deployed app: metrics from CloudWatch, limits in the control table, and warm functions
-    if the stage has any."""
+    """Return the governor of the deployed app. It uses metrics from CloudWatch, limits in the control table, and
+    provisioned concurrency if the stage has any."""
     return governor_of(app.engine, partial(_registered, app), asked, lambda slots: app.capacity)
 
 
 async def _registered(app: Application, agent: str) -> Registered | None:
-    """Return the resources of the deployed definition, and from the agent's entry whether an operator stopped it."""
+    """Return the resources from the deployed definition, and whether an operator stopped the agent according to its
+    entry."""
     defined = _defined(app, agent)
     if defined is None:
         return None
@@ -168,7 +170,7 @@ async def _registered(app: Application, agent: str) -> Registered | None:
 
 
 async def _each_minute(app: Application, governor: Governor, asked: AskedLately, delivery: Delivery) -> Counter[str]:
-    """Do the work that does not depend on an alarm: gauges, unpublished alerts, and the health of each agent's model
+    """Do the work that does not depend on alarms: gauges, unpublished alerts, and the health of each agent's model
     calls."""
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
@@ -208,7 +210,7 @@ async def _publish(app: Application) -> int:
 
 
 async def _passed(app: Application, asked: AskedLately, worked: Collection[str], counts: Counts) -> dict[str, str]:
-    """Return the warnings of the stage's exceeded thresholds. `worked`: the agents that may have made calls."""
+    """Return the warnings for the stage's exceeded thresholds. `worked`: the agents that may have made calls."""
     if not worked:
         return {}
     thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")

@@ -1,8 +1,8 @@
 """The function `health`: `/health`, `/ready`, `/live` and `/metrics` of the deployed app, behind an HTTP API.
 
-Law: everything is read from the tables, because a function's memory does not reflect the app. Every client sees
-statuses. Only a client with the token sees messages of checks and figures. The token is the text of the stage's secret,
-or one whose hash is stored as a row.
+Law: everything is read from the tables, because one function's memory does not reflect the whole app. Every client sees
+statuses. Only a client with the token sees check messages and metrics. The token is the value of the stage's secret, or a
+token whose hash is stored in a row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helix.core.delivery import Delivery
 
 READ_S = 3.0
-"""The time limit for all reads of one page."""
+"""The timeout of all reads for one page."""
 
 
 class HealthEvent(BaseModel):
@@ -96,8 +96,7 @@ async def _page(app: Application, event: HealthEvent) -> Page:
 
 
 async def app_checks(store: StateStore, now: float) -> list[Checked]:
-    """Return the checks of the app: the tables (critical), the schedule, the queues, and the stored health of each
-    agent."""
+    """Run the checks of the app: the tables (critical), the schedule, the queues, and the stored health of each agent."""
     tables = await asyncio.gather(_table(store, "control"), _table(store, "sessions"))
     if any(check.status is not HealthStatus.HEALTHY for check in tables):
         return list(tables)
@@ -112,8 +111,8 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
 
 
 async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
-    """Return whether the app is ready, and the reason if it is not. It is ready if the tables answer, the schedule
-    runs, and no process has reported otherwise. So a new deployment is not ready before its first sweep."""
+    """Return whether the app is ready, and the reason if it is not. It is ready if the tables respond, the schedule runs,
+    and no process has reported that it is not. So a new deployment is not ready before its first sweep."""
     for check in await asyncio.gather(_table(store, "control"), _table(store, "sessions")):
         if check.status is not HealthStatus.HEALTHY:
             return False, f"the {check.name} does not answer"
@@ -193,5 +192,5 @@ def _secret(app: Application) -> CachedSecret:
 
 @lru_cache(maxsize=1)
 def _begun(app: Application) -> float:
-    """Return the time at which this process first answered."""
+    """Return the time at which this process first handled a request."""
     return app.clock.now()

@@ -1,7 +1,7 @@
-"""Measurements of model calls by processes of this machine, in rows that all of them and the runtime read.
+"""Metrics of the model calls that processes on this machine make, in rows that all of them and the runtime can read.
 
-Law: a row is one process's count of ten seconds, and only that process writes it, as a whole. So writing it again
-changes nothing, and readers add rows up. A killed process loses at most the ten seconds that it had not written.
+Law: a row contains one process's counts for ten seconds, and only that process writes it, always as a whole. So rewriting
+it is idempotent, and readers sum up rows. A killed process loses at most the ten seconds that it had not written.
 
     metrics#<agent>   <Unix seconds, 12 digits>#<process>   {tally, ttl}
     metrics           <agent>                               the agents that were measured
@@ -25,14 +25,14 @@ KEEP_S = 86_400
 AGENTS = "metrics"
 MOST_OPERATIONS = 50
 MOST_BUCKETS = 1_000
-"""The most rows that are kept while the store does not answer. The oldest are dropped first."""
+"""The maximum number of rows that are kept in memory while the store is unavailable. The oldest are dropped first."""
 
 logger = get_logger("helix")
 
 
 class StoreMetrics:
-    """A receiver of metrics that counts model calls and admission waits per agent. It writes them every `BUCKET_S`
-    seconds between `start` and `stop`, or at `flush`."""
+    """A metrics sink that counts model calls and admission waits per agent. It writes the counts every `BUCKET_S` seconds
+    between `start` and `stop`, and at `flush`."""
 
     def __init__(self, store: StateStore, clock: Clock, process_id: str) -> None:
         self._store, self._clock, self._process = store, clock, process_id
@@ -61,8 +61,7 @@ class StoreMetrics:
         self._changed.add(place)
 
     async def flush(self) -> None:
-        """Write the changes since the last flush. Rows that the store refuses or cannot accept are retried at the next
-        flush."""
+        """Write the changes since the last flush. Rows that could not be written are retried at the next flush."""
         async with self._writing:
             due = sorted(self._changed)
             for start in range(0, len(due), MOST_OPERATIONS):
@@ -81,7 +80,7 @@ class StoreMetrics:
             self._forget()
 
     def start(self) -> None:
-        """Write in the background, on the running event loop."""
+        """Start writing in the background, on the running event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="helix:metrics")
 
@@ -103,7 +102,7 @@ class StoreMetrics:
         return Put(key, {"tally": to_json(self._tallies[bucket, agent]), "ttl": bucket + BUCKET_S + KEEP_S})
 
     def _forget(self) -> None:
-        """Drop buckets that are over and written, and the oldest ones if there are too many."""
+        """Drop completed buckets that are written, and the oldest ones if there are too many."""
         current = _bucket(self._clock.now())
         for place in sorted(self._tallies):
             if (place not in self._changed and place[0] < current) or len(self._tallies) > MOST_BUCKETS:
@@ -113,9 +112,9 @@ class StoreMetrics:
 
 
 async def read_metrics(store: StateStore, agent: str | None, window_s: float, now: float, **load: int) -> LLMMetrics:
-    """Return the model calls of an agent (None: of all) in the last `window_s` seconds (at least 60), of all processes
-    together. Buckets that the window's start cuts count in full. load: `queue_depth`, `concurrent` and `max_concurrent`
-    from admission."""
+    """Return the metrics of an agent's model calls (None: all agents) in the last `window_s` seconds (at least 60), over
+    all processes. A bucket that is only partly inside the window counts in full. load: `queue_depth`, `concurrent` and
+    `max_concurrent` from admission."""
     window = max(window_s, 60.0)
     agents = [agent] if agent is not None else await agents_measured(store)
     start, end = _sort(_bucket(now - window)), _sort(_bucket(now) + BUCKET_S)
@@ -125,7 +124,7 @@ async def read_metrics(store: StateStore, agent: str | None, window_s: float, no
 
 
 async def agents_measured(store: StateStore) -> list[str]:
-    """Return the agents whose calls were ever measured here."""
+    """Return the agents for which the store has ever recorded metrics."""
     return [row.key.sort for row in await store.query("control", AGENTS)]
 
 

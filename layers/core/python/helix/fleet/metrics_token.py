@@ -1,9 +1,9 @@
-"""The bearer token for /metrics of a stage without a secret for it. It is created once, shown once, and stored only as
-a hash.
+"""The bearer token for /metrics on a stage that has no secret for it. It is created and shown once, and only its hash is
+stored.
 
     control: `metrics token` / `token` -> {hash}
 
-Law: an existing token is never replaced. To renew it, delete its row and create another.
+Law: an existing token is never replaced. To rotate it, delete its row and create another.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ RANDOM = 16
 
 
 async def make_token(store: StateStore, ids: Ids) -> str | None:
-    """Return a new token, or None if there already is one."""
+    """Create and return a token. Return None if there already is one."""
     token = "metrics_" + ids.new("token")[-RANDOM:] + ids.new("token")[-RANDOM:]
     made = await refused(store, "metrics_token", [Put(TOKEN, {"hash": _hash(token)}, ABSENT)]) is None
     return token if made else None
 
 
 async def is_token(store: StateStore, headers: Mapping[str, str]) -> bool:
-    """Return whether the request carries the token. The names in `headers` are in lower case."""
+    """Return whether the request contains the token. The names in `headers` are in lower case."""
     given = bearer(headers)
     if not given:
         return False

@@ -1,7 +1,8 @@
-"""`govern` on one machine: the same decisions, from the metrics that worker processes write. They set the desired state
+"""`govern` on one machine: make the same decisions from the metrics that worker processes write, and set the desired state
 that a runtime carries out.
 
-Law: it only reads and writes rows, so any process on the store may do it, and several at once do no more than one.
+Law: it only reads and writes rows, so any process with the store can run it. Several concurrent monitors have the same
+effect as one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ logger = get_logger("helix")
 
 
 class StoredMetrics:
-    """A `MetricsSource` of the measurements by processes of this store's agents."""
+    """A `MetricsSource` that reads the metrics that the processes of this store's agents wrote."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -41,8 +42,8 @@ class StoredMetrics:
 
 
 class WantedProcesses:
-    """A `Capacity` of worker processes, as many as runs may be at work. The number falls to 0 only without running
-    work, because runs end in processes."""
+    """A `Capacity` of worker processes, one for each run that may be active. The number falls to 0 only if no run is
+    active, because active runs need their processes to end."""
 
     def __init__(self, store: StateStore, slots: RowSlots) -> None:
         self._store, self._slots = store, slots
@@ -54,9 +55,9 @@ class WantedProcesses:
 
 
 class FleetMonitor:
-    """A monitor that looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`.
-    Errors are logged, and the next look tries again. health: receives the health of each agent's model calls, as its
-    check `llm`."""
+    """A monitor that evaluates every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. Errors
+    are logged, and the next evaluation tries again. health: receives the health of each agent's model calls, as its check
+    `llm`."""
 
     def __init__(self, engine: Engine, *, every_s: float = EVERY_S, health: HealthChecker | None = None) -> None:
         self._engine, self._every_s, self._health = engine, every_s, health
@@ -77,7 +78,7 @@ class FleetMonitor:
             await asyncio.gather(task, return_exceptions=True)
 
     async def look(self) -> dict[str, int]:
-        """Look once: record gauges, then decide. Returns the count of each result."""
+        """Evaluate once: record gauges, then decide. Returns the count of each result."""
         engine = self._engine
         counts, money = await gauges(engine), self.governor.money
         agents = {agent for agent in counts if agent is not None} | await money.agents()
@@ -98,7 +99,7 @@ class FleetMonitor:
 
 
 async def _registered(engine: Engine, agent: str) -> Registered | None:
-    """Return the registered resources, or those of the definition."""
+    """Return the registered resources, or else those of the agent's definition."""
     entry = await read_entry(engine.store, agent)
     if entry is not None:
         return Registered(entry.limits, stopped=entry.stopped)

@@ -1,7 +1,7 @@
-"""The fleet from an operator's view: limits, queues, processes, health, and the reasons why limits moved.
+"""An operator's view of the fleet: limits, queues, processes, health, and the reasons for changes of limits.
 
-Law: nothing here writes, and each part of an answer is bounded. It has one page of agents, and for each agent the first
-waiting runs and the newest decisions.
+Law: this module only reads, and each part of a response is bounded. A response has one page of agents, and for each agent
+the first waiting runs and the newest decisions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Overview:
     slots: RowSlots
     """The slot counters of the store."""
     names: Sequence[str]
-    """The agents that are known even if they have never run."""
+    """The names of agents that are listed even if they have never run."""
     resources: Callable[[str], JsonObject]
     """A function that returns the resources in the definition of an agent of `names`, or `{}` if it declares none."""
 
@@ -117,7 +117,7 @@ class Overview:
 
 
 def _running(counter: SlotCounter) -> int | None:
-    """Return the number of runs at work, or None without a limit, because they are not counted then."""
+    """Return the number of active runs. None for an agent without a limit, because its runs are not counted."""
     return None if counter.bound is None else counter.running
 
 

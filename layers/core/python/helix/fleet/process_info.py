@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 class ProcessStatus(StrEnum):
     """The state of a process.
 
-    `failed`: given up, because it does not start or dies repeatedly. `crashed`: dead, and about to be restarted.
+    `failed`: the supervisor gave up, because the process does not start or dies repeatedly. `crashed`: the process died and
+    will be restarted.
     """
 
     STARTING = "starting"
@@ -22,11 +23,11 @@ class ProcessStatus(StrEnum):
 
 
 OVER = frozenset({ProcessStatus.STOPPED, ProcessStatus.FAILED})
-"""The final states. A process leaves them only on request."""
+"""The final states. A process leaves them only if a user requests it."""
 
 
 class ProcessInfo(BaseModel):
-    """A process and its present life. The process manager of its supervisor writes it as a row."""
+    """A process and its current life. The process manager of its supervisor writes it as a row."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -39,21 +40,21 @@ class ProcessInfo(BaseModel):
     status: ProcessStatus = ProcessStatus.STARTING
     """The state of the process."""
     cpu_percent: float = 0.0
-    """The processor use in percent of one core: 200 is two cores."""
+    """The CPU usage in percent of one core: 200 is two cores."""
     memory_mb: float = 0.0
     """The memory of the process and its descendants in MiB."""
     cpu_limit: float | None = None
-    """The processor limit in cores. None: no limit."""
+    """The CPU limit in cores. None: no limit."""
     memory_limit_mb: int | None = None
     """The memory limit in MiB. None: no limit."""
     started_at: float | None = None
-    """The start of the present life in Unix seconds."""
+    """The start of the current life in Unix seconds."""
     stopped_at: float | None = None
     """The end of the process in Unix seconds. None while it lives."""
     restart_count: int = 0
     """The number of starts after the first."""
     last_error: str | None = None
-    """The reason why a life ended unexpectedly. None: none did."""
+    """The reason why a life of the process ended unexpectedly. None: none did."""
     born: float | None = None
     """The start time of `pid` in Unix seconds. It distinguishes the process from a later one with the same pid."""
     host: str = ""
@@ -61,16 +62,15 @@ class ProcessInfo(BaseModel):
     supervisor: str = ""
     """The id of the runtime that supervises the process."""
     seen_at: float = 0.0
-    """The time of the supervisor's last look in Unix seconds."""
+    """The time of the supervisor's last check in Unix seconds."""
     log: str = ""
     """The path of the log file on `host`."""
     generation: int = 0
-    """The agent's count of restarts when this life began. A lower value than the entry's `restarts` means outdated
-    code."""
+    """The agent's `restarts` when this life began. A value below the entry's current one means outdated code."""
 
     @property
     def worker_id(self) -> str:
-        """The id of this life of the process. Executions are claimed under it."""
+        """The id of this life of the process, under which it claims executions."""
         return f"{self.process_id}.{self.restart_count}"
 
     @property
@@ -90,7 +90,7 @@ def born(pid: int) -> float | None:
 
 
 def lives(pid: int | None, since: float | None) -> bool:
-    """Return whether this very process exists and is not a zombie."""
+    """Return whether the process with this pid and start time exists and is not a zombie."""
     if pid is None:
         return False
     import psutil

@@ -1,7 +1,7 @@
-"""The `/metrics` page: figures as Prometheus text, rendered by the official client.
+"""The `/metrics` page: metrics in the Prometheus text format, rendered by the official client.
 
-Law: metrics with the suffix `_total` come from totals that only grow. Counters that a process keeps itself restart with
-it, as Prometheus expects. Each answer has a new registry, so it contains nothing of the process's default registry.
+Law: metrics with the suffix `_total` come from totals that only grow. In-process counters reset when the process restarts,
+as Prometheus expects. Each response uses a new registry, so it contains nothing from the process's default registry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "helix"
 
 @dataclass(frozen=True, slots=True)
 class ModelTotals:
-    """The all-time totals of an agent's calls to one model, from runs that have ended."""
+    """The all-time totals of an agent's calls to one model, over runs that have ended."""
 
     agent: str
     """The agent's name."""
@@ -52,32 +52,32 @@ class Queue:
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of one `/metrics` page. Figures that are None or empty are unknown, and the page omits them."""
+    """The values of one `/metrics` page. A value that is None or empty is unknown, and the page omits it."""
 
     uptime_s: float
     """Seconds since the process started to serve."""
     ready: bool
     """Whether new work is accepted."""
     requests: int | None = None
-    """The number of accepted requests, or on a deployed stage of ended runs."""
+    """The number of accepted requests; on a deployed stage, of ended runs."""
     errors: int | None = None
     """The number of those requests or runs that failed."""
     cpu_percent: float | None = None
-    """The processor use of the process since the last page. Two busy cores are 200."""
+    """The CPU usage of the process since the last page, in percent of one core: two busy cores are 200."""
     memory_percent: float | None = None
-    """The share of the machine's memory that the process uses, 0 to 100."""
+    """The percentage of the machine's memory that the process uses, 0 to 100."""
     memory_bytes: int | None = None
     """The resident memory of the process in bytes."""
     totals: Sequence[ModelTotals] = ()
     """The totals of each agent and model."""
     queues: Sequence[Queue] = ()
-    """The admission of each agent that is, or was, limited."""
+    """The admission state of each agent that has, or had, a limit."""
     health: dict[str, int] = field(default_factory=dict)
-    """The number of targets of health checks by status."""
+    """The number of health check targets by status."""
 
 
 def render(figures: Figures) -> tuple[str, str]:
-    """Return (text, content type)."""
+    """Render the page. Returns (text, content type)."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -145,7 +145,7 @@ class StoredUsage:
     runs: int
     """The number of runs that have ended."""
     failed: int
-    """The number of those runs that ended with an error of their own."""
+    """The number of those runs that failed with an error of their own."""
 
 
 async def stored_usage(store: StateStore) -> StoredUsage:
@@ -166,7 +166,7 @@ async def model_totals(store: StateStore) -> list[ModelTotals]:
 
 
 async def queues(store: StateStore) -> list[Queue]:
-    """Return the admission of each agent that is, or was, limited."""
+    """Return the admission state of each agent that has, or had, a limit."""
     counters = await RowSlots(store).counters()
     return [
         Queue(agent, counter.queued, counter.running, counter.bound)

@@ -4,8 +4,8 @@
     fleet#<agent id>   p#<process id>    ProcessInfo
                        l#<worker id>     ProcessInfo, of a life that ended with a crash: kept for a day
 
-Law: any process may write the desired state, each field by a write of its own. The supervisor of an agent holds a lease
-in its entry, and only the supervisor writes the agent's processes.
+Law: any process may write the desired state, field by field. The supervisor of an agent holds a lease in the agent's entry,
+and only the supervisor writes the agent's processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.services.committing import refused
 FLEET = "fleet"
 KEEP_S = 86_400.0
 MAX_PROCESSES = 20
-"""The most ended processes that are listed for an agent. Older ones are deleted."""
+"""The maximum number of ended processes that are kept for an agent. Older ones are deleted."""
 
 
 class AgentEntry(BaseModel):
@@ -35,7 +35,7 @@ class AgentEntry(BaseModel):
     agent_id: str
     """The agent's name, which is also the row's sort key."""
     definition: str = ""
-    """A digest of the registration. Empty: the agent was never registered, and the entry only holds a limit."""
+    """A digest of the registration. Empty: the agent was never registered, and the entry only stores a limit."""
     source: str = ""
     """The import path of the agent that worker processes serve."""
     resources: JsonObject = Field(default_factory=dict)
@@ -43,13 +43,13 @@ class AgentEntry(BaseModel):
     model: str | None = None
     """The model that workers use in place of the agent's own. None: the agent's own."""
     max_tokens: int | None = None
-    """The most output tokens of a model call. None: the agent's own setting."""
+    """The maximum number of output tokens per model call. None: the agent's own setting."""
     cost_budget: float | None = None
     """The registered budget in US dollars per hour. None: no budget was given."""
     wanted: int = 0
     """The desired number of instances. It has no effect while `stopped` is true."""
     stopped: bool = False
-    """Whether an operator stopped the agent, so that no process of it should run."""
+    """Whether an operator stopped the agent, so that none of its processes should run."""
     force: bool = False
     """Whether the stop aborts runs and kills processes, rather than interrupting runs and letting processes end."""
     restarts: int = 0
@@ -62,7 +62,8 @@ class AgentEntry(BaseModel):
     supervisor: str | None = None
     """The id of the runtime that supervises the agent. None: no runtime does."""
     supervisor_expires: float = 0
-    """The end of the supervisor's lease in Unix seconds. The lease ends earlier if its process has ended."""
+    """The time at which the supervisor's lease expires, in Unix seconds. It ends earlier if the supervisor's process has
+    ended."""
     supervisor_host: str = ""
     """The host name of the supervisor's machine."""
     supervisor_pid: int | None = None
@@ -73,8 +74,8 @@ class AgentEntry(BaseModel):
 
     @property
     def registered(self) -> JsonObject:
-        """The resources that were registered. For an unregistered agent it is empty, since its stored resources only
-        bound `limits`."""
+        """The registered resources. Empty for an unregistered agent, whose stored resources only set bounds for
+        `limits`."""
         return self.resources if self.definition else {}
 
     @property
@@ -117,15 +118,15 @@ async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
 async def change_entry(
     store: StateStore, agent_name: str, *, add: Sequence[str] = (), seen: dict[str, Any] | None = None, **changes: Any
 ) -> bool:
-    """Set fields of an existing entry, and increment the fields in `add` by one. Returns False if `seen` no longer
-    holds, or the entry was deleted."""
+    """Set fields of an existing entry, and increment the fields in `add`. Returns False if the fields no longer have the
+    values in `seen`, or the entry was deleted."""
     when = When(equal=seen) if seen else None
     update = Update(entry_key(agent_name), set=changes, add=dict.fromkeys(add, 1), when=when)
     return await refused(store, "change_agent", [update]) is None
 
 
 async def read_processes(store: StateStore, agent_name: str) -> list[ProcessInfo]:
-    """Return the processes, oldest first: ids sort by time."""
+    """Return the processes, oldest first, since their ids sort by time."""
     rows = await store.query("control", processes_partition(agent_name), start="p#", end="p$")
     return [ProcessInfo.model_validate(row.value) for row in rows]
 

@@ -1,7 +1,8 @@
-"""The text of a secret, cached for a while. A changed secret is noticed, and frequent use costs little.
+"""A cache for the value of a secret. It notices a changed secret, and frequent use costs little.
 
-Law: a text is valid for `CACHED_S`, so the old one is refused after that at the latest. A text that does not match may
-be the new one. The secret is then read again, at most every `AGAIN_S`, so guesses cause no further cost.
+Law: a cached value is valid for `CACHED_S`, so an old secret is rejected after that at the latest. A presented token that
+does not match may be the new secret. Then the secret is read again, at most every `AGAIN_S`, so that guesses cannot cause
+further cost.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ AGAIN_S = 60.0
 
 
 class CachedSecret:
-    """A cached secret. `read` returns the present text, or raises `StoreError`."""
+    """A cached secret. `read` returns the current value, or raises `StoreError`."""
 
     def __init__(self, read: Callable[[], str], clock: Clock) -> None:
         self._read, self._clock = read, clock
@@ -26,7 +27,7 @@ class CachedSecret:
         self._failure: StoreError | None = None
 
     def matches(self, fits: Callable[[str], bool]) -> bool:
-        """Return whether the secret's text fits. Raises `StoreError` if no valid text is known."""
+        """Return whether `fits` accepts the secret's value. Raises `StoreError` if no valid value is known."""
         now = self._clock.now()
         if now - self._read_at >= CACHED_S:
             if self._failure is not None and now - self._tried_at < AGAIN_S:

@@ -1,8 +1,9 @@
-"""The state of agents' budgets, for scaling policies and for the gauge.
+"""The state of agents' budgets, for scaling policies and for the budget gauge.
 
-Law: policies use the amount that is spent or assumed to be spent, as far as runs have reported it. It never falls
-within a window, so released reservations do not stop an agent. The gauge also counts reservations of running calls. A
-budget that refused a call at or above its critical share counts as used up, even if a smaller call would fit.
+Law: policies use the amount that is spent or assumed to be spent, as far as runs have reported it. It never falls within a
+window and does not include reservations, so reservations that are later released cannot stop an agent. The gauge also
+counts reservations of running calls. A budget that refused a call at or above its critical share counts as used up, even if
+a smaller call would still fit.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ PERIODS: Mapping[TokenPeriod, str] = {
     TokenPeriod.DAILY: "day",
     TokenPeriod.MONTHLY: "month",
 }
-"""The periods that policies know by name. Others count by their used share."""
+"""The periods that policies know by name. For other periods, the used share counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentMoney:
-    """The budgets that bind one agent, in their present windows."""
+    """The budgets that apply to one agent, in their current windows."""
 
     costs: Mapping[str, float] = field(default_factory=dict)
     """The agent's own budgets in US dollars, by `max_cost_per_hour`, `..._day` and `..._month`."""
     spent: Spending = field(default_factory=Spending)
-    """The dollars spent of `costs`, and the used shares of all other budgets that bind the agent."""
+    """The US dollars spent of `costs`, and the used shares of all other budgets that apply to the agent."""
     worst: float | None = None
-    """The largest share of a budget that is spent or reserved; 1 is all of it. None: no budget binds the agent."""
+    """The largest spent or reserved share among the budgets; 1 is all of it. None: no budget applies to the agent."""
     used_up: Sequence[tuple[BudgetDefinition, BudgetState]] = ()
     """The budgets with nothing left to spend."""
 
@@ -53,22 +54,21 @@ class _Used:
     limit: int
     """The window's limit in the budget's unit."""
     share: float = 0.0
-    """The share that is spent."""
+    """The spent share."""
     held: float = 0.0
-    """The share that is spent or reserved."""
+    """The spent and reserved share."""
     state: BudgetState | None = None
-    """The stored state of the window. None: nothing was drawn from it yet."""
+    """The stored state of the window. None: it has not been used yet."""
 
     @property
     def period(self) -> str | None:
-        """The period as policies name it. None unless the budget is an agent's own and in dollars."""
+        """The policies' name of the period. None unless the budget is an agent's own and in dollars."""
         own = self.definition.scope != GLOBAL and self.definition.unit == "micros"
         return PERIODS.get(self.definition.period) if own else None
 
 
 class BudgetMoney:
-    """The present state of agents' budgets and of the global ones. on_alert: the listeners that receive alerts raised
-    here."""
+    """Reads the current state of agents' budgets and of the global ones. on_alert: the listeners for alerts raised here."""
 
     def __init__(self, budgets: RowBudgets, clock: Clock, on_alert: list[AlertListener] | None = None) -> None:
         self.budgets, self.clock, self.on_alert = budgets, clock, on_alert if on_alert is not None else []
@@ -79,7 +79,7 @@ class BudgetMoney:
         return {definition.scope.removeprefix(AGENT) for definition in own}
 
     async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
-        """Return the budgets by agent, and under None the largest share of all budgets read. It takes two reads for any
+        """Return the budgets by agent, and under None the largest share of all budgets read. This takes two reads for any
         number of agents."""
         scopes = [GLOBAL, *(AGENT + agent for agent in sorted(agents))]
         definitions = await self.budgets.definitions(scopes)
@@ -121,8 +121,8 @@ def _money(used: Collection[_Used]) -> AgentMoney:
 def record_gauges(
     metrics: Metrics, counts: Mapping[str | None, Mapping[str, float]], money: Mapping[str | None, AgentMoney]
 ) -> None:
-    """Record the waiting runs, running runs, limits and used share of budgets: by agent, and under None for all.
-    `counts` has a `ConcurrencyLimit` only for limited agents."""
+    """Record gauges for waiting runs, running runs, limits and used shares of budgets, by agent and for all agents together
+    (None). `counts` has a `ConcurrencyLimit` only for limited agents."""
     limits = [values["ConcurrencyLimit"] for agent, values in counts.items() if agent and "ConcurrencyLimit" in values]
     for agent in [*sorted(name for name in counts.keys() | money.keys() if name is not None), None]:
         values = dict(counts.get(agent, {}))

@@ -1,8 +1,8 @@
-"""Stops the runs of an agent, from a process that has neither the agents' code nor their executor.
+"""Stop the runs of an agent from a process that has neither the agent's code nor its executor.
 
-Law: only stop records are written. A run's process sees its record within a second, or at the next delivery, and ends
-the run. Waiting runs stay in the queue unless `force` aborts them. The agent takes them when it starts again. A session
-that cannot be read does not keep other runs from being stopped.
+Law: only stop records are written. A run's process sees its record within a second, or at the next delivery, and ends the
+run. Waiting runs stay in the queue unless `force` aborts them, and continue when the agent starts again. A session that
+cannot be read does not prevent other runs from being stopped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from helix.services.paging import pages
 
 
 async def stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
-    """Interrupt every run of the agent that is at work. With `force`, abort waiting runs, too. Returns the number of
-    stopped runs."""
+    """Interrupt every active run of the agent. With `force`, abort active and waiting runs. Returns the number of stopped
+    runs."""
     waiting = set()
     if engine.slots is not None and not force:
         waiting = {ticket.candidate.run_id for ticket in await engine.slots.queue(agent)}

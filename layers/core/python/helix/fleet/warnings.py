@@ -1,9 +1,9 @@
-"""The reports of `govern` each minute. A figure past its threshold and a failing health check are warnings; a late
-sweep is a failure.
+"""The warnings that `govern` reports each minute: metrics past their thresholds and failing health checks. A late sweep is
+a failure.
 
-Law: the figures are those that `govern` has read anyway, of the last five minutes. Only the cost of the last hour takes
-another request. No figures are read for a stage at rest. A threshold of one instance is compared with each agent's own
-figure and instances, never with the sum over all agents.
+Law: the metrics are those of the last five minutes, which `govern` has read anyway. Only the cost of the last hour takes
+another request. No metrics are read for an idle stage. A per-instance threshold is compared with each agent's own metric
+and instances, never with the sum over all agents.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from helix.core.thresholds import Thresholds
 from helix.services.activity import Beats
 
 LATE_S = 300.0
-"""The time after which an overdue sweep is late. The schedule runs each minute."""
+"""The time by which a sweep must be overdue to count as late. The schedule runs every minute."""
 HOUR_S = 3_600.0
 
 
 def passed(
     t: Thresholds, calls: Mapping[str, LLMMetrics], gauges: Mapping[str | None, Mapping[str, float]], dollars: float
 ) -> dict[str, str]:
-    """Return the passed thresholds by the names of their alarms, each with the extent. `calls`: metrics of each agent
-    that made any. `gauges`: by agent, and under None for all, as `admission.gauges` returns them. `dollars`: in the
+    """Return a description of each exceeded threshold, by the name of its alarm. `calls`: the metrics of each agent that
+    made calls. `gauges`: by agent, and under None for all, as `admission.gauges` returns them. `dollars`: the cost of the
     last hour."""
     figures, waiting = list(calls.values()), gauges.get(None, {}).get("QueueDepth", 0)
     allowed = {agent: t.alarm_tokens_per_second * _instances(gauges.get(agent, {})) for agent in calls}
@@ -46,8 +46,7 @@ def passed(
 
 
 def _instances(gauges: Mapping[str, float]) -> float:
-    """Return the number of runs of an agent that may be at work, or without a limit, of those at work. It is at least
-    1."""
+    """Return the number of runs of an agent that may be active, or that are active if it has no limit. At least 1."""
     return max(1.0, gauges.get("ConcurrencyLimit", gauges.get("RunsActive", 0)))
 
 

@@ -1,1 +1,1 @@
-"""The socket side of a service: connections, their principals, and the actions that clients request."""
+"""The gateway of a service: connections, their principals, and the actions that clients request."""

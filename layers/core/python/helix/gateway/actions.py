@@ -2,10 +2,10 @@
 `gateway.reads` has the requests that read.
 
 Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
-twice, because its sender saw no answer or a network repeated it. Whatever a request makes is named after the request,
-or recorded under its name before it is made, so the repeat finds it (`services.request_keys`). A subscriber is
-registered before the log is read, so nothing is lost between replay and live messages. A repeated message has its
-sequence, and the client drops it.
+twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
+request, or recorded under its name beforehand. So the repeat finds it (`services.request_keys`). A subscriber is
+registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
+twice has the same sequence, so the client drops it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_key(caller: Connection, request: p.Run | p.Resume | p.Retry | p.Branch | p.Clone, *session_id: str) -> str:
-    """Return 26 characters that this request shares with its repeats only. With a key, they are unique for the
-    principal; otherwise for the connection. With `session_id`, they are also unique for the session, so runs of two
-    sessions never share a key."""
+    """Return a key of 26 characters that only this request and its repeats have. If the client sent a key, the result
+    is unique for the principal; otherwise for the connection. With `session_id`, it is also unique for the session, so
+    runs of two sessions never share a key."""
     own = ["id", caller.connection_id, request.id] if request.key is None else ["key", caller.principal, request.key]
     number = int.from_bytes(hashlib.sha256(dumps([request.action, *own, *session_id]).encode()).digest()[:17])
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 async def minted(backend: Backend, key: str) -> str:
-    """Return the id of the new session of this request. Its repeats get the same id while the key holds. Ids are made,
+    """Return the id of the new session of this request. Its repeats get the same id while the key is valid. The id is
     not derived from the key, because sessions are listed by id and must sort by time."""
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
     # An hour longer than the key of the run, which is recorded later. A repeat thus never finds a run without its session.
@@ -60,12 +60,13 @@ async def minted(backend: Backend, key: str) -> str:
 
 
 REPLAY_S: Final = 15.0
-"""The seconds that one request may replay: well below the 29 s after which API Gateway gives up on the function."""
+"""The seconds for which one request may replay messages: well below the 29 s after which API Gateway gives up on the
+function."""
 BATCH: Final = 200
 
 
 class ConnectionGoneError(Exception):
-    """A connection that closed before its answer."""
+    """Raised if a connection closed before its response."""
 
 
 async def replay(backend: Backend, connection_id: str, stream_id: str, after: int) -> tuple[int, bool]:
@@ -241,7 +242,7 @@ async def unsubscribe(backend: Backend, caller: Connection, request: p.Unsubscri
 
 
 async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe | p.Unsubscribe) -> SessionRow:
-    """Return the session whose stream is meant. A stream has the id of its root session."""
+    """Return the session whose stream the request names. A stream has the id of its root session."""
     return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
 
 

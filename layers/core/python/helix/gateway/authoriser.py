@@ -5,9 +5,9 @@ has 160 random bits, so one round of SHA-256 is enough: no dictionary of such se
 `key#<id>` has what a check needs, `keys` lists the ids.
 
 Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the answer
-does not say what is wrong with the token. Reading the table is not enough to use a key. A key that was revoked or has
-expired opens no connection. The connections that it opened before end with their proof, at most two hours later.
-Different (tenant, user) pairs have different texts, and no principal's prefix begins another's.
+does not say what is wrong with the token. Read access to the table is not enough to use a key. A key that was revoked
+or has expired opens no connection. The connections that it opened before end with their proof, at most two hours later.
+Different (tenant, user) pairs have different texts, and no principal's prefix is the beginning of another's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _encode(text: str) -> str:
 
 
 def refusal(why: str) -> NotAuthenticatedError:
-    """Return the refusal. Only the log says what is wrong with the token; its sender does not learn it."""
+    """Return the error for a refused token. Only the log says what is wrong with the token. The sender does not learn
+    it."""
     logger.info("a token was refused: %s", why)
     return NotAuthenticatedError("the token is not valid here, or has expired")
 
@@ -224,8 +225,8 @@ class Proof:
 
 
 class Authoriser:
-    """A check of tokens. `keys` and `tokens` are the accepted kinds of proof. With neither, and `anonymous`, every
-    client may connect."""
+    """A verifier of tokens. `keys` and `tokens` are the accepted kinds of proof. With `anonymous` and neither of them,
+    every client may connect."""
 
     def __init__(
         self, clock: Clock, *, keys: ApiKeys | None = None, tokens: TokenVerifier | None = None, anonymous: bool = False
@@ -253,8 +254,8 @@ class Authoriser:
 
 
 def token_of(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token of a handshake. Its place is the header `Authorization`. Browsers cannot set that header,
-    so they offer the subprotocol `bearer.TOKEN`. None without a token. It is never in the URL, which is logged
+    """Return the bearer token of a handshake, or None without one. It is in the header `Authorization`. Browsers cannot
+    set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are logged
     everywhere."""
     given = {name.lower(): value for name, value in headers.items()}
     scheme, _, token = given.get("authorization", "").strip().partition(" ")

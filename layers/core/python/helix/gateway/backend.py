@@ -38,7 +38,7 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
-    setting of the deployed stage; None on a developer's machine, where no platform is paid."""
+    setting of the deployed stage; None on a developer's machine, which has no platform to pay for."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -101,8 +101,7 @@ class Backend:
         return entry
 
     async def check_free(self, session_id: str) -> None:
-        """Refuse an id that another principal's session has, because that session must not get this principal's
-        message."""
+        """Refuse the id of another principal's session, because that session must not get this principal's message."""
         if await self.history.session(session_id) is not None:
             raise SessionNotFoundError(session_id)
 
@@ -120,8 +119,8 @@ class Backend:
         return [principal]
 
     def user(self, principal: str | None, wanted: str | None) -> str:
-        """Return the user whose usage the principal may see: only itself, `wanted` or not. Raises
-        `InvalidInputError`."""
+        """Return the user whose usage to show: the principal itself. Raises `InvalidInputError` if `wanted` is another
+        user, or if there is no principal."""
         if wanted not in (None, principal):
             raise InvalidInputError(f"user is {wanted!r}; this connection sees the usage of its own user only")
         if principal is None:
@@ -156,7 +155,7 @@ def check_root(row: SessionRow) -> None:
 FOREVER = 253_402_300_799.0
 """The end of the year 9999 in Unix seconds. JSON has no infinity."""
 OPERATOR = Connection("operator", None, FOREVER, 0.0)
-"""The caller who runs the service: the command line on its own store, or a caller of AWS whom IAM lets invoke the
+"""The caller who runs the service: the command line on its own store, or an AWS caller whom IAM allows to invoke the
 function."""
 
 

@@ -1,5 +1,5 @@
-"""Connections and subscriptions: the connected clients, their principals, their expiry, and the streams that each
-wants.
+"""Connections and subscriptions: the connected clients, their principals, their expiry, and the streams to which each
+has subscribed.
 
 Rows of the streams table, in partitions of their own:
 
@@ -8,9 +8,9 @@ Rows of the streams table, in partitions of their own:
     conn#<connection>  part#<id>#<nn>   a part of an incomplete request (`helix.gateway.parts`)
     subs#<stream>      <connection>     the same subscription, for the projector, which reads all in one query
 
-Law: a subscription requires a connection that exists and has not expired, and is made in one transaction with both its
-rows. `close` deletes the connection first, so nothing can subscribe afterwards. Every row carries `ttl`, for
-connections whose end was not reported.
+Law: a subscription requires a connection that exists and has not expired. Both its rows are written in one transaction.
+`close` deletes the connection first, so nothing can subscribe afterwards. Every row carries `ttl`, for connections
+whose end was not reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A connection that wants a stream."""
+    """A connection that has subscribed to a stream."""
 
     connection_id: str
     """The connection to post to."""
@@ -60,7 +60,7 @@ class Subscriber:
     expires_at: float
     """The end of the principal's proof, in Unix seconds."""
     lagging: bool = False
-    """Whether it was too slow for a frame. It must subscribe again to receive more."""
+    """Whether it was too slow and missed a frame. It must subscribe again to receive more."""
 
 
 class Connections:
@@ -118,7 +118,8 @@ class Connections:
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     async def subscribe(self, connection_id: str, stream_id: str) -> None:
-        """Subscribe the connection to what is posted on the stream from now on, as not lagging. A repeat does no harm.
+        """Subscribe the connection to the messages that are posted on the stream from now on. It no longer counts as
+        lagging. Idempotent.
 
         Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` beyond
         `MAX_SUBSCRIPTIONS`.
@@ -165,7 +166,7 @@ class Connections:
             await self._store.transact("drop_stream", pairs)
 
     async def _update(self, name: str, key: Key, fields: dict[str, Any]) -> None:
-        """Update the row. The store refuses that if it was unsubscribed or closed."""
+        """Update the row. The store refuses the update if the client has unsubscribed or the connection was closed."""
         await refused(self._store, name, [Update(key, set=fields)])
 
 

@@ -1,7 +1,7 @@
 """The console's page: its files, its settings for a stage, and the headers of each answer.
 
 Law: the page loads nothing from elsewhere and runs no inline script. It connects only to its own server and to the
-named addresses. Its settings for a stage are not secret: everyone who has the address can read them.
+named addresses. Its settings for a stage are not secret: everyone who has the URL can read them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 STATIC: Final = Path(__file__).parents[1] / "console" / "static"
-"""Built from `clients/console`."""
+"""The folder of the page's files, which are built from `clients/console`."""
 KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"})
 PAGE: Final = "index.html"
@@ -25,7 +25,8 @@ SiteConfig = dict[str, Any]
 
 
 def page_files() -> dict[str, tuple[str, bytes]]:
-    """Return type and content of each file, by its name. Raises `FileNotFoundError` if the bundle was not built."""
+    """Return the content type and the content of each file, by its name. Raises `FileNotFoundError` if the bundle was
+    not built."""
     files = {path.name: (KINDS[path.suffix], path.read_bytes()) for path in STATIC.iterdir()} if STATIC.is_dir() else {}
     if PAGE not in files:
         raise FileNotFoundError(f"the console's bundle is not in {str(STATIC)!r}: build it in clients/console")

@@ -1,4 +1,4 @@
-"""Gateway: takes a client's request and gives exactly one answer, over any transport.
+"""Gateway: takes a client's request and sends exactly one response, over any transport.
 
 Law: the caller is looked up again for every message, and is not authenticated once the connection's proof has expired.
 No message of a client makes `handle` raise. A client learns of a failure only what `core.refusals` allows.
@@ -49,8 +49,8 @@ class Gateway:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def handle(self, connection_id: str, body: str | bytes) -> None:
-        """Do what the message asks, and post the answer to its connection. A request in parts is handled once it is
-        complete."""
+        """Execute the request in the message, and post the response to its connection. A request in parts is handled
+        once it is complete."""
         ident, action = request_tags(body)
         code = "ok"
         try:
@@ -134,8 +134,8 @@ def _expired() -> NotAuthenticatedError:
 
 
 async def authenticate(backend: Backend, caller: Connection, request: p.Authenticate) -> JsonObject:
-    """Renew the connection's proof. It must name the same principal, because subscriptions are not passed on to another
-    one."""
+    """Renew the connection's proof. The new proof must name the same principal, because subscriptions are not passed on
+    to another one."""
     expires_at, operator = caller.expires_at, backend.is_operator(caller)
     if request.token is not None:
         proof = await backend.authoriser.prove(request.token)

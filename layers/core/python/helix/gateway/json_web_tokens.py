@@ -1,8 +1,8 @@
 """JSON Web Tokens: the identity that an issuer states, checked with the issuer's public keys.
 
-Law: only signatures with public keys count. The token's algorithm must be one of ours and that of the key. Issuer,
-audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service fetch them again,
-but at most every `REFRESH_S` seconds, so that no client can make it flood its issuer.
+Law: only signatures that public keys verify are accepted. The token's algorithm must be an accepted one, and must match
+the key. Issuer, audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service
+fetch them again, but at most every `REFRESH_S` seconds, so that no client can make it flood its issuer.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class TokenVerifier:
         return next((key for key in self._keys if key.key_id == kid), None)
 
     async def _refresh(self, now: float) -> None:
-        """Fetch the keys. If the issuer cannot be reached, the known keys stay: it answers again before it rotates
-        them."""
+        """Fetch the keys. If the issuer cannot be reached, the known keys stay in use, because the issuer will answer
+        again before it rotates them."""
         from jwt import PyJWKSet, PyJWTError
 
         try:
@@ -162,8 +162,8 @@ class TokenVerifier:
 
 
 async def fetch_url(url: str) -> bytes:
-    """Return the body of the answer. Raises `OSError` and `ValueError`, also if the answer is too long, too slow or a
-    redirect."""
+    """Return the body of the response. Raises `OSError` or `ValueError`, also if the response is too long, too slow or
+    a redirect."""
     async with asyncio.timeout(FETCH_S):
         return await asyncio.to_thread(_fetch, url, FETCH_S)
 

@@ -1,8 +1,8 @@
 """The functions of the WebSocket API: authorise, connect, disconnect, and answer messages.
 
 Law: closed by default. The authoriser identifies the caller, and `connect` trusts only the authoriser. If identity is
-required and the event does not have it, the handshake is refused. Answers to messages travel by the management API
-alone, so the integration's return value is empty.
+required and the event does not have it, the handshake is refused. Responses to messages are sent only through the
+management API, so the integration's return value is empty.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class _Event(BaseModel):
 
 
 class Claims(_Event):
-    """The findings of `ws_authorize`. Values of the context come as texts."""
+    """The result of `ws_authorize`. API Gateway passes the values of its context as texts."""
 
     principal: str | None = None
-    """The authenticated principal. None if the authoriser did not say."""
+    """The authenticated principal. None if the authoriser did not name one."""
     expires_at: float | None = None
-    """The expiry of the proof, in Unix seconds. None if the authoriser did not say."""
+    """The expiry of the proof, in Unix seconds. None if the authoriser did not return one."""
     operator: bool = False
     """Whether the proof is an operator's key."""
 
@@ -52,7 +52,7 @@ class RequestContext(_Event):
     connection_id: str = Field(alias="connectionId", min_length=1)
     """API Gateway's id of the connection."""
     authorizer: Claims | None = None
-    """The findings of `ws_authorize`. None if the event does not have them."""
+    """The result of `ws_authorize`. None if the event does not have it."""
 
 
 class AuthorizeEvent(_Event):
@@ -63,7 +63,7 @@ class AuthorizeEvent(_Event):
 
 
 class SocketEvent(_Event):
-    """An event of a connection. `$disconnect` sends nothing more."""
+    """An event of a connection. `$disconnect` has no other fields."""
 
     request_context: RequestContext = Field(alias="requestContext")
     """The connection that the event is about."""
@@ -75,8 +75,8 @@ class ConnectEvent(SocketEvent):
 
 
 class MessageEvent(_Event):
-    """A message of a connection, or an operator's request. AWS authorises the function's caller in the second case, and
-    no event of API Gateway has that form."""
+    """A message of a connection, or an operator's request. In the second case, AWS authorises the caller of the
+    function. No event of API Gateway has that form."""
 
     request_context: RequestContext | None = Field(default=None, alias="requestContext")
     """The connection that sent the message. None for an operator's request."""
@@ -148,8 +148,8 @@ async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -
 
 
 async def message(app: Application, event: MessageEvent, delivery: Delivery) -> Json:
-    """Do what the message asks and post the answer. If the agents cannot be imported, every message gets that error. An
-    operator's answer is returned instead.
+    """Execute the request in the message and post the response. An operator's response is returned instead. If the
+    agents cannot be imported, every message gets that error.
     """
     if event.request_context is None:
         return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
@@ -206,7 +206,7 @@ def operator_gateway(app: Application) -> Gateway:
 
 
 class NoSockets:
-    """Sockets of functions that answer in other ways. Every connection counts as gone."""
+    """Sockets for functions that respond in other ways. Every connection counts as gone."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         return "gone"

@@ -1,7 +1,7 @@
 """The function that serves the console's page of a stage: files of the package, and the stage's `config.json`.
 
-Law: it reads no tables and has no secrets. A browser stores the files and asks each time whether they are still
-current. After a deployment, no user gets the page of one release with the script of another.
+Law: it reads no tables and has no secrets. A browser caches the files and revalidates them each time. So after a
+deployment, no user gets the page of one release with the script of another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 NOT_THERE: Final = b"There is nothing here.\n"
 TEXT: Final = "text/plain; charset=utf-8"
 COMPRESSED: Final = 512
-"""Files from this number of bytes on are compressed."""
+"""The size from which a file is compressed, in bytes."""
 
 
 class PageEvent(BaseModel):

@@ -1,8 +1,8 @@
 """The function of the HTTP API of runs: start a run, look at its session, page through its stream.
 
-Law: the token of each request proves the caller, as on the socket's handshake. Callers may see and start what the
-socket's messages let them (`helix.gateway.actions`). API Gateway passes nothing on before the function has ended. An
-answer therefore waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
+Law: the token of each request authenticates the caller, as in the socket's handshake. Callers may see and start only
+what the socket's messages allow (`helix.gateway.actions`). API Gateway sends nothing to the client before the function
+has ended. A response therefore waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 logger = get_logger("helix.gateway")
 LONGEST_WAIT_S: Final = 25
-"""API Gateway waits 30 s for an integration."""
+"""The longest time that a request waits for its run, in seconds. API Gateway waits 30 s for an integration."""
 PAGE: Final = 200
 PAGE_BYTES: Final = 4_000_000
-"""Lambda's limit of an answer is 6 MB."""
+"""The limit of a page of the stream, in bytes. Lambda's limit of a response is 6 MB."""
 SPARE_S: Final = 3.0
 OURS: Final = frozenset({"v", "id", "action", "subscribe", "key"})
 HTTP: Final = "http"
@@ -54,7 +54,7 @@ class HttpEvent(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
 
     route: str = Field(default="", alias="routeKey")
-    """The route, as `POST /run`."""
+    """The route, such as `POST /run`."""
     headers: dict[str, str] = Field(default_factory=dict)
     """The request's headers, by name."""
     path: dict[str, str] | None = Field(default=None, alias="pathParameters")
@@ -118,7 +118,7 @@ class HttpRequest(NamedTuple):
     event: HttpEvent
     """The event with the request."""
     left_s: float
-    """The seconds for which the answer may wait, as far as the function's time allows."""
+    """The seconds for which the response may wait, as far as the function's time allows."""
 
     @property
     def session_id(self) -> str:

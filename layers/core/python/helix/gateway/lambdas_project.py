@@ -2,9 +2,9 @@
 response.
 
 Powertools' BatchProcessor handles records one by one and reports every failure. Here the records of a stream are
-appended together, streams run at once, and no record of a stream may be done after its first failure. The batch is
-therefore handled as one. The answer names the first record that must come again, and Lambda repeats from there on, in
-order.
+appended together, streams run concurrently, and no record of a stream may be processed after its first failure. The
+batch is therefore handled as a whole. The response names the first record that must come again, and Lambda retries from
+there, in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KinesisData(_Event):
     partition: str = Field(alias="partitionKey")
     """The stream's id."""
     position: str = Field(alias="sequenceNumber", pattern=r"^\d+$")
-    """The sequence number of Kinesis."""
+    """The record's sequence number in Kinesis."""
     data: Base64Bytes
     """The packed records (`core.log_records`), which come in base64."""
     time: float = Field(alias="approximateArrivalTimestamp")
@@ -90,8 +90,8 @@ class ProjectStreamEvent(_Event):
 
 
 async def project_stream(app: Application, event: ProjectStreamEvent, delivery: Delivery) -> dict[str, Any]:
-    """Project a batch. Raises `StoreError` if not even the first record is done. Nothing is done then, and the function
-    counts an error."""
+    """Project a batch. Raises `StoreError` if the first record must come again, so that Lambda retries the whole batch
+    and counts an error."""
     batch: list[LogRecord] | list[Appended]
     kinesis = [r.kinesis for r in event.records if isinstance(r, KinesisRecord)]
     if kinesis:

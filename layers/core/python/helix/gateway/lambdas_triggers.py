@@ -1,9 +1,9 @@
-"""The function behind the triggers: SQS messages in, runs out.
+"""The function behind the triggers, which turns SQS messages into runs.
 
-Law: an event starts its run as a client's message does, under a key that follows from the event. A second delivery
+Law: an event starts its run as a client's message does, under a key that is derived from the event. A second delivery
 therefore finds the run of the first. A message is done once its run is claimed; the run's rows and the sweep take over
 from there. A message that can never start a run is put into the dead-letter queue with the reason. One that may start
-later comes again. Neither delays the other messages of its batch.
+later is delivered again. Neither delays the other messages of its batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = get_logger("helix.gateway")
 LATER: Final = (AgentAlreadyRunningError, StaleStateError)
-"""Errors of a caller that pass, because the session is at work. Errors of operators pass too."""
+"""Caller errors that are temporary, because the session is at work. Operator errors count as temporary too."""
 PREFIX: Final = "trigger:"
 MAX_REASON: Final = 512
 
@@ -51,7 +51,7 @@ class QueueRecord(BaseModel):
     body: str
     """The text of the message."""
     queue: str = Field(alias="eventSourceARN", min_length=1)
-    """The ARN of the queue. It identifies the trigger if that reads from a queue directly."""
+    """The ARN of the queue. It identifies a trigger that reads from a queue directly."""
 
 
 class QueueEvent(BaseModel):

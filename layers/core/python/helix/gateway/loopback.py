@@ -71,7 +71,7 @@ class LoopbackGateway:
     registry: the agents that clients may name (default: the executor's).
     authoriser: the check of tokens (default: every client may connect).
     sockets: the sockets that post frames (default: this server's own).
-    operator: every connection has the sessions of all users.
+    operator: whether every connection has access to the sessions of all users.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class LoopbackGateway:
 
 
 class _Followed(Connections):
-    """Connections whose streams are followed here and posted as they grow. This is the projector's part."""
+    """Connections whose streams are followed here and posted as they grow. In a stage, the projector does this."""
 
     def __init__(self, store: StateStore, clock: Clock, sockets: Sockets, streams: StreamManager) -> None:
         super().__init__(store, clock)

@@ -1,7 +1,7 @@
-"""The requests of clients about money: the cost of a session, the budgets that bind it, and the usage of a user.
+"""The requests of clients about money: the cost of a session, the budgets that apply to it, and the usage of a user.
 
 Law: one request reads a bounded number of rows, and only `change_budget`, an operator's request, writes. Only operators
-see what others have spent. Of a budget that is not the user's own, a user sees that it binds, and whether it has
+see what others have spent. If a budget is not the user's own, the user sees only that it applies, and whether it has
 room.
 """
 

@@ -1,6 +1,8 @@
-"""The requests that a server on loopback accepts: those for its own host that no foreign web page has made.
+"""The check of requests to a server on loopback. It accepts requests for its own host that no foreign web page has
+made.
 
-Law: a page of another site cannot use a name that leads here (DNS rebinding), because `Host` then names that site.
+Law: a page of another site cannot reach the server through a name that resolves to it (DNS rebinding), because `Host`
+then has that name.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ def hosts_of(port: int, more: Iterable[str] = ()) -> frozenset[str]:
 
 
 def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, any_port: bool = False) -> str | None:
-    """Return why a request must be refused as a web page's. None if it comes from no page, or from one of this server.
-    `any_port` also accepts pages of other servers on loopback.
+    """Return why a request must be refused, or None. A request is accepted if it comes from a page of this server, or
+    does not come from a web page. `any_port` also accepts pages of other servers on loopback.
 
-    A browser names the page's origin where it matters, and otherwise the relation of the two sites.
+    A browser sends the page's origin (`Origin`) if it matters, and otherwise how the two sites are related
+    (`Sec-Fetch-Site`).
     """
     given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}
     if len(given["host"]) != 1 or given["host"][0].lower() not in hosts:

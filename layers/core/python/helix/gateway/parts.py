@@ -29,8 +29,8 @@ async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Pa
     """Add a part of a request. Return the text of the request to the one call that completes it, and None to the
     others.
 
-    Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` if too much is
-    waiting. The request's parts are deleted then.
+    Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` if too many parts
+    or bytes are waiting. The request's parts are deleted then.
     """
     now, partition = clock.now(), partition_name(connection_id)
     key = Key("streams", partition, f"{PART}{part.part}#{part.index:02d}")

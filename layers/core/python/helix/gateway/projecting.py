@@ -37,7 +37,7 @@ class Patience(NamedTuple):
     """The time limits for one socket, in seconds."""
 
     post_s: float
-    """The least time that a socket gets for all frames of a batch."""
+    """The minimum time that a socket gets for all frames of a batch."""
     frame_s: float
     """The time for each of many frames. A large message alone must not make a reader count as slow."""
     notice_s: float
@@ -48,7 +48,7 @@ class Patience(NamedTuple):
 
 
 LANE = Patience(post_s=2.0, frame_s=0.25, notice_s=0.5)
-"""For a shard with several lanes. A slow socket delays only its own lane."""
+"""The limits for a shard with several lanes, in which a slow socket delays only its own lane."""
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class LogRecord(NamedTuple):
     """A record of Kinesis."""
 
     position: str
-    """The sequence number of Kinesis: up to 56 digits."""
+    """The record's sequence number in Kinesis, of up to 56 digits."""
     partition: str
     """The stream's id, which is the partition key."""
     data: bytes
@@ -159,7 +159,7 @@ class LogRecord(NamedTuple):
 
 class Aside(Protocol):
     async def put(self, stream_id: str, position: str, data: bytes) -> None:
-        """Keep a record that cannot be read. Raises `StoreError`."""
+        """Store a record that cannot be read. Raises `StoreError`."""
         ...
 
 
@@ -187,11 +187,11 @@ class _Item(NamedTuple):
     entry: Entry | None
     """The decoded record. None if it cannot be read, now or ever."""
     fault: StoreError | None = None
-    """The fault that prevents reading for now. A record without entry and fault can never be read."""
+    """The temporary fault that prevents reading. A record with neither entry nor fault can never be read."""
 
 
 class Projector:
-    """The projector of a stage. `fetch` reads records that were too large for Kinesis; it may block. `aside` keeps
+    """The projector of a stage. `fetch` reads records that were too large for Kinesis; it may block. `aside` stores
     records that cannot be read; by default they are only logged."""
 
     def __init__(
@@ -300,7 +300,7 @@ class Projector:
             return 1, await self._set_aside(stream_id, items[0].record, done)
 
     async def _set_aside(self, stream_id: str, record: LogRecord, done: Projected) -> list[StreamMessage]:
-        """Keep a record that cannot be read, and fail its stream, so that readers learn that messages are missing."""
+        """Store a record that cannot be read, and fail its stream, so that readers learn that messages are missing."""
         logger.error("record %s of stream %r is set aside", record.position, stream_id)
         if self._aside is not None:
             await self._aside.put(stream_id, record.position, record.data)

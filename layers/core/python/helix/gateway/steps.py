@@ -1,4 +1,5 @@
-"""The story of a bought step: its attempts, what readers of the stream saw of each, and the outcomes of its calls.
+"""The history of a bought step: its attempts, the text of each that readers of the stream saw, and the outcomes of its
+calls.
 
 Law: nothing here writes, and one request reads a bounded number of rows and messages. Rows record what happened. The
 stream, which expires, records what was shown.
@@ -29,7 +30,7 @@ from helix.sessions.ledger_rows import bounded_rows
 MOST_MESSAGES: Final = 5_000
 BATCH: Final = 500
 MAX_TEXT: Final = 20_000
-"""The limit of characters that are shown of a text."""
+"""The number of characters after which a shown text is cut."""
 
 
 @dataclass(slots=True)
@@ -51,9 +52,9 @@ class _Seen:
     attempts: dict[tuple[str, int], _Shown] = field(default_factory=dict)
     """The attempts that the stream has, by run id and attempt."""
     starts: dict[str, set[int]] = field(default_factory=dict)
-    """The numbers of the claims under which each call started, by call id."""
+    """The numbers of the claims under which a call started, by call id."""
     complete: bool = True
-    """Whether the stream was read to its end. False if it has more than `MOST_MESSAGES`."""
+    """Whether everything about the step was read. False if reading stopped after `MOST_MESSAGES` messages."""
 
 
 async def get_step(backend: Backend, caller: Connection, request: p.GetStep) -> JsonObject:
@@ -104,7 +105,7 @@ def _of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[
 
 
 async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow], calls: Sequence[ModelCall]) -> _Seen:
-    """Read the stream from the start of the first of the runs to the start of one that has no part in the step."""
+    """Read the stream from the start of the step's first run to its end, or to a later step of a later run."""
     mine = {call.run_id for call in calls}
     after = min(runs[run_id].start_sequence for run_id in mine)
     last = max(runs[run_id].turn for run_id in mine)

@@ -281,7 +281,7 @@ class _Service:
 
 
 def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmation:
-    """Build the confirmation. If the page changed the input of the call's part, those arguments are executed."""
+    """Build the confirmation. If the page changed the call's input, the changed arguments are executed."""
     arguments, shown = given.arguments, given.shown
     if arguments is None and shown is not None and given.approved and asked.kind == "approval":
         if not isinstance(shown, dict):
@@ -296,14 +296,14 @@ def _content_type(request: Request) -> str:
 
 
 def _check_json(request: Request) -> None:
-    """Refuse other content types. A page of another site could send those with a user's cookies, because browsers make
-    no preflight request for them."""
+    """Refuse content types other than JSON. A page of another site could send those with a user's cookies, because
+    browsers make no preflight request for them."""
     if (kind := _content_type(request)) != "application/json":
         raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
 
 
 def _check_origin(request: Request) -> None:
-    """Apply the same protection to a request without a body, and thus without a content type. The browser's headers say
+    """Apply the same protection to a request that may have no body, and so no content type. The browser's headers say
     which site it comes from."""
     if request.method == "POST" and _content_type(request) != "application/json":
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")

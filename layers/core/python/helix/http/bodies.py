@@ -1,7 +1,7 @@
 """Bodies of requests. A client sends its whole conversation, although only one message of it is used.
 
-Law: a large body is cut down to the used parts before it is parsed. Its history therefore costs memory for its bytes
-only, and none for parsed objects.
+Law: a large body is cut down to the used parts before it is parsed. The history therefore takes memory only for its
+bytes, and none for parsed objects.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_TOKENS: Final = 1_500_000
 second."""
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN: Final = re.compile(_TEXT + rb'?+|\[[^\[\]{}"]*+\]|[\[\]{},]', re.DOTALL)
-"""A string (even one that does not end), a list of numbers, a bracket or a comma."""
+"""A pattern for a string (even one that does not end), a list of numbers, a bracket or a comma."""
 _INNER: Final = re.compile(rb'[\[{](?:[^\[\]{}"]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"?+|[\[\]{}]", re.DOTALL)
-"""Inside a message: a list or object without nested ones, a string, or a bracket."""
+"""A pattern for the inside of a message: a list or object without nested ones, a string, or a bracket."""
 
 
 async def read_body(parts: AsyncIterator[bytes], limit: int) -> bytearray:

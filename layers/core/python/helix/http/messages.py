@@ -1,7 +1,7 @@
 """All messages of a session, for a page that loads. The page then looks like one that received them live.
 
-Law: each message of the page is folded from the stream, as the page itself folds it. Messages that the stream no longer
-has, or never had in a copied session, are made from the session's history.
+Law: each message of the page is assembled from the stream, as the page itself would assemble it. Messages that the
+stream no longer has, or never had in a copied session, are made from the session's history.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _has_message(run: RunRow) -> bool:
 
 
 async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_Entry]) -> float:
-    """Give each entry its messages of the stream, with those of sub-agents in between. Return the first sequence that
-    the stream still has."""
+    """Fill the log of each entry from the stream, with the messages of sub-agents in between. Return the first sequence
+    that the stream still has."""
     by_run = {run_id: n for n, entry in enumerate(entries) for run_id in entry.runs}
     after, begins, present = entries[0].first.start_sequence, math.inf, None
     while page := await executor.streams.read(session.stream_id, after):
@@ -129,7 +129,7 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
 
 
 def _folded(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
-    """Return the message that a page makes of a replay of the entry, or None if the entry shows nothing."""
+    """Return the message that a page would assemble from a replay of the entry, or None if the entry shows nothing."""
     encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()
     for message in entry.log:

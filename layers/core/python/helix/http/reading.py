@@ -24,8 +24,9 @@ async def read_turn(
     executor: Executor, turn: Turn, idle_s: float, left_out: Set[int] = frozenset()
 ) -> AsyncIterator[StreamMessage | None]:
     """Yield the turn's messages from the beginning of its first run to its end, with those of sub-agents in between.
-    Yield None whenever `idle_s` seconds pass without a message. A turn that goes on ends when its run is over, or
-    pauses while no sub-agent is at work. left_out: sequences of messages that the reader does not receive."""
+    Yield None whenever `idle_s` seconds pass without a message. With `turn.goes_on`, the turn ends when its run is
+    over, or when it pauses while no sub-agent is at work. left_out: sequences of messages that the reader does not
+    receive."""
     session_id, stream_id, begun = turn.session.session_id, turn.session.stream_id, False
     clock = executor.engine.clock
     silent, since = False, clock.now()
@@ -65,7 +66,7 @@ async def read_turn(
 
 
 async def replayed_text(executor: Executor, turn: Turn) -> Set[int]:
-    """Return the sequences of the turn's text that has been discarded already."""
+    """Return the sequences of the turn's text messages that have been discarded already."""
     log, after = list[StreamMessage](), turn.first.start_sequence
     while page := await executor.streams.read(turn.session.stream_id, after):
         log += page

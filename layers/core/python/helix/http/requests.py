@@ -1,8 +1,8 @@
 """Parsers that turn a client's request, in each encoding, into one `Ask`.
 
-Law: of the conversation that a client sends, Helix uses only the user's newest text and the answers to waiting calls.
-All else is the client's copy of the rows and may be wrong. A request for something that Helix does not do is refused,
-and the error names it.
+Law: Helix uses only the user's newest text and the answers to waiting calls. The rest of the conversation that a client
+sends is its own copy of the rows, which may be wrong. A request for something that Helix does not do is refused, and
+the error names it.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _agui_answer(entry: _Resume) -> Given:
 
 
 def _words(parts: list[tuple[str, JsonValue]]) -> str:
-    """Return the text of a message's parts, which are given with their types."""
+    """Return the text of a message's parts, each given with its type."""
     for kind, _ in parts:
         if kind != "text":
             raise InvalidInputError(

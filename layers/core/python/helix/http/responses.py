@@ -2,7 +2,7 @@
 
 Law: the id of an event has two parts, as in `12.1`: the sequence of the stream's message, and the event's place among
 the events of that message. Events that depend on where a response began have no place of their own. They are numbered
-behind the event before them, as in `12.1.1`. Each reader reads the log for itself, at its own pace, so a slow reader
+after the event before them, as in `12.1.1`. Each reader reads the log for itself, at its own pace, so a slow reader
 does not delay others.
 """
 
@@ -25,7 +25,7 @@ ALL = 10**6
 
 
 class Position(NamedTuple):
-    """A position behind an event. A client that sends it receives the events that follow."""
+    """A position after an event. A client that sends it receives the events that follow."""
 
     sequence: int
     """The sequence of the stream's message that the event comes from."""
@@ -88,7 +88,7 @@ class _Places:
 
 
 BESIDE = frozenset({"start", "finish-step", "STATE_SNAPSHOT"})
-"""Events that every response sends where it begins, or that do no harm when repeated."""
+"""Events that every response sends at its beginning, or that may safely be repeated."""
 BEGINS = frozenset({"RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"})
 
 

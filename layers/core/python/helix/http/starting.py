@@ -1,7 +1,7 @@
 """Starting the run that a message asks for: the session's next run, or one that replaces an earlier message.
 
-Law: a request that comes twice starts one run. A client names its messages, not its requests. The key of an edit is
-therefore made of the message, its text and the run that it replaces.
+Law: a request that comes twice starts one run. A client gives ids to its messages, not to its requests. The key of an
+edit is therefore derived from the message, its text and the run that it replaces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
 OLDER_STATES = 100
-"""The number of checkpoints by which a client's copy of the state may be behind."""
+"""The limit of checkpoints by which a client's copy of the state may be behind."""
 
 
 async def start(
@@ -177,7 +177,7 @@ async def check_state(executor: Executor, session: SessionRow | None, state: Jso
 
 
 def same_json(ours: JsonValue, theirs: JsonValue) -> bool:
-    """Whether a client whose numbers are those of JavaScript would send `theirs` back for `ours`."""
+    """Whether a client with JavaScript's numbers, which received `ours`, would send back `theirs`."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return ours.keys() == theirs.keys() and all(same_json(value, theirs[name]) for name, value in ours.items())
     if isinstance(ours, list) and isinstance(theirs, list):

@@ -36,8 +36,8 @@ class Turn:
     """The run that began the message on the page. It is `run` itself, unless `run` continues one that paused, was
     interrupted, failed or died."""
     since: int
-    """The number of the first turn that the client has nothing of. After several answers, each of which may start a
-    run, it can be lower than that of `run`. It is higher if no run has continued yet."""
+    """The number of the first turn of which the client has no messages. After several answers, each of which may start
+    a run, it can be lower than that of `run`. It is higher if no run has continued yet."""
     seen: int = 0
     """The stream's last sequence when the answers came. The client has the output of sub-agents up to it; 0 if that
     does not matter."""
@@ -120,7 +120,7 @@ async def conversation(executor: Executor, turn: Turn) -> list[JsonObject]:
 
 
 def _said(run: RunRow) -> bool:
-    """Whether the run came with a message. A retry may have one, too."""
+    """Whether the run came with a message. A retry may have one too."""
     return (run.input or {}).get("message") is not None
 
 

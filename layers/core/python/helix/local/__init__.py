@@ -1,1 +1,2 @@
-"""The offline cloud: the synthesised app in an emulator on this machine, for `helix dev`, the demo and the tests."""
+"""The offline cloud for `helix dev`, the demo and the tests: the synthesised app, deployed into an emulator on this
+machine."""

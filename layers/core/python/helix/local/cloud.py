@@ -1,7 +1,7 @@
 """The offline cloud: the synthesised app, deployed into an emulator on this machine.
 
-Law: it runs the template that would be deployed, with its roles, and the code in its packages. It calls nothing outside
-of this machine. Only the files in `folder` outlive the process, and the next start continues from them.
+Law: it runs the same template, roles and packages that would be deployed to AWS. It calls nothing outside of this machine.
+Only the files in `folder` outlive the process, and the next start continues from them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_str
 class OfflineCloud:
     """An offline cloud.
 
-    root: the project's folder. folder: the folder of its state, by default `.helix` in the root. assemblies: the folder
-    of syntheses, by default in `folder`. port: 0 for a free one. auth: whether IAM is enforced. context: CDK's, as `-c`
-    takes it. paths: more folders with modules for agents and functions. variables: for all functions, beside those of
-    the template and of the machine. environment: that of this process; secrets take their values from it. model_keys:
-    the variables that model calls need, for `call_model` only. wait_scale: the factor of waits and retry intervals of
-    state machines. hosts: names of this machine that containers use.
+    root: the project's folder. folder: the folder of its state, by default `.helix` in the root. assemblies: the folder of
+    syntheses, by default in `folder`. port: 0 for a free one. auth: whether IAM is enforced. context: the CDK context, as
+    for `-c`. paths: more folders with modules for agents and functions. variables: environment variables for all functions,
+    in addition to those of the template and of the machine. environment: this process's environment, which provides the
+    values of secrets. model_keys: the variables that model calls need, for `call_model` only. wait_scale: a factor for the
+    waits and retry intervals of state machines. hosts: the names by which containers reach this machine.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class OfflineCloud:
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Synthesise (or use a stored synthesis), start, and deploy. Raises `OfflineError` and its subclasses."""
+        """Synthesise the app (or use a stored synthesis), start the emulator, and deploy. Raises `OfflineError` and its
+        subclasses."""
         self.emulator.listen(self._metrics.hear)
         self.emulator.start()  # first, because a port in use is detected at once
         try:
@@ -96,7 +97,7 @@ class OfflineCloud:
             raise
 
     def update(self) -> None:
-        """Deploy the project as it is now, its secrets first. Sessions and runs continue."""
+        """Redeploy the project in its current state, secrets first. Sessions and runs continue."""
         declared = read_project(self.root).tools
         store_secrets(self.client, declared.places(self.stage), self._values)
         if self.model_keys:
@@ -140,11 +141,11 @@ class OfflineCloud:
 
     @property
     def http_url(self) -> str | None:
-        """The address where a trigger `http = true` takes requests. None without such a trigger."""
+        """The address where a trigger with `http = true` receives requests. None without such a trigger."""
         return self.outputs.get("HttpUrl")
 
     def client(self, service: str) -> Any:
-        """Return boto3's client, as the account's administrator. Clients are created once, and may be used by many
+        """Return a boto3 client with the rights of the account's administrator. Clients are cached and may be shared by
         threads."""
         if service not in self._clients:
             config = Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32)
@@ -152,7 +153,7 @@ class OfflineCloud:
         return self._clients[service]
 
     def table(self, name: str) -> str:
-        """Return the full name of `sessions`, `streams` or `control`."""
+        """Return the full name of the table `sessions`, `streams` or `control`."""
         return f"helix-{self.stage}-{name}"
 
     def function(self, verb: str) -> str:
@@ -174,12 +175,12 @@ class OfflineCloud:
         return [m["stateMachineArn"] for m in listed if m["name"].startswith(self.function(""))]
 
     def knows_operator(self, key: str) -> bool:
-        """Return whether the key opens connections with an operator's rights."""
+        """Return whether the key has operator rights."""
         found = self._on_keys(lambda keys: keys.verify(key))
         return found is not None and found.operator
 
     def create_key(self, user: str, tenant: str | None = None, *, name: str = "", operator: bool = False) -> str:
-        """Create an API key for the user, and return it. It cannot be read again."""
+        """Create an API key for the user and return it. It cannot be retrieved later."""
         principal = Principal(user, tenant)
         return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name, operator=operator)))
 
@@ -191,7 +192,7 @@ class OfflineCloud:
     # --- simulated events ---------------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> None:
-        """Call the listener with each line that a function logs, as it is written, from a thread of its own."""
+        """Call the listener with each line that a function logs, as it is written, from a separate thread."""
         self.emulator.listen(listener)
 
     def tick(self) -> int:
@@ -203,11 +204,11 @@ class OfflineCloud:
         return int(self.emulator.ask("kill", function=self.function(verb)))
 
     def retire_workers(self) -> None:
-        """Make the next calls cold starts, which also run the present code in `paths`."""
+        """Make the next invocations cold starts, which load the current code in `paths`."""
         self.emulator.ask("retire")
 
     def warm(self) -> None:
-        """Start workers for the functions that a first message needs."""
+        """Start workers for the functions that a client's first message needs."""
         names = [self.function(verb) for verb in WARMED]
         self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
 
@@ -226,7 +227,7 @@ class OfflineCloud:
         return True
 
     def look(self) -> dict[str, Any]:
-        """Return the result of `helix.local.code_check` for the project's present code."""
+        """Return the result of `helix.local.code_check` for the project's current code."""
         modules = self.context.get("agents") or self.project.modules()
         done = subprocess.run(
             [sys.executable, "-m", "helix.local.code_check", modules],

@@ -1,7 +1,7 @@
-"""A check of the project's code in a fresh interpreter: whether all of it loads, and what it requires.
+"""A check of the project's code in a fresh interpreter: does all of it load, and what does it require?
 
-Law: it changes nothing. Run it as a script in the project's root. It prints one JSON object, either {"error"} with the
-problem, by file and line, or one with these fields:
+Law: it changes nothing. Run it as a script in the project's root. It prints one JSON object: either {"error"} with the
+problem and its file and line, or an object with these fields:
 
     agents     the names of the agents
     missing    the variable to set before the agents' own models can be called, or null
@@ -44,7 +44,7 @@ def look(root: Path, modules: list[str]) -> dict[str, Any]:
 
 
 def check_imports(project: HelixProject, modules: str) -> None:
-    """Raise `ProjectError` for a module of the project that the agents have imported but that is not deployed."""
+    """Raise `ProjectError` if the agents import a module of the project that is not deployed."""
     deployed = {path.resolve() for path in project.files(modules).values()}
     elsewhere = [
         PACKAGE,
@@ -63,7 +63,7 @@ def check_imports(project: HelixProject, modules: str) -> None:
 
 
 def _load(file: Path) -> None:
-    """Load the file as a module of its own name, because all of them are called `handler`."""
+    """Load the file under a unique module name, because all these files are called `handler`."""
     spec = importlib.util.spec_from_file_location(f"handler_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,7 +1,7 @@
-"""The commands of the parent process to the emulator, beyond the APIs of AWS.
+"""The commands that the parent process can send to the emulator, in addition to the AWS APIs.
 
-Law: a command triggers an event that happens by itself in AWS, such as a passing minute or a dying machine. So a test
-or a person need not wait for it.
+Law: a command triggers an event that happens on its own in AWS, such as a passing minute or a dying machine, so that tests
+and people need not wait for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Logs for people: one line of a function is one line of the terminal, in one form.
+"""Human-readable logs: each log line of a function becomes one line in the terminal, always in the same format.
 
-Law: log messages are shown, and failures stand out. Metrics are omitted, because CloudWatch has them. With `--logs
-json` each line is one JSON object, metrics included. The same line always gives the same text, independent of earlier
-ones. Control characters are shown escaped, never written.
+Law: log messages are shown, and failures stand out. Metrics are omitted, because CloudWatch has them. With `--logs json`
+each line is one JSON object, including metrics. The same line always gives the same text, regardless of earlier lines.
+Control characters are escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.core.printable import json_line, printable
 from helix.local.metrics import embedded
 
 DONE = "done"
-"""The last message of a function's invocation (`runtime.lambdas`)."""
+"""The message of the last log line of an invocation (`runtime.lambdas`)."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _COLOURS = {"DEBUG": "2", "INFO": "0", "WARNING": "33", "ERROR": "31;1", "CRITICAL": "31;1"}
 _QUIET, _NAME = "2", "36"
@@ -25,12 +25,12 @@ _OWN = frozenset(
     {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id"}
 )
 _ONE_LINE = frozenset({"exception", "stack_trace"})
-"""The fields of a line that are printed below it."""
+"""The fields that are printed below their line."""
 
 
 class Console:
-    """A printer of log lines. `prefix` is the common beginning of all functions' names, and is omitted. `colour`:
-    whether control codes are used."""
+    """Prints log lines. `prefix` is the common prefix of all functions' names, which is omitted. `colour`: whether to use
+    control codes."""
 
     def __init__(self, out: TextIO, *, prefix: str, colour: bool, as_json: bool = False) -> None:
         self._out, self._prefix = out, prefix
@@ -38,7 +38,7 @@ class Console:
         self._as_json = as_json
 
     def hear(self, line: dict[str, Any]) -> None:
-        """Print a line. It is a listener of the emulator."""
+        """Print a line. This method is a listener for the emulator."""
         text = self.json(line) if self._as_json else self.text(line)
         if text is not None:
             self._out.write(text + "\n")
@@ -72,8 +72,8 @@ class Console:
 
 
 def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the duration of a step if the line ends its invocation, or nothing if that had no session. The fields of
-    other lines are returned unchanged."""
+    """Reduce the last line of an invocation to its duration, or to nothing if the invocation had no session. Return the
+    fields of other lines unchanged."""
     if fields.get("message") != DONE or "took_ms" not in fields:
         return fields
     if not about:
@@ -85,7 +85,8 @@ def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Return the fields of a structured line. Other text is its message, and an error if Lambda marks it as one."""
+    """Return the fields of a structured line. Any other text becomes the message, with level ERROR if Lambda marks it as an
+    error."""
     if (read := load_object(text)) is not None and "message" in read:
         level = str(read.get("level", "INFO")).upper()
         return {**read, "level": level if level in LEVELS else "INFO"}

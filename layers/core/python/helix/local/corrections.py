@@ -1,8 +1,8 @@
-"""Corrections of MiniStack: each difference from AWS that Helix relies on is corrected here, by a function of its name.
+"""Corrections of MiniStack. Where Helix relies on AWS behavior that MiniStack does not have, a function here corrects it.
 
-Law: one function corrects one difference, and its docstring says how AWS behaves. The version of MiniStack is pinned,
-and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed.
-docs/guide/offline.md lists the differences that remain.
+Law: each function corrects one difference. Its name and docstring say how AWS behaves. The version of MiniStack is pinned,
+and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed. docs/guide/offline.md
+lists the differences that remain.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
 
 def apply(pool: Pool, without: Collection[str] = ()) -> None:
-    """Make the corrections. Call it once, before the first request. `without`: the names of corrections to leave out,
-    to see MiniStack's own behavior."""
+    """Apply the corrections. Call this once, before the first request. `without`: the names of corrections to leave out, to
+    see MiniStack's own behavior."""
     for correct in all_of(pool):
         if correct.__name__ not in without:
             correct()
 
 
 def all_of(pool: Pool) -> list[Callable[[], None]]:
-    """Return every correction, in the order in which they are made."""
+    """Return all corrections in the order of application."""
 
     def functions_run_in_the_pool() -> None:
         functions_run_in(pool)
@@ -56,8 +56,8 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
 
 
 def functions_run_in(pool: Pool) -> None:
-    """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written
-    while the function runs, also those of WebSocket routes. Each concurrent call has an environment of its own."""
+    """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written while
+    the function runs, including those of WebSocket routes. Each concurrent invocation has its own environment."""
 
     def execute(func: Mapping[str, Any], event: Any, request_id: str) -> dict[str, Any]:
         config = func.get("config") or func
@@ -85,7 +85,7 @@ def functions_run_in(pool: Pool) -> None:
 
 
 class _SocketWorker:
-    """A worker for `ministack.services.apigateway`, which runs calls the same way as all others."""
+    """A worker for `ministack.services.apigateway`, which runs its invocations in the same way as all others."""
 
     def __init__(self, func: Mapping[str, Any]) -> None:
         self._func = func
@@ -98,7 +98,7 @@ class _SocketWorker:
 
 
 def code_of(func: Mapping[str, Any]) -> Code:
-    """Return the code of a function's record, which may be that of a published version."""
+    """Return the code for a function's record, which may describe a published version."""
     config = func.get("config") or func
     layers = (lambda_svc._resolve_layer_zip(layer) for layer in config.get("Layers", []))
     own = config.get("Environment", {}).get("Variables", {})
@@ -118,8 +118,8 @@ def code_of(func: Mapping[str, Any]) -> Code:
 
 @CORRECTIONS.replaces(lambda_runtime, "execution_credentials")
 def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dict[str, str]:
-    """Give a function a session of its role, with a random secret. MiniStack derives the secret from the names of
-    function and role, which are public. Without IAM enforcement it uses the account's number as the key."""
+    """Give a function session credentials of its role with a random secret. MiniStack derives the secret from the names of
+    function and role, which are public. Without IAM enforcement it uses the account number as the access key."""
 
     if not app.AUTH:
         root = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -201,7 +201,7 @@ def histories_have_a_limit(add: Any, execution: dict[str, Any], event_type: str,
 def histories_have_what_maps_do(
     run_to_end: Any, states: Mapping[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]
 ) -> Any:
-    """Record states inside of a Map in the history, like all others."""
+    """Record the states inside a Map in the history, like all other states."""
 
     name: str | None = start
     while name is not None and name in states:
@@ -248,7 +248,7 @@ def failed_stream_items_come_again(execute: Any, func: Mapping[str, Any], event:
 
 @CORRECTIONS.add
 def conditions_are_parsed_once() -> None:
-    """Parse a query's condition once. MiniStack parses it again for every row of the partition, which makes long
+    """Parse a query's key condition only once. MiniStack parses it again for every row of the partition, which makes long
     sessions slow."""
     parse = lru_cache(4096)(dynamodb._tokenize)
     dynamodb._tokenize = lambda text: list(parse(text))
@@ -264,8 +264,8 @@ _subprotocol: contextvars.ContextVar[str | None] = contextvars.ContextVar("subpr
 async def sockets_echo_the_subprotocol(
     handle: Any, scope: Any, receive: Any, send: Any, *rest: Any, **more: Any
 ) -> None:
-    """Return the accepted subprotocol in the header Sec-WebSocket-Protocol of $connect's response. Without it browsers
-    hang up."""
+    """Return the accepted subprotocol in the Sec-WebSocket-Protocol header of the $connect response. Without it browsers
+    close the connection."""
 
     async def send_accepted(message: dict[str, Any]) -> None:
         if message["type"] == "websocket.accept" and (name := _subprotocol.get()):
@@ -280,8 +280,8 @@ async def sockets_echo_the_subprotocol(
 async def authorizers_without_identity_source_are_always_asked(
     authorize: Any, api_id: str, route: Mapping[str, Any], *rest: Any
 ) -> Any:
-    """Call the authorizer of a WebSocket API without an identity source for each $connect. MiniStack assumes the
-    default source of HTTP APIs, the header Authorization, and answers 401 without it, which affects every browser."""
+    """If the authorizer of a WebSocket API has no identity source, call it for each $connect. MiniStack assumes the default
+    of HTTP APIs, the Authorization header, and returns 401 without it, which affects every browser."""
 
     authorizer = apigateway._authorizers.get(api_id, {}).get(route.get("authorizerId"))
     if authorizer and authorizer["identitySource"] == ["$request.header.Authorization"]:
@@ -291,8 +291,8 @@ async def authorizers_without_identity_source_are_always_asked(
 
 @CORRECTIONS.replaces(apigateway, "_evaluate_route_selection")
 def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, payload: str) -> str:
-    """Send messages without a route to the default one, including those that cannot be parsed. MiniStack closes the
-    connection for JSON that is nested too deeply for Python."""
+    """Send messages that match no route to the default route, including those that cannot be parsed. MiniStack closes the
+    connection if JSON is nested too deeply for Python."""
 
     try:
         route: str = evaluate(expression, payload)
@@ -303,8 +303,8 @@ def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, p
 
 @CORRECTIONS.replaces(apigateway, "_invoke_ws_lambda")
 async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) -> Any:
-    """Send nothing back for a route without a route response, whatever its function returns. If a function fails, the
-    gateway sends an error in its own words."""
+    """Send no response for a route without a route response, whatever its function returns. If the function fails, send the
+    gateway's own error message."""
 
     _, _, _, route, _, connection_id, event_type, message_id = args[:8]
     answer = await invoke(*args, **more)
@@ -347,7 +347,7 @@ def nested_stacks_keep_attributes(
     logical_id: str | None = None,
     known: Any = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Keep the attributes of a resource in a nested stack that an update leaves unchanged, because other resources read
+    """Keep the attributes of a nested stack's resource that an update does not change, because other resources refer to
     them."""
 
     if known is None:
@@ -364,7 +364,7 @@ _OF_THE_CONNECTION = {"aws:securetransport": "true", "s3:tlsversion": "1.2"}
 
 @CORRECTIONS.replaces(iam_evaluator, "_resolve_condition_key")
 def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
-    """Treat requests as encrypted, so a policy that denies unencrypted ones denies none. On AWS requests come over TLS,
-    but MiniStack uses plain HTTP on loopback."""
+    """Treat all requests as encrypted, so that policies that deny unencrypted requests do not deny them. AWS is reached
+    over TLS, but MiniStack uses plain HTTP on loopback."""
 
     return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)

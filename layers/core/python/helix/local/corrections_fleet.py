@@ -1,9 +1,9 @@
-"""Corrections for alarms and concurrency, which govern a fleet: how alarms are evaluated, and the messages they send.
-Part of `helix.local.corrections`.
+"""Corrections for alarms and concurrency, which govern a fleet: how alarms are evaluated and what they send. Part of
+`helix.local.corrections`.
 
-Law: an alarm evaluates one metric, given by a name and exactly its dimensions, period by period. A number of the last
-periods must breach. Here the last period ends now, rather than with the minute of the clock, so that no test waits for
-it. https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
+Law: an alarm evaluates one metric, identified by its name and exact set of dimensions, period by period.
+`DatapointsToAlarm` of the last periods must breach. Here the last period ends now, rather than at a full minute, so that
+tests need not wait. https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Point = Mapping[str, Any]
 """A data point, with a "Timestamp" in Unix seconds."""
 
 LATE_S = 60.0
-"""The largest delay of a point. Points arrive nearly in the order of their time."""
+"""The maximum delay of a data point. Points arrive nearly in order of their timestamps."""
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "GreaterThanOrEqualToThreshold": operator.ge,
     "GreaterThanThreshold": operator.gt,
@@ -75,7 +75,7 @@ def _periods(points: Sequence[Point], period: float, count: int, now: float) -> 
 
 
 def message(alarm: Mapping[str, Any], old: str, new: str, reason: str, now: float, account: str, region: str) -> Any:
-    """Return the message to the topic, before it becomes JSON."""
+    """Return the notification for the topic, before it is serialised to JSON."""
     extended = alarm.get("ExtendedStatistic")
     statistic = (
         {"ExtendedStatistic": extended} if extended else {"Statistic": alarm.get("Statistic", "Average").upper()}
@@ -112,15 +112,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Corrections(list[Callable[[], None]]):
-    """Corrections in the order in which they are made. Each is a function without parameters."""
+    """The corrections in the order of application. Each is a function without parameters."""
 
     def add(self, make: F) -> F:
         self.append(make)
         return make
 
     def replaces(self, module: Any, name: str) -> Callable[[F], F]:
-        """Return a decorator that replaces MiniStack's function by the decorated one, which receives the original as
-        its first parameter."""
+        """Return a decorator that replaces MiniStack's function with the decorated one, which receives the original as its
+        first argument."""
 
         def decorate(function: F) -> F:
             def make() -> None:
@@ -138,9 +138,9 @@ CORRECTIONS = Corrections()
 
 @CORRECTIONS.replaces(cloudwatch, "_evaluate_alarm")
 def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
-    """Evaluate an alarm on its own metric. An alarm on one agent's metric does not depend on another's;
-    `DatapointsToAlarm` of its last periods must breach; missing data counts as the alarm says. MiniStack mixes all
-    dimensions and periods."""
+    """Evaluate an alarm only on its own metric: one agent's alarm does not depend on another agent's metric,
+    `DatapointsToAlarm` of its last periods must breach, and missing data is treated as the alarm defines. MiniStack mixes
+    all dimensions and periods."""
 
     dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
     key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))
@@ -157,8 +157,8 @@ def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
 
 @CORRECTIONS.add
 def alarms_are_evaluated_as_time_passes() -> None:
-    """Evaluate alarms as time passes, also without new data, so an alarm ends by itself. MiniStack evaluates alarms
-    only when a metric arrives."""
+    """Evaluate alarms regularly, even without new data, so that an alarm can return to OK by itself. MiniStack evaluates
+    alarms only when a metric arrives."""
 
     def look() -> None:
         never = threading.Event()
@@ -170,8 +170,8 @@ def alarms_are_evaluated_as_time_passes() -> None:
 
 @CORRECTIONS.replaces(cloudwatch, "_dispatch_alarm_actions")
 def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str, reason: str) -> None:
-    """Send alarm messages in CloudWatch's own spelling (`name` and `value` of dimensions), and only to a topic whose
-    policy admits CloudWatch. MiniStack uses the spelling of its API, and ignores the policy."""
+    """Send alarm notifications in CloudWatch's own format (`name` and `value` of dimensions), and only to a topic whose
+    policy allows CloudWatch. MiniStack uses the format of the CloudWatch API and ignores the policy."""
 
     if not alarm.get("ActionsEnabled", True):
         return
@@ -186,8 +186,8 @@ def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str
 
 @CORRECTIONS.add
 def provisioned_concurrency_is_a_right() -> None:
-    """Require a permission of its own on the alias for provisioned concurrency. MiniStack requires the one for a
-    change of the function's code."""
+    """Require the specific permission on the alias to change provisioned concurrency. MiniStack requires the permission to
+    update the function's code."""
     action, resource = iam_actions._lambda_action, iam_actions.extract_resource_arn
 
     def lambda_action(method: str, path: str) -> str | None:

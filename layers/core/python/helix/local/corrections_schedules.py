@@ -1,6 +1,6 @@
-"""Schedules of EventBridge Scheduler, which have a time zone. Part of `helix.local.corrections`.
+"""Corrections for schedules of EventBridge Scheduler, which have a time zone. Part of `helix.local.corrections`.
 
-Law: the time zone is stored after the expression, because MiniStack's own ticker passes it on with the expression.
+Law: the time zone is appended to the stored expression, because MiniStack's own ticker passes only the expression on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ZonedFields(tuple[Any, ...]):
 
 @CORRECTIONS.add
 def schedules_have_a_time_zone() -> None:
-    """Interpret a cron expression in the schedule's time zone, and put the scheduled time into the input. MiniStack
-    takes the expression for UTC, forgets the time zone of a schedule of CloudFormation, and leaves the input unchanged."""
+    """Interpret a cron expression in the schedule's time zone, and insert the scheduled time into the input. MiniStack
+    assumes UTC, drops the time zone of a schedule that CloudFormation creates, and leaves the input unchanged."""
     for verb in ("_create_schedule", "_update_schedule"):
         setattr(scheduler, verb, partial(_created, getattr(scheduler, verb)))
     handlers = provisioners._RESOURCE_HANDLERS[TYPE]

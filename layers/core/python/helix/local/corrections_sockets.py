@@ -17,7 +17,7 @@ CORRECTIONS = Corrections()
 
 
 class _FrameBuffer(WebsocketBuffer):
-    """A buffer that counts bytes, also those of a single frame. hypercorn counts characters."""
+    """A buffer that counts bytes, even for a message of a single frame. hypercorn counts characters."""
 
     frame = 0
 
@@ -38,8 +38,8 @@ def sockets_close_on_long_frames() -> None:
     handle = ws_stream.WSStream._handle_events
 
     async def until_the_clients_close(stream: Any) -> None:
-        """Read until the client closes. hypercorn stops at the frame that exceeds the limit, and the rest of the
-        message and the client's close follow it."""
+        """Keep reading until the client closes. hypercorn stops at the frame that exceeds the limit, but the rest of the
+        message and the client's close frame still follow."""
         if stream.connection.state is not ConnectionState.LOCAL_CLOSING:
             await handle(stream)
         if stream.connection.state is ConnectionState.LOCAL_CLOSING:

@@ -1,7 +1,7 @@
-"""The credentials of one start of the offline cloud, and the file that gives them to its user.
+"""The credentials for one start of the offline cloud, and the file through which its user gets them.
 
-Law: they are random, and valid until the emulator ends. They are passed on by environment or by a file that only its
-owner can read. They are never an argument of a process, which every user of the machine can read.
+Law: the credentials are random and valid until the emulator ends. They are passed through the environment or a file that
+only its owner can read, never as a process argument, because every user of the machine can read those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.runtime.system import SystemIds
 RANDOM = 16
 """The random characters in an id of `SystemIds`, of 5 bits each."""
 ENV_FILE = "env"
-"""The file of shell variables with which AWS's own tools, and examples, find the cloud: `source .helix/env`."""
+"""The file of shell variables with which the AWS CLI, SDKs and examples find the offline cloud: `source .helix/env`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Credentials:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that AWS's tools and SDKs read."""
+        """The environment variables that the AWS CLI and SDKs read."""
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
 
     @property
@@ -55,7 +55,7 @@ def write_variables(path: Path, variables: Mapping[str, str]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, from the first byte on. It replaces an existing file."""
+    """Write a file that is never readable by anyone but its owner. It replaces an existing file."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.unlink(missing_ok=True)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""The emulator's process: MiniStack on loopback, with corrections, controlled by the process that started it.
+"""The emulator process: MiniStack on loopback with corrections, controlled by the process that started it.
 
-Law: it ends when its standard input does, and saves its state first. Standard input takes commands, one JSON object a
-line, each with an `id`. Standard output returns events, one JSON object a line. Those for lines of functions are
-{"type": "log", ...}, and those for commands {"type": "done", "id", "result"}. MiniStack itself logs to standard error.
+Law: when its standard input closes, it saves its state and exits. Standard input receives commands, one JSON object per
+line, each with an `id`. Standard output emits events, one JSON object per line: {"type": "log", ...} for a function's log
+line, and {"type": "done", "id", "result"} for a completed command. MiniStack itself logs to standard error.
 
     python -m helix.local.emulator PORT FOLDER WORKERS [CORRECTIONS TO LEAVE OUT]
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 ACCOUNT = "000000000000"
 HOSTS = "HELIX_HOSTS"
-"""The variable with more names of this machine, after those of loopback, that requests to the emulator may use.
-Containers use them."""
+"""The environment variable with host names, besides those of loopback, that requests to the emulator may use. Containers
+use them."""
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
 _SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED", "HELIX_LOG_CONTENT"}
-"""The settings of the emulator that its functions get, too."""
+"""The emulator's environment variables that its functions also get."""
 
 
 def settings(
@@ -47,8 +47,8 @@ def settings(
     auth: bool = True,
     wait_scale: float = 1,
 ) -> dict[str, str]:
-    """Return the environment of the emulator's process. The user's own AWS settings are left out, because nothing here
-    may reach an account. The credentials are those of the account's root."""
+    """Return the environment of the emulator process. The user's own AWS settings are left out, so that nothing here can
+    reach a real account. The credentials are those of the emulated account's root user."""
     retained = {name: value for name, value in environment.items() if not _is_left_out(name)}
     local = ",".join(filter(None, [retained.get("NO_PROXY") or retained.get("no_proxy"), "127.0.0.1", "localhost"]))
     return {
@@ -78,7 +78,7 @@ def settings(
 
 
 class Voice:
-    """The events on standard output, written one at a time."""
+    """Writes events to standard output, one at a time."""
 
     def __init__(self) -> None:
         self._lock, self._out = threading.Lock(), os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -97,7 +97,7 @@ class Voice:
         self({"type": "log", **line})
 
     def warn(self, text: str) -> None:
-        """Write a line of the log that does not belong to a function."""
+        """Write a log line that does not belong to a function."""
         line = {"function": "emulator", "version": "", "request_id": "", "about": {}, "line": f"[ERROR] {text}"}
         self.log({**line, "time": SystemClock().now()})
 
@@ -139,7 +139,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
 
 async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
-    """Close all sockets at the end, and give functions a moment to finish while they can still answer."""
+    """At shutdown, close all sockets and give functions a moment to finish while they can still respond."""
     from ministack.services import apigateway
 
     await ended.wait()
@@ -154,7 +154,7 @@ async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
 
 
 async def _announce(port: int, voice: Voice) -> None:
-    """Report that the emulator answers, once it does."""
+    """Report once that the emulator accepts requests."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -167,8 +167,8 @@ async def _announce(port: int, voice: Voice) -> None:
 
 
 def for_functions(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that functions get beside their own: this machine's, with the providers' keys, without the
-    emulator's."""
+    """Return the environment that functions get in addition to their own variables: this machine's, including the model
+    providers' keys, without the emulator's own variables."""
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
     return {name: value for name, value in environment.items() if not (name in own or _is_left_out(name))}
 

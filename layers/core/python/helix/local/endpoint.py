@@ -1,7 +1,7 @@
-"""The address of AWS, from the variable that boto3, AWS's own tools and CDK's command line read.
+"""The AWS endpoint from the environment variable that boto3, the AWS CLI and the CDK CLI read.
 
-Law: a template for AWS is not deployed into an emulator. It would fail late, at roles that only a bootstrapped account
-has.
+Law: a template for AWS is not deployed to an emulator. The deployment would fail late, because it needs roles that only a
+bootstrapped account has.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ENDPOINT = "AWS_ENDPOINT_URL"
 
 
 def given_endpoint(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address without a slash at its end, or "" if the variable is not set."""
+    """Return the endpoint without a trailing slash, or "" if the variable is not set."""
     return environment.get(ENDPOINT, "").strip().rstrip("/")
 
 
 def emulator_problem(*, offline: bool, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return why a template that is made without `offline` cannot be deployed here, or None."""
+    """Return why a template that was synthesised without `offline` cannot be deployed here, or None."""
     endpoint = given_endpoint(environment)
     if offline or not _is_loopback(endpoint):
         return None

@@ -1,4 +1,4 @@
-"""The guard in front of MiniStack: the secrets that it issued, and the form of its services' refusals.
+"""Connects the guard to MiniStack: looks up the secrets that MiniStack issued, and formats refusals like its services.
 
 Law: an access key is known if it belongs to this start's root, to an IAM user, or to a session that has not expired.
 MiniStack's own well-known keys ("test", and every account number) are not known.
@@ -22,7 +22,7 @@ _WELL_KNOWN = "test"
 
 
 def guard_of(served: Any, port: int, hosts: str) -> Guard:
-    """Return the guard. `hosts`: more names of this machine, separated by commas."""
+    """Return the guard. `hosts`: further host names of this machine, separated by commas."""
     return Guard(served, hosts_of(port, filter(None, hosts.split(","))), secret_of, failure, SystemClock().now)
 
 
@@ -40,7 +40,7 @@ _UNKNOWN = "The security token included in the request is invalid."
 
 
 def failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-    """Return the refusal in the protocol of the service that the signature names."""
+    """Return the error response in the protocol of the service that the signature names."""
     service = error.service or "dynamodb"  # its answers are plain JSON
     status, sent, body = app._credential_failure(service, "", "", AuthError(error.code, str(error)), headers)
     return status, sent, body

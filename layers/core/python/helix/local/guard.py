@@ -1,8 +1,9 @@
-"""The guard of everything that the offline cloud serves on loopback. It checks each request before the services see it.
+"""The guard in front of everything that the offline cloud serves on loopback. It checks each request before the services
+see it.
 
-Law: a request for another host, or from a web page of another origin, is always refused. Clients of the deployed API
-need a token, as on AWS. Everything else needs a signature made with this start's credentials. MiniStack's own
-administration is closed. A refused request changes nothing.
+Law: a request for another host, or from a web page of another origin, is always refused. Clients of the deployed API need a
+token, as on AWS. Everything else needs a signature with this start's credentials. MiniStack's own admin endpoints are
+closed. A refused request changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from helix.local.signatures import Request, SecretOf, SignatureError, claim_of, 
 FOREIGN = "ForeignRequest"
 _API = re.compile(r"/_aws/execute-api/\w+(/.*)?")
 _ANSWERS = re.compile(r"/_ministack/cfn-(response|signal)/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""The paths where custom resources put their answers. Each is a random address that is used once, like the presigned
+"""The paths to which custom resources send their responses. Each contains a random id and is used once, like the presigned
 URL on AWS."""
 _CLOSED = re.compile(r"/(_ministack|_localstack)(/|$)|/health$")
 
@@ -27,12 +28,12 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Failure = Callable[[SignatureError, dict[str, str]], tuple[int, dict[str, str], bytes]]
-"""A function that returns the answer to a request without a valid signature, in the service's own protocol."""
+"""A function that returns the response to a request without a valid signature, in the service's own protocol."""
 
 
 class Guard:
-    """An ASGI app in front of `app`. `secret_of`: returns issued secrets. `failure`: returns the answer to a refused
-    request. `hosts`: the allowed values of `Host`."""
+    """ASGI middleware in front of `app`. `secret_of`: returns issued secrets. `failure`: returns the response to a refused
+    request. `hosts`: the allowed values of the `Host` header."""
 
     def __init__(
         self, app: App, hosts: Collection[str], secret_of: SecretOf, failure: Failure, now: Callable[[], float]
@@ -66,8 +67,8 @@ class Guard:
         return await self._app(scope, receive, send if api else _without_cors(send))
 
     async def _signed(self, scope: Scope, request: Request, receive: Receive) -> Receive:
-        """Verify the signature, and return a `receive` that gives the verified body to the app. Raises
-        `SignatureError`, and `ConnectionError` if the client has disconnected."""
+        """Verify the signature, and return a `receive` that passes the verified body to the app. Raises `SignatureError`,
+        and `ConnectionError` if the client has disconnected."""
         claim = claim_of(request, self._now())
         try:
             secret = self._secret_of(claim.access_key, claim.token)
@@ -87,8 +88,8 @@ class Guard:
 
 
 def _navigates(scope: Scope, headers: Collection[tuple[str, str]]) -> bool:
-    """Return whether the request is a navigation: a followed link, or an issuer's answer to a sign-in. No page can read
-    its result."""
+    """Return whether the request is a navigation: a followed link, or a redirect from an identity provider after a sign-in.
+    No other page can read its result."""
     return (
         scope.get("method") == "GET"
         and ("sec-fetch-mode", "navigate") in headers
@@ -108,7 +109,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _without_cors(send: Send) -> Send:
-    """Remove the headers that would let pages of other origins read the answer."""
+    """Remove the headers that would let pages of other origins read the response."""
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -135,7 +136,7 @@ async def _refuse(scope: Scope, send: Send, answer: tuple[int, dict[str, str], b
 
 
 def _text(value: bytes) -> str:
-    """Decode a text as SDKs encode it for signing."""
+    """Decode a text in the way in which SDKs encode it for signing."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Places in a run at which a worker kills itself with SIGKILL, for `helix demo --kill`.
+"""Kill points for `helix demo --kill`: places in a run at which a worker kills itself with SIGKILL.
 
-Law: a worker whose environment has `KILLS` loads this file by its path, before the function's code. It only changes
-where the process ends and how long its claims hold. The engine is that of the function's own layers. The folder `KILLS`
-has a file for each planned death, which the worker renames before it dies, so each death occurs once.
+Law: a worker with `KILLS` in its environment loads this file by its path, before the function's code. The file only changes
+where the process ends and how long its claims last. The engine is still that of the function's own layers. The folder
+`KILLS` contains a file for each planned kill, which the worker renames before it dies, so that each kill occurs once.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 
 KILLS = "OFFLINE_KILLS"
 PLANS = ("answer", "result", "end")
-"""The deaths: before an answer is stored, before a tool's result is stored, after the run's end is stored. The file of a
-plan contains the session; a tool may also be a sub-agent's."""
+"""The plans: die before an answer is stored, before a tool's result is stored, or after the run's end is stored. The file
+of a plan contains the session id. The tool may also belong to a sub-agent."""
 CLAIM_S = 6.0
-"""The seconds for which a silent worker keeps its work, instead of `Settings.claim_s`."""
+"""How long a claim lasts without renewal, in seconds, in place of `Settings.claim_s`."""
 ANSWERS = ("stage", "commit")
-"""Transactions that store an answer of the model (`helix.engine.steps.stage`)."""
+"""The transactions that store a model's answer (`helix.engine.steps.stage`)."""
 RESULT = "call_result"
 """The transaction that stores a tool's result (`helix.engine.calls.tool`)."""
 
 
 class Deaths:
-    """The planned deaths of a folder."""
+    """The planned kills in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def before(self, name: str, operations: Sequence[Any]) -> None:
-        """Die if planned, before the transaction is written."""
+        """Kill the process before the transaction is written, if planned."""
         values = [dict(one.value) for one in operations if hasattr(one, "value")]
         if name in ANSWERS:
             answer = next((value for value in values if value.get("kind") == "assistant"), {})
@@ -45,7 +45,7 @@ class Deaths:
             self._die("result", operations, **of_call)
 
     def after(self, operations: Sequence[Any]) -> None:
-        """Die if planned, after the transaction was written."""
+        """Kill the process after the transaction was written, if planned."""
         for one in operations:
             if one.key.sort == "session" and getattr(one, "value", {}).get("status", "running") != "running":
                 self._die("end", operations, status=one.value["status"])
@@ -66,7 +66,7 @@ class Deaths:
 
 
 class _Store:
-    """A store whose transactions are places to die at."""
+    """A store wrapper that checks for planned kills before and after each transaction."""
 
     def __init__(self, inner: Any, deaths: Deaths) -> None:
         self._inner, self._deaths = inner, deaths
@@ -81,7 +81,7 @@ class _Store:
 
 
 def arm(folder: Path) -> None:
-    """Add these places to every engine that this process creates from now on."""
+    """Install the kill points in every engine that this process creates from now on."""
     from helix.engine.engine import Engine
 
     made, deaths = Engine.__post_init__, Deaths(folder)

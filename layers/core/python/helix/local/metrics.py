@@ -1,7 +1,7 @@
-"""Embedded metrics: log lines of functions in CloudWatch's format become metrics, as in CloudWatch, so that alarms
-fire.
+"""Embedded metrics: function log lines in the CloudWatch embedded metric format become metrics, as on AWS, so that alarms
+work.
 
-Law: a line that is not in the format is not a metric. A metric that fails does not fail the function that logged it.
+Law: a line that is not in the format is ignored. If a metric cannot be sent, the function that logged it is not affected.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
 
@@ -17,13 +17,13 @@ from helix.core.json import load_object
 
 EVERY_S = 1.0
 AT_MOST = 500
-"""The most metrics of one PutMetricData."""
+"""The maximum number of metrics in one PutMetricData request."""
 
 logger = logging.getLogger("helix.local")
 
 
 class MetricForwarder:
-    """A forwarder to CloudWatch. `client` returns a CloudWatch client when the first metric is sent."""
+    """Forwards metrics to CloudWatch. `client` is called for a CloudWatch client when the first metric is sent."""
 
     def __init__(self, client: Callable[[], Any]) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class MetricForwarder:
         self._thread: threading.Thread | None = None
 
     def hear(self, line: dict[str, Any]) -> None:
-        """Forward a line's metrics. It is a listener of the emulator."""
+        """Forward a line's metrics. This method is a listener for the emulator."""
         document = embedded(line["line"])
         if document is None or self._closed.is_set():
             return
@@ -64,7 +64,7 @@ class MetricForwarder:
 
 
 def embedded(text: str) -> dict[str, Any] | None:
-    """Return the document of a line in the format, or None."""
+    """Return the embedded metric document of a line, or None."""
     document = load_object(text) if '"_aws"' in text else None
     directives = None if document is None else document.get("_aws", {}).get("CloudWatchMetrics")
     return document if isinstance(directives, list) else None

@@ -1,4 +1,4 @@
-"""Node, which CDK needs. It is checked before it is used, and its problems are reported once."""
+"""Checks of the installed Node, which CDK needs. They run before Node is used, so that a problem is reported once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NODE_NOTICES = {
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": str(OLDEST),
     "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": str(OLDEST),
 }
-"""The environment that silences notices about an old Node. The oldest supported Node works, but CDK prints eleven lines
-about it each time. `node_advice` prints one."""
+"""The environment variables that silence CDK's notices about an old Node. The oldest supported Node works, but CDK prints
+eleven lines about it each time. `node_advice` returns a single line."""
 LOOK_S = 20
 
 
@@ -34,8 +34,8 @@ def node_problem(path: str | None = None) -> str | None:
 
 
 def node_advice() -> str | None:
-    """Return one line of advice about a Node that works but gets no more fixes. None for any other Node, and if it
-    cannot be asked."""
+    """Return one line of advice about a Node that works but no longer gets fixes. None for any other Node, or if the
+    version cannot be determined."""
     node = shutil.which("node")
     try:
         version = None if node is None else _version(node)

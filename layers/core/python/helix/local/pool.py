@@ -1,13 +1,13 @@
-"""The execution environments of all functions: a pool of worker processes with a limit, and a queue of invocations.
+"""The execution environments of all functions: a bounded pool of worker processes and a queue of invocations.
 
-Law: an environment serves one invocation at a time. An invocation takes an idle environment of its code, or a new one
-is started. At the limit, an idle one of another function makes room, or the invocation waits in the queue. It never
-fails because of the limit. Only one or a few environments start at a time, because starting takes processor time, and
-most calls end before another environment would be ready. If every environment waits (possibly for another function),
-one more is started every `STALLED_S` seconds, beyond the limit, so that no call waits forever.
+Law: an environment serves one invocation at a time. An invocation takes an idle environment with its code, or a new one is
+started. At the limit, an idle environment of another function is evicted, or the invocation waits in the queue. It never
+fails because of the limit. Only one or a few environments start at a time, because starting takes processor time, and most
+calls end before another environment would be ready. If every environment is blocked (possibly waiting for another
+function), one more is started every `STALLED_S` seconds, beyond the limit, so that no call waits forever.
 
-A new version of a function never waits for the old one. When newer code is called, idle environments of older code are
-ended, and busy ones when they are done. Unpacked code is stored by its hash, so that environments share it.
+A new version of a function never waits for the old one. When newer code is called, idle environments with older code are
+ended at once, and busy ones when they are done. Unpacked code is stored by hash, so that environments share it.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from helix.runtime.system import SystemClock
 
 PER_CORE, LEAST = 16, 8
 WORKER_BYTES = 150 * 2**20
-"""The memory that an environment takes, with Helix and the SDKs loaded."""
+"""The assumed memory of an environment with Helix and the SDKs loaded."""
 MEMORY_SHARE = 0.5
 PATIENT_S = 0.25
-"""The time that an invocation waits for a busy environment before another is started for it. With as many environments
-of its code as there are cores, another is started only if none of them becomes free in that time."""
+"""How long an invocation waits for a busy environment with its code before another one is started. If there are already as
+many of them as cores, another one is started only if none was released in that time."""
 STALLED_S = 2.0
 SURPLUS_S = 60.0
-"""The idle time after which an environment is ended, if another of its code is idle, too."""
+"""The idle time after which an environment is ended, if another one with the same code is idle too."""
 _SOCKETS = re.compile(
     r"https?://[\w.:-]+/_aws/execute-api/(\w+)/([\w$-]+)|https://(\w+)\.execute-api\.[\w.-]+/([\w$-]+)"
 )
 
 
 def limit_of(memory: int, cores: int) -> int:
-    """Return the number of environments that a machine supports. Most of them wait for a model or for the emulator,
-    most of the time."""
+    """Return the number of environments that a machine supports. It can exceed the number of cores, because most of them
+    wait for a model or the emulator most of the time."""
     return max(LEAST, min(PER_CORE * cores, int(memory * MEMORY_SHARE) // WORKER_BYTES))
 
 
 def memory_of_this_machine() -> int:
-    """Return the memory in bytes: the container's limit, if there is one."""
+    """Return the available memory in bytes: the container's limit if there is one, otherwise the machine's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else ""
@@ -58,7 +58,8 @@ def memory_of_this_machine() -> int:
 
 
 class _Waiting:
-    """An invocation in the queue. `worker` is the environment it gets. `fresh`: whether that is yet to be started."""
+    """An invocation in the queue. `worker` is the environment that it gets. `fresh`: whether that environment must still be
+    started."""
 
     def __init__(self, code: Code, since: float) -> None:
         self.code, self.key, self.since = code, code.key, since
@@ -67,9 +68,9 @@ class _Waiting:
 
 
 class Pool:
-    """A pool of environments. `folder` stores unpacked code. `endpoint` is the emulator's URL. `base` is the
-    environment that every function begins with; its own variables override it. `limit` is the most environments; 0
-    means as many as this machine supports."""
+    """A pool of environments. `folder` stores unpacked code. `endpoint` is the emulator's URL. `base` contains the
+    environment variables of every function, which its own variables override. `limit` is the maximum number of
+    environments; 0 means as many as this machine supports."""
 
     def __init__(self, folder: Path, endpoint: str, base: Mapping[str, str], sink: Sink, limit: int = 0) -> None:
         self._folder, self._endpoint, self._base, self._sink = folder, endpoint, dict(base), sink
@@ -99,7 +100,8 @@ class Pool:
             self._give_back(worker)
 
     def warm(self, code: Code, credentials: Mapping[str, str]) -> None:
-        """Start an environment for the next call, unless one is idle. If it fails to start, the next call reports it."""
+        """Start an environment for the next invocation, unless one is idle. If it fails to start, the next invocation
+        reports the error."""
         worker, fresh = self._take(code)
         try:
             if fresh:
@@ -144,7 +146,7 @@ class Pool:
     # --- the queue ----------------------------------------------------------------------------------------------------
 
     def _take(self, code: Code) -> tuple[Worker, bool]:
-        """Return an environment, and whether it is yet to be started. Raises `RuntimeError` when the pool is closed."""
+        """Return an environment, and whether it must still be started. Raises `RuntimeError` when the pool is closed."""
         waiting = _Waiting(code, time.monotonic())
         with self._lock:
             self._newest[code.function] = waiting.key
@@ -159,7 +161,7 @@ class Pool:
         return waiting.worker, waiting.fresh
 
     def _serve(self) -> None:
-        """Give waiting invocations an environment, as far as there are any, and end surplus ones."""
+        """Assign available environments to waiting invocations, and end surplus environments."""
         with self._lock:
             now = time.monotonic()
             ended = self._remove(lambda worker: not (worker.busy or worker.alive))
@@ -173,7 +175,7 @@ class Pool:
         _end(ended)
 
     def _idle(self, key: str) -> Worker | None:
-        """Return the idle environment that was used last, so that others age."""
+        """Return the most recently used idle environment, so that the others can become surplus."""
         idle = [worker for worker in self._workers if not worker.busy and worker.key == key]
         if not idle:
             return None
@@ -202,7 +204,7 @@ class Pool:
         return len(self._workers) < self._limit or any(not worker.busy for worker in self._workers)
 
     def _surplus(self, now: float) -> list[Worker]:
-        """Return the oldest idle environments beyond the limit, and those that were not needed for a while."""
+        """Return the oldest idle environments beyond the limit, and those that have not been needed for `SURPLUS_S`."""
         idle = sorted((w for w in self._workers if not w.busy), key=lambda worker: worker.idle_since)
         ended = idle[: max(0, len(self._workers) - self._limit)]
         newest = {worker.key: worker for worker in idle}
@@ -258,8 +260,8 @@ class Pool:
             self._serve()
 
     def _local(self, value: str) -> str:
-        """Replace the address of a WebSocket stage, whether AWS's or that of an earlier start on another port, by the
-        emulator's."""
+        """Replace the address of a WebSocket stage, whether an AWS address or that of an earlier start on another port,
+        with the emulator's."""
         return _SOCKETS.sub(
             lambda found: f"{self._endpoint}/_aws/execute-api/{found[1] or found[3]}/{found[2] or found[4]}", value
         )

@@ -1,8 +1,8 @@
-"""The emulator as a child process, which its creator starts, calls, listens to and ends.
+"""The emulator as a child process: starting it, sending commands, receiving its events and ending it.
 
-Law: it ends with its parent (its standard input closes) and with `close`, which lets it save its state. No other
-process is ever touched. Only one emulator at a time uses a folder. Lines of functions reach every listener in the order
-in which they were written.
+Law: it ends when its parent ends (because its standard input closes) or calls `close`, and saves its state first. It never
+touches other processes. Only one emulator at a time uses a folder. Function log lines reach every listener in the order in
+which they were written.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PortTakenError(OfflineError):
 
 
 class FolderInUseError(OfflineError):
-    """Another offline cloud keeps its state in the folder."""
+    """Another running offline cloud uses the folder for its state."""
 
     code = "folder_in_use"
 
@@ -58,10 +58,11 @@ class FolderInUseError(OfflineError):
 class Emulator:
     """An emulator.
 
-    port is 0 for a free one. folder has the state, objects, unpacked code and its own log. auth tells whether IAM is
-    enforced. wait_scale is the factor of waits and retry intervals of state machines. workers is the most that run at
-    once, or 0 for as many as this machine supports. hosts are names of this machine that containers use. without names
-    corrections to leave out. `credentials` are those of the account's root, created for this object alone.
+    port: 0 for a free one. folder: contains the state, objects, unpacked code and the emulator's log. auth: whether IAM is
+    enforced. wait_scale: a factor for the waits and retry intervals of state machines. workers: the maximum number of
+    workers, or 0 for as many as this machine supports. hosts: the names by which containers reach this machine. without:
+    the names of corrections to leave out. The attribute `credentials` contains credentials of the account's root user,
+    created for this object alone.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class Emulator:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Start it, and return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
+        """Start the emulator, and return once it accepts requests. Raises `FolderInUseError`, `PortTakenError` and
+        `OfflineError`."""
         with private_files():
             make_folder(self.folder)
             if self.folder.stat().st_uid != os.getuid():
@@ -147,7 +149,7 @@ class Emulator:
             raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
 
     def ask(self, command: str, **fields: Any) -> Any:
-        """Return the result of a command (`helix.local.commands`). Raises `OfflineError`."""
+        """Send a command (`helix.local.commands`) and return its result. Raises `OfflineError`."""
         number, answers = next(self._numbers), Queue[dict[str, Any]]()
         self._waiting[number] = answers
         try:
@@ -167,7 +169,7 @@ class Emulator:
         return answer["result"]
 
     def close(self) -> None:
-        """End it in order. Its state is on disk afterwards."""
+        """Shut the emulator down cleanly. Afterwards its state is on disk."""
         if self._process is None:
             return
         self._close_input(self._process)
@@ -176,7 +178,7 @@ class Emulator:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it and its workers, as far as they still run."""
+        """Kill the emulator and its workers, if they still run."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -215,9 +217,9 @@ def free_port() -> int:
 
 
 def _own(folder: Path) -> IO[str]:
-    """Take the folder's lock, which is held while the file or a copy of it is open. Raises `FolderInUseError`.
+    """Acquire the folder's lock, which is held while the file or a duplicate of it is open. Raises `FolderInUseError`.
 
-    If the holder's parent is gone, the holder is an emulator that saves its state and ends, so this waits for it.
+    If the holder's parent has ended, the holder is an emulator that is saving its state before it exits, so wait for it.
     """
     lock, ends = (folder / "lock").open("a+", encoding="utf-8"), time.monotonic() + END_S
     while True:

@@ -1,9 +1,9 @@
 """The project on disk: its location, its stored syntheses, and the stacks, templates and files of a synthesis.
 
-Law: a synthesis is stored by the hash of its inputs, and used only if every file and setting it was made from is
-unchanged. So a start without changes does not need Node. Synthesis happens in a process and a folder of its own, and
-becomes visible when it is complete. A file's key is the hash of its content, as CDK made it. An archive depends only on
-its files: it has no times, and always the same order.
+Law: a synthesis is cached by the hash of its inputs, and used only if every input file and setting is unchanged. So a start
+without changes does not need Node. Synthesis runs in a separate process and folder, and its result becomes visible when it
+is complete. A file's key is the content hash that CDK computed. An archive depends only on its files: it has no timestamps
+and a fixed order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that a template names."""
+    """A file or folder that a template refers to."""
 
     path: Path
     """The file or folder in the assembly."""
@@ -60,7 +60,7 @@ class StackArtifact:
     name: str
     """The stack's name in CloudFormation."""
     stage: str | None
-    """The stage whose tables are in the stack. None: it has no stage's tables."""
+    """The stage whose tables are in the stack. None: the stack contains no tables of a stage."""
     template: Path
     """The template file."""
     parameters: dict[str, str]
@@ -79,8 +79,8 @@ class Assembly:
     """The files to upload."""
 
     def of_stage(self, stage: str) -> Assembly:
-        """Return the assembly without the stacks of other stages. Raises `SynthError` if `helix-<stage>` is not a stack
-        of the stage."""
+        """Return the assembly without the stacks of other stages. Raises `SynthError` if the stack `helix-<stage>` does not
+        belong to the stage."""
         stacks = tuple(stack for stack in self.stacks if stack.stage in (None, stage))
         if (name := f"helix-{stage}") not in [stack.name for stack in stacks if stack.stage == stage]:
             known = ", ".join(f"{s.name!r} has stage {s.stage!r}" for s in self.stacks if s.stage) or "no stack has one"
@@ -140,7 +140,7 @@ def archive(folder: Path) -> bytes:
 
 
 def packed(files: Mapping[str, Path]) -> bytes:
-    """Return a zip of the files, by their names in it."""
+    """Return a zip of the files. The keys are the names in the zip."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
         for name, path in files.items():
@@ -153,7 +153,7 @@ def packed(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Yield every file below the folder, following links, without Python's caches."""
+    """Yield every file below the folder, following links and skipping Python's caches."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (Path(place) / name for name in names if not name.endswith(".pyc"))
@@ -166,12 +166,12 @@ VENV = "pyvenv.cfg"
 RETAINED = 3
 SYNTH_S = 300
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
-"""The environment that skips slow checks. CDK checks a template against CloudFormation's schemas for seven seconds.
-`helix deploy` and CI do that; here the emulator's CloudFormation reports errors."""
+"""The environment variables that skip slow checks. CDK takes seven seconds to validate a template against CloudFormation's
+schemas. `helix deploy` and CI do so; here the emulator's CloudFormation reports errors."""
 
 
 class SynthError(OfflineError):
-    """The app could not be synthesised. The message has the app's output."""
+    """The app could not be synthesised. The message contains the app's output."""
 
     code = "synth_failed"
 
@@ -188,7 +188,7 @@ class Project:
         self._environment = dict(environment)
 
     def synthesise(self, context: Mapping[str, str]) -> Path:
-        """Return the folder of the assembly, and create it if necessary. Raises `SynthError`."""
+        """Return the folder of the assembly, synthesising it if necessary. Raises `SynthError`."""
         folder = self._folder / self.digest(context)
         if (folder / "manifest.json").is_file():
             os.utime(folder)
@@ -213,7 +213,7 @@ class Project:
         return folder
 
     def is_retained(self, context: Mapping[str, str]) -> bool:
-        """Return whether a synthesis for this context is already stored."""
+        """Return whether a valid synthesis for this context is already stored."""
         return (self._folder / self.digest(context) / "manifest.json").is_file()
 
     def digest(self, context: Mapping[str, str]) -> str:
@@ -284,7 +284,7 @@ def _app_files(root: Path) -> Iterator[Path]:
 
 
 def _put(made: Path, folder: Path) -> None:
-    """Make the folder visible, unless another process has made the same one meanwhile."""
+    """Move the folder to its final place, unless another process has created the same one meanwhile."""
     try:
         made.rename(folder)
     except OSError:

@@ -1,9 +1,9 @@
-"""Hot reload: the next call runs the changed code, while sessions, sockets and runs continue.
+"""Hot reload: the next invocation runs the changed code, while sessions, sockets and runs continue.
 
-Law: code is checked in a process of its own before it is deployed, so a broken edit changes nothing and is reported by
-file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias. Runs in
-progress finish their call on the old code. A change of the settings, of Helix itself, or of the infrastructure that
-agents need is a deployment.
+Law: code is checked in a separate process before it is deployed, so a broken edit changes nothing and is reported with file
+and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias. Invocations in
+progress finish on the old code. A change of the settings, of Helix itself, or of the infrastructure that agents need
+triggers a full deployment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from helix.local.project import SETTINGS, packed
 from helix.runtime.project import FILES, PACKAGE, HelixProject, read_project
 
 AGENTS = "agents"
-"""The name of the layer with the agents, as its description has it."""
+"""The name in the description of the layer with the agents."""
 LOOK_MS = 200
 OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", FILES / "functions")})
-"""Helix's own sources, which are in the project's folder only while working on Helix itself."""
+"""Helix's own sources. They are in the project's folder only when someone works on Helix itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Reloaded:
 
 
 class Reloader:
-    """The reloads of one offline cloud. The cloud's `paths` are further folders that workers import from; changes there
-    only need a restart of the workers."""
+    """Reloads changed code into one offline cloud. Workers also import from the cloud's `paths`; a change there only needs
+    a restart of the workers."""
 
     def __init__(self, cloud: OfflineCloud, profiles: Any) -> None:
         self._cloud, self._profiles = cloud, profiles
@@ -52,7 +52,7 @@ class Reloader:
         return [*own, *settings, *self._project().app_files, *parts, *linked, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
-        """Reload the changes. Returns None if no changed file matters."""
+        """Reload the changes. Returns None if none of the changed files matters."""
         files = [path for path in changed if _matters(path)]
         if not files:
             return None
@@ -98,7 +98,7 @@ class Reloader:
         self._cloud.retire_workers()
 
     def _attach(self, function: str, fresh: bytes, published: dict[str, str]) -> bool:
-        """Replace the old version of the agents' layer by the new one."""
+        """Replace the old version of the agents' layer with the new one."""
         client = self._cloud.client("lambda")
         arns = [layer["Arn"] for layer in client.get_function_configuration(FunctionName=function).get("Layers", [])]
         replaced = [self._newest(arn, fresh, published) for arn in arns]
@@ -107,8 +107,8 @@ class Reloader:
         return replaced != arns
 
     def _newest(self, arn: str, fresh: bytes, published: dict[str, str]) -> str:
-        """Return the ARN of the new content if the layer holds the agents, as its description `Helix STAGE: agents`
-        says."""
+        """If the layer contains the agents (its description is `Helix STAGE: agents`), return the ARN of its new
+        version."""
         if arn not in published:
             client = self._cloud.client("lambda")
             known = client.get_layer_version_by_arn(Arn=arn)
@@ -129,7 +129,7 @@ class Reloader:
 
 
 def watch(reloader: Reloader, stop: Any, report: Callable[[Reloaded], None], watching: Any) -> None:
-    """Reload at each change, until the event `stop` is set. Sets the event `watching` once no change is missed."""
+    """Reload at each change, until the event `stop` is set. The event `watching` is set once changes are being watched."""
     from watchfiles import watch as changes
 
     for batch in changes(

@@ -1,5 +1,5 @@
-"""The AWS resources that a run used, read afterwards from the services' own APIs: executions, invocations, rows, and
-their price.
+"""A report of the AWS resources that a run used (executions, invocations, rows) and their price, read afterwards from the
+services' own APIs.
 
 Law: nothing comes from Helix's own records. Dollars are list prices without free tiers. The report names the costs that
 the APIs do not show, and leaves them out.
@@ -31,8 +31,8 @@ ROW_NAMES = {
     "t": "token",
     "u": "lost attempt",
 }
-"""The names of rows by the beginning of a sort key of the sessions table (`core.row_keys`), in the order in which they
-are printed."""
+"""The display names of rows in the sessions table, by sort key prefix (`core.row_keys`), in the order in which they are
+printed."""
 RUNS = 1_000
 _REPORT = re.compile(r"REPORT RequestId: \S+\tDuration: (\d+) ms.*Memory Size: (\d+) MB")
 
@@ -66,11 +66,11 @@ class Rows:
     partition: str
     """The partition key, which is a session id."""
     kinds: Counter[str]
-    """The number of rows by the beginning of their sort keys. Packed rows count, too."""
+    """The number of rows by sort key prefix. Packed rows are included."""
     size: int
-    """The bytes of all items as DynamoDB counts them."""
+    """The size of all items in bytes, as DynamoDB counts it."""
     units: int
-    """The write units that the rows cost if each was written once."""
+    """The write units of the rows, assuming that each was written once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RunReport:
 
 
 def read_report(cloud: OfflineCloud, session_id: str, since: float) -> RunReport:
-    """Read the report of a session and its sub-agents. `since`: Unix seconds. Anything that started earlier belongs to
+    """Read the report of a session and its sub-agents. `since` is in Unix seconds; anything that started earlier belongs to
     another run."""
     executions = tuple(sorted(_executions(cloud, since), key=lambda pair: pair[0]))
     found = tuple(execution for _, execution in executions)
@@ -175,7 +175,7 @@ def _rows(cloud: OfflineCloud, table: str, partition: str) -> Rows:
 
 
 def size_of(item: Mapping[str, Any]) -> int:
-    """Return the bytes of an item as DynamoDB counts them: names and values."""
+    """Return the size of an item in bytes as DynamoDB counts it: attribute names and values."""
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 
@@ -239,7 +239,7 @@ def _kinds(rows: Rows) -> Iterator[str]:
 
 
 def _runs(states: Iterable[str]) -> Iterator[str]:
-    """Yield the states, with equal neighbors combined."""
+    """Yield the states, with consecutive repeats combined."""
     for state, same in groupby(states):
         count = len(list(same))
         yield state if count == 1 else f"{state} ×{count}"

@@ -1,7 +1,7 @@
-"""The environment of offline functions: their machine's variables, and nothing else. Secrets are in the offline
-account, at the places that the project names, with values from this process's environment.
+"""The environment of offline functions: only the variables of this machine. Secrets are stored in the offline account at
+the places that the project names, with values from this process's environment.
 
-Law: a function reads everything from the same place and with the same permission as when deployed.
+Law: a function reads everything from the same place and with the same permission as on AWS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MACHINE = (
     "HELIX_LOG_CONTENT",
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
-"""The variables that tell a process its program paths, its language, its proxies, and whether its log shows texts."""
+"""The variables that functions inherit: program paths, locale, proxies, and whether logs contain message texts."""
 Client = Callable[[str], Any]
 
 
@@ -32,8 +32,8 @@ def machine_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def store_secrets(client: Client, places: Mapping[SecretPlace, str], environment: Mapping[str, str]) -> None:
-    """Store the environment's values in the places from which tools read them. Raises `OfflineError` that names each
-    missing one."""
+    """Store the environment's values in the secrets that tools read. Raises `OfflineError` with the name of each missing
+    variable."""
     if missing := {name: place for place, name in places.items() if not environment.get(name)}:
         lines = ", ".join(f"{name} (deployed: {str(place)!r})" for name, place in sorted(missing.items()))
         example = next(iter(sorted(missing)))
@@ -66,7 +66,7 @@ def store_secret(client: Any, name: str, text: str) -> None:
 
 
 def _name(id: str) -> str:
-    """Return the name of a secret. Raises `OfflineError` for an ARN, which belongs to an account that is not here."""
+    """Return the name of a secret. Raises `OfflineError` for an ARN, because its account does not exist offline."""
     if id.startswith("arn:"):
         problem = "names an account that is not here: name the secret in [tool.helix.secrets] without its ARN"
         raise OfflineError(f"{id!r} {problem}, or give the stage a table of its own")

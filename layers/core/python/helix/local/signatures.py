@@ -1,8 +1,8 @@
-"""Verification of Signature Version 4: botocore signs the request as it came, and the two signatures must be equal.
+"""Verification of Signature Version 4. botocore signs the received request again, and the two signatures must be equal.
 
-Law: a request counts as signed if its signature was made with a secret that this emulator issued. The signature must be
-at most five minutes old (or within its own `X-Amz-Expires`). It must cover the method, the path, the query, the host,
-each `x-amz-` header and the body. Only S3 accepts an unsigned body, as on AWS.
+Law: a request counts as signed if its signature was made with a secret that this emulator issued. The signature must be at
+most five minutes old (or within its `X-Amz-Expires`). It must cover the method, path, query, host, body and each `x-amz-`
+header. Only S3 accepts an unsigned body, as on AWS.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 
@@ -34,7 +34,7 @@ _IN_QUERY = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signedh
 _OLD = ("awsaccesskeyid",)  # from Signature Version 2, which is no longer in use
 
 SecretOf = Callable[[str, str], str]
-"""A function from an access key id and a session token to the secret. Raises `SignatureError`."""
+"""A function that returns the secret for an access key id and a session token. Raises `SignatureError`."""
 
 
 class SignatureError(Exception):
@@ -47,7 +47,7 @@ class SignatureError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came over the wire."""
+    """A request as received."""
 
     method: str
     """The HTTP method."""
@@ -56,7 +56,7 @@ class Request:
     query: str
     """The query string, still encoded as on the wire. Empty if the request has no query."""
     headers: Sequence[tuple[str, str]]
-    """The headers in their order, with names in lower case."""
+    """The headers in order, with names in lower case."""
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -67,7 +67,8 @@ class Request:
         return [value for known, value in self.headers if known == name]
 
     def one(self, name: str) -> str:
-        """Return the header's value, or an empty text if it is missing. Raises `SignatureError` if there are several."""
+        """Return the header's value, or an empty text if it is missing. Raises `SignatureError` if the header occurs
+        several times."""
         found = self.all(name)
         if len(found) > 1:
             raise SignatureError("InvalidSignatureException", f"There are {len(found)} headers {name!r}.")
@@ -76,7 +77,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The signature of a request and the statements it makes, not yet verified."""
+    """The unverified signature of a request and its parameters."""
 
     access_key: str
     """The id of the access key that signed."""
@@ -99,7 +100,7 @@ class Claim:
 
 
 def is_signed(request: Request) -> bool:
-    """Return whether the request claims to be signed, in any way."""
+    """Return whether the request carries any kind of signature."""
     names = {name.lower() for name, _ in request.pairs}
     schemes = request.all("authorization")
     return any(text.startswith(("AWS4-", "AWS ")) for text in schemes) or bool(names & {*_IN_QUERY, *_OLD})
@@ -125,7 +126,7 @@ def claim_of(request: Request, now: float) -> Claim:
 
 
 def verify(request: Request, claim: Claim, secret: str, body: bytes) -> None:
-    """Compare the signature with the one that the secret gives. Raises `SignatureError`."""
+    """Compare the signature with the one computed from the secret. Raises `SignatureError`."""
     declared = request.one("x-amz-content-sha256")
     if declared in UNSIGNED or declared.startswith(IN_CHUNKS):
         whole = claim.service == "s3"
@@ -151,7 +152,7 @@ _MISMATCH = (
 
 
 class _Signer(SigV4Auth):  # type: ignore[misc]
-    """The signer of botocore, limited to the headers that the sender has signed."""
+    """botocore's signer, limited to the headers that the sender signed."""
 
     def __init__(self, claim: Claim, secret: str) -> None:
         super().__init__(Credentials(claim.access_key, secret), claim.service, claim.region)
@@ -185,7 +186,7 @@ def _key_of(claim: Claim, secret: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _signing_key(secret: str, *scope: str) -> bytes:
-    """Return the signing key, which is the same for a day."""
+    """Return the signing key, which is valid for a day."""
     key = f"AWS4{secret}".encode()
     for part in (*scope, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -193,7 +194,7 @@ def _signing_key(secret: str, *scope: str) -> bytes:
 
 
 def _chunks_match(body: bytes, claim: Claim, secret: str) -> bool:
-    """Return whether each chunk of an upload to S3 is signed together with the signature before it."""
+    """Return whether each chunk of a chunked S3 upload has a valid signature, which includes the previous chunk's."""
     from ministack.core import sigv4
 
     scope = (claim.access_key, claim.timestamp[:8], claim.region, claim.service)

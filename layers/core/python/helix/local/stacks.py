@@ -1,8 +1,7 @@
-"""Deployment of an assembly through AWS's APIs alone: buckets, objects, CloudFormation stacks.
+"""Deploy an assembly with only AWS APIs: buckets, objects, CloudFormation stacks.
 
-Law: existing objects are not uploaded again, and a stack whose template is unchanged is left alone. A stack that could
-not be created is deleted before the next attempt. One that could not be updated has rolled back, and reports the
-reason.
+Law: existing objects are not uploaded again, and a stack with an unchanged template is skipped. A stack whose creation
+failed is deleted before the next attempt. A stack whose update failed is rolled back, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from helix.local.process import OfflineError
 from helix.local.project import Assembly, Asset, StackArtifact
 
 ENDPOINT = "Endpoint"
-"""The parameter that tells a stack the emulator's address, so that its outputs contain it."""
+"""The parameter that passes the emulator's address to a stack, so that its outputs contain it."""
 POLL_S = 0.05
 TRIES = 2400
 BOOTSTRAPPED = "1000"
-"""A version newer than any that a stack requires. Buckets are created as they are needed, and there are no roles."""
+"""The reported version of the bootstrap stack, newer than any that a stack requires. There is no bootstrap stack here:
+buckets are created on demand, and roles are not needed."""
 
 
 class StackFailedError(OfflineError):
@@ -37,7 +37,7 @@ class Account:
     """The clients of one account and region."""
 
     session: Any
-    """A boto3 session, or another object with its method `client`."""
+    """A boto3 session, or another object with a method `client`."""
     endpoint: str | None
     """The URL of the emulator. None: AWS itself."""
     id: str
@@ -149,7 +149,7 @@ def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _why(cloud: Any, name: str) -> str:
-    """Return the first failure."""
+    """Return the reason of the first failure."""
     events = cloud.describe_stack_events(StackName=name)["StackEvents"]
     failed = [e for e in events if e["ResourceStatus"].endswith("_FAILED") and e.get("ResourceStatusReason")]
     if not failed:

@@ -1,8 +1,8 @@
 """The emulator's state on disk: one file, written every two seconds while there are changes, and at the end.
 
-Law: the file is replaced as a whole, so a crash during a save leaves the previous one. A save is a copy of all services
-at one moment. A forked process has that copy and writes it while the emulator continues. Code of functions is beside
-it, in files named after their content. They are deleted only once no saved state refers to them.
+Law: the file is replaced atomically, so a crash during a save leaves the previous one. A save is a consistent snapshot of
+all services: a forked process has the copy and writes it while the emulator continues. The functions' code is stored beside
+it, in files named after their content hash. These are deleted only when no saved state refers to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ministack.services import lambda_svc
 
 EVERY_S = 2.0
 SHARE = 0.1
-"""The share of a processor that saving may take."""
+"""The share of one CPU that saving may take."""
 SAVE_S = 60.0
 NAME, FORMAT = "state.json", "__ministack_format__"
 
@@ -32,9 +32,9 @@ Services = Mapping[str, Callable[[], Any]]
 
 
 class StateFile:
-    """The state file, in place of MiniStack's own persistence with one file for each service. Those files are still
-    read if there is no other state. `failed` is called with a sentence when a save has failed. Raises `ValueError` for
-    a file that cannot be read, so that it is not overwritten."""
+    """The state file, which replaces MiniStack's own persistence with one file per service. Those files are still read if
+    there is no other state. `failed` is called with an error message when a save fails. Raises `ValueError` if the file
+    cannot be read, so that it is not overwritten."""
 
     def __init__(self, folder: Path, failed: Callable[[str], None]) -> None:
         self._path, self._failed = folder / NAME, failed
@@ -45,7 +45,7 @@ class StateFile:
         app.load_state, app.save_all = self._load, self._save_at_the_end
 
     def watching(self, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the ASGI app, whose requests count as changes."""
+        """Wrap the ASGI app so that each request counts as a change."""
 
         async def served(scope: Any, receive: Any, send: Any) -> None:
             self._changed = True
@@ -54,7 +54,8 @@ class StateFile:
         return served
 
     async def keep(self) -> None:
-        """Save regularly. Work that a request starts may end after it, so two saves follow the last request."""
+        """Save periodically. Background work of a request may end after the request, so two saves follow the last
+        request."""
         loop, took, once_more = asyncio.get_running_loop(), 0.0, False
         while not self._closed:
             await asyncio.sleep(max(EVERY_S, took / SHARE))
@@ -66,7 +67,8 @@ class StateFile:
                 took = loop.time() - begun
 
     async def save(self) -> bool:
-        """Save, and return once the present state is on disk. False: it could not be written, or the process is ending."""
+        """Save, and return once the current state is on disk. Returns False if it could not be written or the process is
+        ending."""
         async with self._lock:
             if self._closed:
                 return False
@@ -88,7 +90,7 @@ class StateFile:
         os.waitpid(self._fork(), 0)
 
     def _fork(self) -> int:
-        """Return the process id of a copy of this process that writes the state, and ends with 0 on success."""
+        """Fork a copy of this process that writes the state and exits with 0 on success. Return its process id."""
         child, code = os.fork(), 1
         if child != 0:
             return child

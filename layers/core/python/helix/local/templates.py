@@ -1,9 +1,8 @@
-"""Starts execution environments: forks each from a process that has imported the modules that the functions of its
-layers share.
+"""Start execution environments quickly, by forking them from a template process that has already imported the shared
+modules of their layers.
 
-Law: an environment is a process of its own and runs the code of its own layers, as if it had started alone. Only
-imports are shared, as with SnapStart. They take most of the time of a start, and all functions of a stage start at its
-first message.
+Law: an environment is a separate process and runs the code of its own layers, as if it had started alone. Only imports are
+shared, as with SnapStart. Imports take most of the startup time, and all functions of a stage start at its first message.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from helix.local.worker_process import LENGTH, PATH
 
 SCRIPT = Path(__file__).with_name("worker_process.py")
 MOST = 4
-"""The most templates of one emulator. A stage has one for each set of layers, and each edit of an agent creates another
-set."""
+"""The maximum number of templates of one emulator. A stage has one for each set of layers, and each edit of an agent
+creates a new set."""
 START_S = 60.0
-"""The time after which a template or an environment that is not ready has failed to start."""
+"""The timeout for the start of a template or an environment."""
 FORKS = sys.platform == "linux"
-"""Whether environments are forked. On other systems a system library may not survive a fork, so an environment starts
-alone."""
+"""Whether environments are forked. On other platforms system libraries may not survive a fork, so each environment starts
+on its own."""
 
 
 class Process(Protocol):
-    """The methods and streams that `subprocess.Popen` has, too."""
+    """The part of the interface of `subprocess.Popen` that workers use."""
 
     stdin: IO[str] | None
-    """The stream of requests to the process."""
+    """The stream that carries requests to the process."""
     stdout: IO[str] | None
-    """The stream of its answers."""
+    """The stream that carries its responses."""
     stderr: IO[str] | None
-    """The stream of its log."""
+    """The stream that carries its log."""
 
     def poll(self) -> int | None: ...
 
@@ -53,7 +52,7 @@ class Process(Protocol):
 
 
 class Templates:
-    """The templates of one emulator. `base`: the environment variables that every function begins with."""
+    """The templates of one emulator. `base`: the environment variables common to all functions."""
 
     def __init__(self, base: Mapping[str, str]) -> None:
         self._base, self._lock = dict(base), threading.Lock()
@@ -117,8 +116,8 @@ class _Template:
         return self._requests.fileno() >= 0 and self._process.poll() is None
 
     def fork(self, folder: str, environment: Mapping[str, str]) -> Process:
-        """Fork an environment. Raises `OSError` if the template is closed or has ended, `TimeoutError` if it does not
-        answer."""
+        """Fork an environment. Raises `OSError` if the template is closed or has ended, and `TimeoutError` if it does not
+        respond."""
         request = json.dumps({"folder": folder, "environment": dict(environment)}).encode()
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_log, theirs_log) = os.pipe(), os.pipe(), os.pipe()
         given = [theirs_in, theirs_out, theirs_log]
@@ -140,7 +139,7 @@ class _Template:
         return _Forked(ident, self._status(ident), *map(_text, (ours_in, ours_out, ours_log), "wrr"))
 
     def close(self) -> None:
-        """Stop forking. The template's environments continue, and it still reports their ends."""
+        """Stop forking. Environments that the template forked continue, and it still reports their exit."""
         self._requests.close()
 
     def _read_ends(self) -> None:
@@ -156,8 +155,8 @@ class _Template:
             future.set_result(-signal.SIGKILL)
 
     def _status(self, ident: int) -> Future[int]:
-        """Return the future of a process's exit status. The holder of the process and the reader of its end each call
-        this once. The second call removes the future, because another process may then have the id."""
+        """Return the future of a process's exit status. The owner of the process and the reader of exit reports each call
+        this once. The second call removes the future, because the process id may be reused afterwards."""
         with self._lock:
             if (known := self._statuses.pop(ident, None)) is not None:
                 return known
@@ -206,5 +205,5 @@ def _text(pipe: int, mode: str) -> IO[str]:
 
 
 def _path(layers: Sequence[Path]) -> list[str]:
-    """Return the import path of layers, as on Lambda: their folders python/."""
+    """Return the import path for layers, as on Lambda: the folder python/ of each."""
     return [str(layer / "python") for layer in layers if (layer / "python").is_dir()]

@@ -1,11 +1,11 @@
-"""Traces of the offline cloud: a small OTLP/HTTP receiver on loopback, to which the functions' exporter sends.
+"""Traces of the offline cloud: a small OTLP/HTTP receiver on loopback for the functions' exporter.
 
     POST /v1/traces      the request of an OpenTelemetry exporter (protobuf, also compressed)
     GET  /               the last traces, one line each
     GET  /<trace id>     one of them as a tree: its spans, their durations and costs
 
-All paths are below a random one, which is part of the URL. Other users of the machine do not know it, and neither does
-a web page.
+All paths are below a random prefix, which is part of the URL and acts as a secret: other users of the machine and web pages
+do not know it.
 
     run librarian            1.24 s   $0.0015   completed
     └─ invoke_agent          1.21 s
@@ -13,9 +13,9 @@ a web page.
        ├─ execute_tool find  0.10 s             attempt 2
        └─ chat gpt-4o        0.31 s   $0.0005   603 + 12 tokens
 
-Law: the receiver listens on 127.0.0.1 only, and keeps the last traces in memory until its process ends. A trace is
-reported when its root has ended: functions send their spans before they answer, so the others have arrived by then. A
-span whose parent is missing is shown at the top, so no span is left out.
+Law: the receiver listens on 127.0.0.1 only, and keeps the last traces in memory until its process ends. A trace is reported
+when its root span arrives. Functions send their spans before they return, so the other spans have arrived by then. A span
+whose parent is missing is shown at the top level, so no span is lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Received:
 
     @property
     def dollars(self) -> float | None:
-        """The span's own cost: of a model call, or of a tool that reports its usage. None for spans that sum up others."""
+        """The span's own cost, for a model call or a tool that reports its usage. None for spans that aggregate others."""
         if self.attributes.get(genai.OPERATION) in (genai.CHAT, genai.EXECUTE_TOOL):
             found = self.attributes.get(genai.COST)
             return None if found is None else float(found)
@@ -129,8 +129,7 @@ Listener = Callable[[list[Received]], None]
 
 
 class TraceReceiver:
-    """The receiver. listener: called from a thread of its own with each trace whose root has arrived, with all its
-    spans so far."""
+    """The receiver. listener: called from a separate thread with all spans of a trace whose root has arrived."""
 
     def __init__(self, listener: Listener | None = None, *, port: int = 0) -> None:
         self._listener = listener
@@ -141,7 +140,7 @@ class TraceReceiver:
 
     @property
     def url(self) -> str:
-        """The URL for OTEL_EXPORTER_OTLP_ENDPOINT, and for people."""
+        """The URL for OTEL_EXPORTER_OTLP_ENDPOINT, which a person can also open in a browser."""
         return f"http://127.0.0.1:{self.port}{self._secret}"
 
     @property
@@ -149,7 +148,7 @@ class TraceReceiver:
         return self._server.port
 
     def inside(self, path: str) -> str | None:
-        """Return the part of the path after the secret, or None if the path does not begin with the secret."""
+        """Return the path after the secret prefix, or None if the path does not begin with it."""
         head, rest = path[: len(self._secret)], path[len(self._secret) :]
         return rest if hmac.compare_digest(head.encode(), self._secret.encode()) else None
 
@@ -170,7 +169,7 @@ class TraceReceiver:
             return list(self._traces.get(trace_id, {}).values())
 
     def take(self, body: bytes) -> None:
-        """Store an export. Raises the protobuf library's error if `body` is not one."""
+        """Store an export request. Raises the protobuf library's error if `body` is invalid."""
         roots = []
         with self._lock:
             for span in decode(body):
@@ -251,7 +250,7 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
                 self.answer(404 if page is None else 200, (page or "no such trace\n").encode())
 
         def _admitted(self) -> str | None:
-            """Return the path if the request is allowed. Otherwise the request is answered here."""
+            """Return the path if the request is allowed. Otherwise send the error response and return None."""
             why, path = self.foreign(receiver.port), receiver.inside(self.path)
             if why is None and path is not None:
                 return path

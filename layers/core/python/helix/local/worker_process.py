@@ -1,9 +1,9 @@
-"""The execution environment of one Lambda function, in place of AWS's Python runtime. Run as a script, with `-P`.
+"""The execution environment of one Lambda function, which replaces AWS's Python runtime. Run as a script, with `-P`.
 
-Law: it uses only the standard library, and of `helix` only the function's own layers, so that the deployed code runs.
-Requests come as lines of JSON on standard input, answers leave as lines on the original standard output. Output of the
-function is its log, on standard error. The line `MARK request-id` there says that the log of that request is complete.
-The process ends when its input does, even while the function is running.
+Law: this script imports only the standard library. `helix` comes only from the function's own layers, so that the deployed
+code runs. Requests arrive as lines of JSON on standard input, and responses are lines on the original standard output. The
+function's output goes to standard error as its log. The line `MARK request-id` there marks the end of a request's log. The
+process ends when its input closes, even while the function is running.
 
 With the number of a socket as its argument, the process is a template instead. It imports the modules that the
 functions of its layers share, and forks an environment for each request on the socket (`helix.local.templates`).
@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TextIO
 
 MARK = "\x1e"
 PATH = "HELIX_WORKER_PATH"
-"""The variable with the folders of the function's code and its layers. The first folder comes first on the path."""
+"""The environment variable with the folders of the function's code and its layers, in import path order."""
 PRELOADED = (
     "boto3",
     "helix.runtime.lambdas",
@@ -48,7 +48,7 @@ Handler = Callable[[Any, Any], Any]
 
 
 class Context:
-    """Lambda's context object, with the attributes that handlers and Powertools read. `timeout_s` is the function's
+    """The Lambda context object, with the attributes that handlers and Powertools read. `timeout_s` is the function's
     configured timeout."""
 
     identity = None
@@ -103,7 +103,7 @@ def _plan_deaths() -> None:
 
 
 def _arm(file: Path, *given: Any) -> None:
-    """Load a module by its path, and call its `arm`."""
+    """Load a module by its path, and call its `arm` function."""
     found = importlib.util.spec_from_file_location(file.stem, file)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -136,7 +136,7 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 def _init_failure(error: BaseException) -> dict[str, Any]:
-    """Return the failure in the words of AWS's runtime, which tests and people look for."""
+    """Format the failure like AWS's runtime does, because tests and people look for that message."""
     module = os.environ["_HANDLER"].rpartition(".")[0]
     match error:
         case SyntaxError():
@@ -161,8 +161,8 @@ def _failure(error: BaseException, error_type: str, message: str) -> dict[str, A
 
 def fork_environments(requests: socket.socket) -> None:
     """Fork an environment for each request. A request is JSON, {"folder", "environment"}, and comes with three pipes:
-    input, output, log. The answer is the new process's id. Standard output gets a line "id status" for each process
-    that has ended. The function returns in each new process, and ends when its input does."""
+    input, output, log. The response is the new process's id. For each process that has ended, a line "id status" is written
+    to standard output. The function returns in each new process. In the template it ends when its input closes."""
     before, plain = set(os.environ), list(sys.path)
     sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
     for module in PRELOADED:

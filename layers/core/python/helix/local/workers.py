@@ -1,6 +1,6 @@
-"""Lambda workers: processes, each an execution environment of one published version of a function.
+"""Lambda workers. Each is a process that serves as an execution environment for one published version of a function.
 
-Law: an environment serves one invocation at a time. It survives an exception of the handler, as on AWS, and ends with a
+Law: an environment serves one invocation at a time. As on AWS, it survives an exception in the handler, and ends after a
 timeout, a kill or a failed start.
 """
 
@@ -20,13 +20,13 @@ from helix.local.worker_process import MARK
 from helix.runtime.system import SystemClock
 
 LOG_S = 1.0
-"""The longest time that an answer waits for the rest of its log."""
+"""The maximum time that a response waits for the rest of its log."""
 KILLED = "Runtime.ExitError"
 IDS = ("session_id", "run_id", "step", "call")
 
 Sink = Callable[[dict[str, Any]], None]
-"""A receiver of {"function", "version", "request_id", "about", "time", "line"}: a line of a function's log, as it is
-written. `about` has the ids that the function was called with."""
+"""A receiver of function log lines as they are written: {"function", "version", "request_id", "about", "time", "line"}.
+`about` contains the ids that the function was called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Code:
     handler: str
     """The handler, as `<module>.<function>`."""
     zips: tuple[bytes, ...]
-    """The function's package and then its layers. The first comes first on the path."""
+    """The zips of the function's package and its layers, in import path order."""
     environment: Mapping[str, str]
     """The function's environment variables."""
     memory_mb: int = 128
@@ -54,18 +54,18 @@ class Code:
 
 @dataclass(slots=True)
 class Reply:
-    """The end of an invocation."""
+    """The outcome of an invocation."""
 
     result: Any = None
     """The handler's result. None if `error` is set."""
     error: dict[str, Any] | None = None
     """Lambda's {"errorType", "errorMessage", "stackTrace"}. None: the handler succeeded."""
     log: list[str] = field(default_factory=list)
-    """The lines that the invocation wrote to its log."""
+    """The log lines of the invocation."""
 
 
 class Worker:
-    """One process. `Pool` creates it. Only one thread at a time calls `start` and `invoke`."""
+    """One worker process, created by `Pool`. Only one thread at a time may call `start` and `invoke`."""
 
     def __init__(self, code: Code, sink: Sink) -> None:
         self.code, self.key = code, code.key
@@ -81,7 +81,7 @@ class Worker:
         return self._process is not None and self._process.poll() is None
 
     def start(self, process: Process) -> dict[str, Any] | None:
-        """Wait until the handler is loaded. Returns the failure, or None."""
+        """Wait until the handler is loaded. Returns the init error, or None."""
         self._process = process
         for read in (self._read_answers, self._read_log):
             threading.Thread(target=read, args=(process,), daemon=True).start()
@@ -95,7 +95,7 @@ class Worker:
         return None
 
     def begin(self, request_id: str, event: Any) -> None:
-        """Assign the log lines from now on to this request."""
+        """Attribute the following log lines to this request."""
         self._request, self._about, self._log = request_id, ids_of(event), []
         self._log_done.clear()
 

@@ -1,7 +1,7 @@
 """Tool calls of MCP clients: they start runs and wait for them, with questions, progress and cancellation.
 
-Law: this module holds nothing that must last. A call starts a run. Whatever happens to the call or to this process, the run
-is found by its ids. If the client cancels a call, its run is interrupted. If the server ends, its runs go on.
+Law: this module has no durable state. A call starts a run. Whatever happens to the call or to this process, the run is
+found by its ids. If the client cancels a call, its run is interrupted. If the server ends, its runs go on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ASK_S: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request, and the abilities of its client."""
+    """The caller of a request, and the capabilities of its client."""
 
     context: Context
     """The request as the package `mcp` passes it."""
@@ -175,8 +175,8 @@ class AgentCalls:
             return _correctable(error)
 
     async def start(self, caller: Caller, params: CallToolRequestParams) -> Found | CallToolResult:
-        """Start a call's run, and wait a moment, because it may be short. Return an error that the model can correct as a
-        result."""
+        """Start a call's run, and wait a moment, because it may be short. An error that the model can correct is
+        returned as a result."""
         try:
             async with self.reaching(caller) as client:
                 card = await self.card(client, caller, params.name)
@@ -233,7 +233,7 @@ class AgentCalls:
         self._calls.pop(caller.call, None)
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
-        """Record the filled forms. Forms of questions that are not open any more are ignored."""
+        """Record the filled forms. Forms of questions that are no longer open are ignored."""
         for question in found.questions:
             filled = given.get(question.key)
             if isinstance(filled, ElicitResult):
@@ -338,7 +338,7 @@ async def nothing(chunk: StreamChunk) -> None:
 
 
 def _correctable(error: MCPError) -> CallToolResult:
-    """Return an error that the model can correct as a result. Raises any other error."""
+    """Convert an error that the model can correct to a result. Raises any other error."""
     if isinstance(error.__cause__, CallerError):
         return tools.refusal(error.error.message)
     raise error
@@ -365,7 +365,7 @@ def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
 def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
     """Return an idempotency key that is the same for a repeat of the request. None without an MCP session.
 
-    A client must not reuse a request id in an MCP session. Some do, so the key has the arguments too.
+    A client must not reuse a request id in an MCP session. Some do, so the key includes the arguments too.
     """
     session = mcp_session_of(caller.context)
     if session is None:

@@ -1,8 +1,8 @@
 """Runs as an MCP server uses them: it starts them, finds them again by a task id, waits for them and answers their calls.
 
 Law: a task is a run and all runs that continue it, after an answer, a resume, or its worker's death. The session's next
-message begins another task. The session's rows have all of it, so any process finds a task by its id. A request for a task
-whose worker died takes over its run.
+message begins another task. The session's rows contain all of a task, so any process finds a task by its id. A request
+for a task whose worker died takes over its run.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Found:
 
 async def start(client: HelixClient, agent: str, fields: JsonObject, key: str) -> RunRef:
     """Start a run of the agent. `fields` has `message` or `input`, and `session_id`. A repeat with the same idempotency
-    `key` returns the same run."""
+    key (`key`) returns the same run."""
     asked: JsonObject = {"agent": agent, "subscribe": False, "key": key, **fields}
     begun = await client.ask("run", asked)
     return RunRef(str(begun["session_id"]), str(begun["run_id"]))

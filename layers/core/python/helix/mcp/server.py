@@ -49,8 +49,8 @@ def make_server(
 ) -> Server[Any]:
     """Create a server of the agents.
 
-    wait_s: the seconds that a call waits before it returns that the run goes on. lists_tasks: whether `tasks/list` of the
-    protocol 2025-11-25 is served. It must be False unless callers authenticate themselves, or are one person.
+    wait_s: the seconds that a call waits before it reports that the run goes on. lists_tasks: whether `tasks/list` of
+    the protocol 2025-11-25 is served. It must be False unless callers authenticate themselves, or are one person.
     Raises `InvalidInputError` for a `wait_s` that is not positive.
     """
     if not wait_s > 0:

@@ -42,7 +42,8 @@ class ExecutorSource:
     """The agents of an executor in this process. `registry` has the agents that are served (default: the executor's)."""
 
     only: Collection[str] | None = None
-    """The names of the agents that are served. Always None here, because the registry says it."""
+    """The names of the agents that are served. Always None here, because the registry decides which agents are
+    served."""
 
     def __init__(self, executor: Executor, *, registry: AgentRegistry | None = None) -> None:
         nobody = Authoriser(executor.engine.clock, anonymous=True)  # the server has authenticated the caller already

@@ -1,7 +1,7 @@
 """Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that return an id at once.
 
-Law: a task is a run that is not short. Its state is read from the session's rows each time, so that a restart of the server
-loses none. Only clients that declare the extension in the request get tasks. A client that listens receives what
+Law: a task is a run that is not short. Its state is read from the session's rows each time, so a restart of the server
+loses no task. Only clients that declare the extension in the request get tasks. A client that listens receives what
 `tasks/get` would return, for as long as its token is valid.
 """
 
@@ -43,7 +43,7 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 1_000
 MAX_STREAMS: Final = 1_000
 MAX_TASKS: Final = 100
-"""The most tasks of one stream. The client must poll the others."""
+"""The limit of tasks in one stream. The client must poll any others."""
 
 
 class TaskParams(RequestParams):
@@ -187,7 +187,7 @@ def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
 
 
 def changed(before: dict[str, Any] | None, task: dict[str, Any]) -> bool:
-    """Return whether the client must be notified of the task. A new time of the last update is not enough."""
+    """Return whether the client must be notified of the task. A newer time of the last update alone is not a reason."""
     return before is None or {**before, "lastUpdatedAt": ""} != {**task, "lastUpdatedAt": ""}
 
 

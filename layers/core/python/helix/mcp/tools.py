@@ -131,7 +131,7 @@ def _outcome(card: Card | None) -> dict[str, Any]:
 
 
 def outcome(found: Found, answers: bool) -> CallToolResult:
-    """Return the result of a call. It names the run that began the task, because the task is found by it."""
+    """Return the result of a call. It names the run that began the task, because a task is found by that run."""
     value: JsonObject = {
         "status": found.status,
         "session_id": found.ref.session_id,

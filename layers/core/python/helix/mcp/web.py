@@ -128,11 +128,11 @@ def app(
 ) -> MCPApp:
     """Serve the agents of an executor as MCP tools, on one route of an ASGI app: `Route("/mcp", app(executor))`.
 
-    registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of callers,
-    each of whom reaches only their own sessions. By default every caller is accepted, and reaches all sessions. hosts: the
-    accepted names in the header `Host`, with any port. The default is this machine's own names. origins: the origins of
-    browser pages that may send requests, such as `https://app.example.org`. The default is pages that this machine serves.
-    wait_s: the seconds that a call waits before it returns that the run goes on.
+    registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of
+    callers, each of whom reaches only their own sessions. By default every caller is accepted, and reaches all
+    sessions. hosts: the accepted names in the header `Host`, with any port. The default is this machine's own names.
+    origins: the origins of browser pages that may send requests, such as `https://app.example.org`. The default is
+    pages that this machine serves. wait_s: the seconds that a call waits before it reports that the run goes on.
     """
     verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
     source, private = ExecutorSource(executor, registry=registry), verifier is not None

@@ -1,4 +1,4 @@
-"""Machines that are kept ready for an agent, besides the limit of its runs."""
+"""Warm capacity: machines kept ready for an agent, independent of its concurrency limit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 class Capacity(Protocol):
     async def set_instances(self, agent: str, instances: int) -> None:
         """Keep this number of machines ready from now on; 0 keeps none. Idempotent. Does nothing for an agent without
-        machines of its own.
+        its own machines.
 
-        Ready machines make runs begin sooner. The admission limit decides how many runs may work, so no run fails if
-        machines are late. Raises `StoreError` if it is unknown whether the request was received.
+        Ready machines let runs start faster. The admission limit alone decides how many runs may be active, so runs do
+        not fail if machines become ready late. Raises `StoreError` if it is unknown whether the request was received.
         """
         ...
 
 
 class NoCapacity:
-    """Implements `Capacity` for agents on shared machines, which are started as needed."""
+    """Implements `Capacity` for agents on shared machines, which start on demand."""
 
     async def set_instances(self, agent: str, instances: int) -> None:
         return

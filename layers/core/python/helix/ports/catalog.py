@@ -1,4 +1,4 @@
-"""Context windows and list prices of models."""
+"""The model catalog: context windows and list prices."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The limits and list prices of one model. Limits are in tokens, prices in US dollars per token. None: unknown. For
-    an unknown price the caller assumes a ceiling of its own."""
+    """The limits and list prices of one model. Limits are in tokens, prices in US dollars per token. None means
+    unknown; callers then assume their own upper bound for the price."""
 
     model: str
     """The model's litellm id."""
     max_input_tokens: int | None = None
     """The size of the context window."""
     max_output_tokens: int | None = None
-    """The longest answer."""
+    """The maximum length of an answer."""
     input_usd: float | None = None
     """The price of a prompt token."""
     output_usd: float | None = None
     """The price of an answer token."""
     cached_input_usd: float | None = None
-    """The price of a prompt token that the provider's cache has. None: priced like any other."""
+    """The price of a prompt token read from the provider's cache. None: the same price as other prompt tokens."""
     worst_input_usd: float | None = None
-    """The most that one prompt token can cost, whatever the prompt's length and the cache. Reservations count with
-    it."""
+    """The maximum price of a prompt token, regardless of prompt length and caching. Reservations use it."""
     worst_output_usd: float | None = None
-    """The most that one answer token can cost, such as a token of reasoning. Reservations count with it."""
+    """The maximum price of an answer token, including reasoning tokens. Reservations use it."""
 
     @property
     def priced(self) -> bool:
@@ -48,6 +47,6 @@ class ModelInfo:
 
 class ModelCatalog(Protocol):
     def info(self, model: str) -> ModelInfo:
-        """Return the limits and prices of a model. Quick and without network access. Never raises: an unknown model has
-        no limits and no prices."""
+        """Return the limits and prices of a model. Fast, without network access. Never raises: an unknown model has no
+        limits and no prices."""
         ...

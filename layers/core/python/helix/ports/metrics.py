@@ -1,4 +1,4 @@
-"""The destination of measures."""
+"""The metrics sink."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from helix.core.measures import Measures
 
 class Metrics(Protocol):
     def record(self, measures: Measures) -> None:
-        """Take the measures. Returns at once and never raises, because measuring must not make the measured work fail.
-        Measures may be lost with their process; each is recorded once at most."""
+        """Record the measures. Returns immediately and never raises, because metrics must not make the measured work
+        fail. Measures may be lost if the process dies; each is recorded at most once."""
         ...
 
 

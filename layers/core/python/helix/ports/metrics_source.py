@@ -1,4 +1,4 @@
-"""The source of the numbers by which agents are scaled."""
+"""The source of the metrics for scaling."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from helix.core.llm_metrics import LLMMetrics
 
 class MetricsSource(Protocol):
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        """Return the agent's model calls of the last `window_s` seconds, at least 60; zeros if it made none. Rates
-        divide by the window. Percentiles are those of all its calls together, or an upper bound of that. The queue,
-        running calls and the limit are not known here; the caller adds them. Raises `StoreError` if the source cannot
-        be reached."""
+        """Return metrics of the agent's model calls in the last `window_s` seconds (at least 60). All values are 0 if
+        there were no calls. Rates are averaged over the window. Percentiles cover all calls together, or are an upper
+        bound. The caller adds the queue, the running calls and the limit, which the source does not know. Raises
+        `StoreError` if the source cannot be reached."""
         ...

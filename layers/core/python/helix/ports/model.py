@@ -14,12 +14,12 @@ from helix.core.usage import Usage
 
 MaybeAwaitable = Awaitable[None] | None
 OUT_OF_TIME = "deadline_exceeded"
-"""The code of an answer that did not come within its request's `timeout_s`."""
+"""The error code if no answer arrived within the request's `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """The description of a tool for the model."""
+    """A tool as described to the model."""
 
     name: str
     """The name by which the model calls the tool."""
@@ -28,45 +28,46 @@ class ToolSpec:
     parameters: JsonObject
     """A JSON Schema object of the arguments."""
     strict: bool = False
-    """Whether the provider should constrain the arguments to the schema, where it can."""
+    """Whether the provider should constrain the arguments to the schema, if it supports that."""
 
 
 @dataclass(frozen=True, slots=True)
 class LLMStreamCallbacks:
-    """Callbacks that an adapter calls in order while the answer streams. None: the caller does not want that event.
+    """Callbacks that an adapter calls in order while the answer streams. None: the caller does not need the event.
 
-    An adapter awaits a callback that returns an awaitable. This lets readers have the words of an adapter that does not
-    yield to the event loop. A callback that raises must not end the call: the adapter drops the error and goes on.
+    An adapter awaits a callback that returns an awaitable. This lets text reach readers even if the adapter itself
+    never yields to the event loop. A callback that raises must not end the call: the adapter ignores the error and
+    continues.
     """
 
     on_text_delta: Callable[[str], MaybeAwaitable] | None = None
     """Called with each piece of text."""
     on_thinking: Callable[[str, bool], MaybeAwaitable] | None = None
-    """Called with (content, is_complete): False for a piece of reasoning, True once with the whole block."""
+    """Called with (content, is_complete): with False for a piece of reasoning, and once with True for the whole
+    block."""
     on_tool_start: Callable[[str], MaybeAwaitable] | None = None
-    """Called with the name of a tool when the first piece of its call comes. The call may still be discarded."""
+    """Called with the name of a tool when the first piece of its call arrives. The call may still be discarded."""
     on_tool_call: Callable[[ParsedToolCall], MaybeAwaitable] | None = None
-    """Called with a call whose arguments are complete."""
+    """Called with each tool call once its arguments are complete."""
     on_error: Callable[[Exception], MaybeAwaitable] | None = None
-    """Called when an attempt failed and will be repeated, or is given up."""
+    """Called when an attempt has failed, whether it will be retried or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The amounts that budgets allow one call, for all its attempts together and for one attempt."""
+    """The amounts that budgets allow for one call, in total and per attempt."""
 
     tokens: int
-    """The tokens that all attempts may use together, prompts and answers."""
+    """The total tokens that all attempts may use, prompts and answers together."""
     micros: int
-    """The cost of all attempts together, in micro-dollars."""
+    """The total cost allowed for all attempts, in micro-dollars."""
     attempt_tokens: int
-    """The most tokens that one attempt can use."""
+    """The maximum number of tokens that one attempt can use."""
     attempt_micros: int
-    """The most that one attempt can cost, in micro-dollars."""
+    """The maximum cost of one attempt, in micro-dollars."""
 
     def another(self, spent: Usage) -> bool:
-        """Whether one more attempt fits after `spent`. An attempt of unknown usage counts with the most that it can
-        use."""
+        """Return whether another attempt fits after `spent`. An attempt with unknown usage counts with its maximum."""
         tokens = spent.total_tokens + spent.unknown_calls * self.attempt_tokens
         unpriced = spent.calls if not spent.priced else spent.unknown_calls
         micros = spent.cost_micros + unpriced * self.attempt_micros
@@ -75,17 +76,17 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to the response cache (docs/appendix/semantics.md#cache). The fields after `exact` serve questions
-    that may be worded otherwise."""
+    """A lookup in the response cache (docs/appendix/semantics.md#cache). The fields after `exact` are for semantic
+    lookups, which also match other wordings."""
 
     exact: str
-    """A digest of everything that changes the answer."""
+    """A digest of everything that can change the answer."""
     threshold: float | None = None
-    """The least cosine similarity of another wording. None: the very same question only."""
+    """The minimum cosine similarity of another wording. None: only an identical request matches."""
     context: str = ""
-    """A digest of everything but the last user message. Empty without a threshold."""
+    """A digest of everything except the last user message. Empty without a threshold."""
     text: str = ""
-    """The last user message, which may be worded otherwise. Empty without a threshold."""
+    """The last user message, whose wording may differ. Empty without a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class LLMGenerateInput:
     """The input of one model call."""
 
     messages: Sequence[AnyMessage]
-    """The conversation, which starts with the system message."""
+    """The conversation, starting with the system message."""
     tools: Sequence[ToolSpec]
     """The tools that the model may call."""
     config: LLMConfig
@@ -103,43 +104,43 @@ class LLMGenerateInput:
     agent_type: str
     """The name of the agent."""
     tool_choice: str = "auto"
-    """The provider's choice of tools: `auto`, `required`, `none` or a tool name."""
+    """The tool choice to send to the provider: `auto`, `required`, `none` or a tool name."""
     output_schema: JsonObject | None = None
-    """The JSON Schema of the agent's output, which the model gives by calling the tool `__finish__`. None: the agent's
-    output is text."""
+    """The JSON Schema of the agent's output, which the model returns by calling the tool `__finish__`. None: the
+    agent's output is text."""
     timeout_s: float | None = None
-    """The seconds that are left before the caller's own deadline. None: there is no deadline."""
+    """The time left until the caller's deadline, in seconds. None: there is no deadline."""
     callbacks: LLMStreamCallbacks = field(default_factory=LLMStreamCallbacks)
     """The receivers of the streamed answer."""
     chosen: str = ""
-    """The reason why a route chose `config.model`. Empty: no route chose it."""
+    """Why a route chose `config.model`. Empty if no route chose it."""
     question: Question | None = None
-    """The question by which the response cache knows the call. None: the cache is not used for it."""
+    """The cache lookup for this call. None: the response cache is not used."""
     remembered: AnyStepResult | None = None
-    """The answer from the response cache; no adapter is asked then. None: the cache does not have it."""
+    """The cached answer; no adapter is called then. None on a cache miss."""
     allowance: Allowance | None = None
-    """The bounds by budgets, set when the call's worst case is reserved. None: no budget bounds the call."""
+    """The limits from budgets, set when the call's worst case is reserved. None: no budget limits the call."""
 
 
 class LLMAdapter(Protocol):
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        """Ask the model once and return its answer.
+        """Call the model once, and return its answer.
 
-        The engine repeats an error that says `retryable` (`services.retrying`), up to the config's `max_retries`. An
-        adapter with the attribute `repeats_failures = True` applies retries and fallbacks of the config itself.
+        The engine retries an error marked `retryable` (`services.retrying`), up to the config's `max_retries`. An
+        adapter with the attribute `repeats_failures = True` applies the config's retries and fallbacks itself.
 
-        A failure of the provider is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call
-        and its connection at once. When `timeout_s` runs out, the result is a retryable error with the code
-        `OUT_OF_TIME`; the engine cancels an adapter that goes on. `usage` is filled for every answer, errors included
-        where the provider reported it.
+        A provider failure is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call and its
+        connection immediately. When `timeout_s` expires, the result is a retryable error with the code `OUT_OF_TIME`;
+        the engine cancels an adapter that continues anyway. `usage` is set for every answer, and for errors if the
+        provider reported it.
         """
         ...
 
 
 class ChoosesModel(Protocol):
-    """An adapter that may ask another model than the request names. It reports that model, because prices, windows and
-    the cache depend on it."""
+    """An adapter that may call a different model than the request names. It reports that model, because prices, context
+    windows and the cache depend on it."""
 
     def configured(self, config: LLMConfig) -> LLMConfig:
-        """Return the settings that the adapter uses when it is given `config`."""
+        """Return the settings that the adapter actually uses for `config`."""
         ...

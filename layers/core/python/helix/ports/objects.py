@@ -1,4 +1,4 @@
-"""Objects that hold data too large for rows, by the partition of their rows."""
+"""Objects for data that is too large for rows, grouped by the partition of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets: bytes to the clients that hold a WebSocket open."""
+"""Sockets: sends bytes to clients over their open WebSocket connections."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ Posted = Literal["sent", "gone", "slow"]
 
 
 class Sockets(Protocol):
-    """Connections by the ids that the gateway gave them. Both verbs may be called from several tasks at once."""
+    """Connections, identified by the gateway's connection ids. Both verbs may be called from several tasks at once."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
-        """Hand one frame to a connection, and return what became of it within a deadline that the adapter sets.
+        """Send one frame to a connection, and return the outcome within a deadline that the adapter sets.
 
-        "sent": the gateway took it. "gone": the connection is closed for good. "slow": the frame was not taken in time,
-        or refused because frames came too fast; it is unknown whether the client gets it. A slow connection does not
-        delay others. Raises `InvalidInputError` if `data` is larger than a frame may be. Raises `StoreError` if the
-        gateway cannot be reached or refuses the caller; nothing is known about the connection then.
+        "sent": the gateway accepted it. "gone": the connection is closed permanently. "slow": the frame was not
+        accepted in time, or was throttled; the client may or may not receive it. A slow connection does not delay
+        others. Raises `InvalidInputError` if `data` exceeds the frame size limit. Raises `StoreError` if the gateway
+        cannot be reached or refuses the caller; the state of the connection is then unknown.
         """
         ...
 
     async def drop(self, connection_id: str) -> None:
-        """Close the connection. One that is closed already is not an error. Raises `StoreError` as `post` does."""
+        """Close the connection. It is not an error if it is already closed. Raises `StoreError` like `post`."""
         ...

@@ -1,7 +1,8 @@
-"""The state store: rows, and transactions on them. The step protocol is in `engine`, once, on these few verbs.
+"""The state store: rows, and transactions on them. `engine` implements the step protocol once, on top of these few
+verbs.
 
-Every adapter (memory, SQLite, DynamoDB, Redis) therefore obeys the same protocol by construction. The contract in
-`helix.testing.contracts` only has to prove atomicity, conditions and order.
+Therefore every adapter (memory, SQLite, DynamoDB, Redis) follows the same protocol by construction. The contract tests
+in `helix.testing.contracts` only have to verify atomicity, conditions and order.
 """
 
 from __future__ import annotations
@@ -22,32 +23,33 @@ Value = dict[str, Any]
 MAX_OPERATIONS = 100
 MAX_PARTITION_BYTES = 2_048
 MAX_SORT_BYTES = 1_024
-"""DynamoDB's limits of a key. Every store has them, so a test with any store finds an id that a stage would refuse."""
+"""DynamoDB's key size limits. Every store enforces them, so that tests with any store catch ids that a deployment would
+reject."""
 SHOWN_OF_KEYS = 80
 
 
 class Key(NamedTuple):
-    """The place of a row. Rows of one (table, partition) are ordered by `sort`, byte-wise. Both texts are UTF-8 and
-    have at least one byte."""
+    """The key of a row. Rows of one (table, partition) are ordered by `sort`, bytewise. Both strings are UTF-8 with at
+    least one byte."""
 
     table: Table
     """The table: `sessions`, `streams`, or `control` for the fleet, budgets and indexes."""
     partition: str
     """The group of rows that one query reads, such as a session's id."""
     sort: str
-    """The row's name and place within its partition."""
+    """The row's sort key: its name and position within the partition."""
 
 
 class Row(NamedTuple):
     key: Key
-    """The place of the row."""
+    """The key of the row."""
     value: Value
     """The row's JSON object, or `Damaged` if it cannot be read."""
 
 
 class Damaged(dict[str, Any]):
-    """The value of a row that cannot be read. A look at its fields raises `DamagedRowError`; its key can be listed and
-    deleted."""
+    """The value of a row that cannot be read. Accessing its fields raises `DamagedRowError`, but the row can still be
+    listed and deleted by key."""
 
     def __init__(self, key: Key, problem: object) -> None:
         super().__init__()
@@ -63,8 +65,7 @@ class Damaged(dict[str, Any]):
 
 
 def read_value(key: Key, text: str | bytes) -> Value:
-    """Return the row's value from its JSON, for adapters that store it as text. It is `Damaged` if the text is not a
-    JSON object."""
+    """Parse a row's value, for adapters that store JSON text. Return `Damaged` if the text is not a JSON object."""
     try:
         value = from_json(text)
     except (ValueError, TypeError) as error:
@@ -77,16 +78,16 @@ class When:
     """A condition on the stored row. All parts must hold."""
 
     absent: bool = False
-    """Whether the row must not exist. This stands alone, without other parts."""
+    """Whether the row must not exist. Cannot be combined with other parts."""
     equal: Mapping[str, Scalar] = field(default_factory=dict)
-    """Top-level fields and the scalars that they must equal. None also matches a missing field."""
+    """The scalar values that top-level fields must equal. None also matches a missing field."""
     at_least: Mapping[str, int | float] = field(default_factory=dict)
-    """Top-level numbers and the least values that they must have. A missing field fails."""
+    """The minimum values of top-level numeric fields. A missing field fails the condition."""
     below: Mapping[str, int | float] = field(default_factory=dict)
-    """Top-level numbers and the values that they must be below. A missing field fails."""
+    """The exclusive upper bounds of top-level numeric fields. A missing field fails the condition."""
 
     def holds(self, value: Value | None) -> bool:
-        """Whether the condition holds, for adapters that read before they write."""
+        """Return whether the condition holds, for adapters that read before they write."""
         if self.absent:
             return value is None
         if value is None:
@@ -109,31 +110,31 @@ class Put:
     """Write the whole row."""
 
     key: Key
-    """The place of the row."""
+    """The key of the row."""
     value: Value
-    """The new value, in place of all earlier fields."""
+    """The new value, which replaces all earlier fields."""
     when: When | None = None
-    """The condition on the stored row. None: write it in any case."""
+    """The condition on the stored row. None: write unconditionally."""
     fresh: bool = False
-    """Whether a store may keep the row together with the row `session` of its partition. It is set only for a row that
-    does not exist yet and never changes, such as a message. Only transactions create such a row that also put
-    `session`, on a condition that one of them alone can meet."""
+    """Whether a store may keep the row together with the row `session` of its partition. Set only for a row that does
+    not exist yet and never changes, such as a message. The transaction that creates such a row must also put `session`,
+    under a condition that only one transaction can meet."""
     ahead: bool = False
-    """Whether the row may be written although the transaction is refused or lost. Such a put has no condition."""
+    """Whether the row may be written even if the transaction is refused or lost. Such a put has no condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Change fields of a row that exists. A missing row refuses the transaction."""
+    """Change fields of an existing row. If the row is missing, the transaction is refused."""
 
     key: Key
-    """The place of the row."""
+    """The key of the row."""
     set: Mapping[str, Any] = field(default_factory=dict)
     """The top-level fields to replace, with their new values."""
     add: Mapping[str, int] = field(default_factory=dict)
     """The integers to add to top-level fields. A missing field counts as 0."""
     when: When | None = None
-    """The condition on the stored row. None: it only has to exist."""
+    """The condition on the stored row. None: the row only has to exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +142,20 @@ class Delete:
     """Remove the row, if it exists."""
 
     key: Key
-    """The place of the row."""
+    """The key of the row."""
     when: When | None = None
-    """The condition on the stored row. None: remove it in any case."""
+    """The condition on the stored row. None: remove unconditionally."""
     ahead: bool = False
-    """Whether the row may be removed although the transaction is refused or lost, and at another moment than the rest.
+    """Whether the row may be removed even if the transaction is refused or lost, and at a different time than the rest.
     Such a deletion has no condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Check the condition and write nothing."""
+    """Check a condition without writing."""
 
     key: Key
-    """The place of the row."""
+    """The key of the row."""
     when: When
     """The condition that the stored row must meet."""
 
@@ -164,13 +165,13 @@ Operation = Put | Update | Delete | Check
 
 class Watch(Protocol):
     async def changed(self, timeout_s: float) -> None:
-        """Return when the partition may have changed since `watch` or the last call, or after `timeout_s`."""
+        """Wait until the partition may have changed since `watch` or the last call, or until `timeout_s` has passed."""
         ...
 
 
 HEARTBEAT = "heartbeat"
-"""The name of the transaction by which a worker renews its claims. It does not wait for other work of its process: if
-it is late, another worker takes the run over."""
+"""The name of the transaction by which a worker renews its claims. It must not wait for other work of its process: if
+it is late, another worker takes over the run."""
 
 
 class StateStore(Protocol):
@@ -178,9 +179,9 @@ class StateStore(Protocol):
     `InvalidInputError` for a key that is empty or longer than `MAX_PARTITION_BYTES` or `MAX_SORT_BYTES`."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        """Return the rows in the order of `keys`, with None for a missing row. The read sees every transaction that was
-        answered before the call began. The values are the caller's own copies; a row that cannot be read is
-        `Damaged`."""
+        """Return the values in the order of `keys`, with None for a missing row. The read is strongly consistent: it
+        sees every transaction that completed before the call. The caller owns the returned values. A row that cannot be
+        read is `Damaged`."""
         ...
 
     async def query(
@@ -194,37 +195,37 @@ class StateStore(Protocol):
         reverse: bool = False,
         beside_session: bool = False,
     ) -> list[Row]:
-        """Return the rows with `start <= sort < end` in order (or reversed), at most `limit`. They are as fresh as
-        those of `get`. The store pages internally.
+        """Return the rows with `start <= sort < end` in order (or reversed), at most `limit`. Reads are as consistent
+        as with `get`. The store pages internally.
 
-        `beside_session`: the caller has read the row `session` of the partition, and asks for rows that never change
-        and existed when it read that row. The store need not look for others.
+        `beside_session`: the caller has already read the row `session` of the partition, and only needs immutable rows
+        that existed at that time. The store need not look for newer rows.
         """
         ...
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        """Apply all operations or none, at one moment. Conditions are judged on the rows as they are at that moment.
+        """Apply all operations atomically, or none. Conditions are evaluated against the rows at that moment.
 
-        A transaction has at most 100 operations, each on another row. `ConditionFailedError` has the index of the first
-        refused operation: nothing was written, so read again and decide again. `StoreError` means that it is unknown
-        whether the transaction was written: look it up. The store repeats conflicts with other writers itself. Where
-        that does not help, it raises `ContentionError`: nothing was written. `name` says what the transaction is for;
-        it labels traces and crash points.
+        A transaction has at most 100 operations, each on a different row. `ConditionFailedError` has the index of the
+        first refused operation: nothing was written, so read the rows again and retry. `StoreError` means that it is
+        unknown whether the transaction was written: read to find out. The store itself retries after conflicts with
+        other writers. If that does not help, it raises `ContentionError`: nothing was written. `name` describes the
+        purpose of the transaction and labels traces and crash points.
         """
         ...
 
     async def purge(self, now: float) -> int:
         """Delete the rows of all tables that expired before `now` (Unix seconds), and return how many.
 
-        A row expires at its top-level number `ttl` (whole Unix seconds, since DynamoDB reads no fractions). A row
-        without that number never expires. A row that is renewed meanwhile stays. An expired row is read like any other
-        until it is deleted, so readers that must not act on it compare its time. A store may delete expired rows
-        without a call, by its own clock. A store whose backend deletes them (DynamoDB) returns 0.
+        A row expires at the time in its top-level field `ttl` (integer Unix seconds, because DynamoDB does not support
+        fractions). A row without `ttl` never expires, and a row that is renewed in the meantime is kept. Reads return
+        an expired row until it is deleted, so readers that must not act on it have to compare the time. A store may
+        also delete expired rows on its own, by its own clock. A store whose backend deletes them (DynamoDB) returns 0.
         """
         ...
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
-        """Watch a partition for changes. Changes after this call are not missed: watch first, then read, then await
+        """Watch a partition for changes. No change after this call is missed: watch first, then read, then await
         `changed`."""
         ...
 
@@ -234,14 +235,14 @@ class StateStore(Protocol):
 
 
 def check_keys(keys: Iterable[Key]) -> None:
-    """Check the limits of keys, which are the same for every adapter."""
+    """Check the key size limits, which are the same for every adapter."""
     for key in keys:
         _check_key_part(key.partition, MAX_PARTITION_BYTES)
         _check_key_part(key.sort, MAX_SORT_BYTES)
 
 
 def check_range(partition: str, start: str, end: str | None) -> None:
-    """Check the limits of a query's keys, which are the same for every adapter."""
+    """Check the key size limits of a query, which are the same for every adapter."""
     _check_key_part(partition, MAX_PARTITION_BYTES)
     for bound in (start, end):
         if bound:
@@ -268,8 +269,9 @@ def check_operations(name: str, operations: Sequence[Operation]) -> None:
 
 
 def applied(name: str, index: int, operation: Operation, read: Callable[[], Value | None]) -> Value | None:
-    """Return the row after the operation, or None if it is deleted, for adapters that read before they write. A check
-    leaves the row unchanged. The row is read only if the operation depends on it. Raises `ConditionFailedError`."""
+    """Return the row's value after the operation, or None if it is deleted, for adapters that read before they write. A
+    check leaves the row unchanged. The row is read only if the operation depends on it. Raises
+    `ConditionFailedError`."""
     value: Value | None = None
     if operation.when is not None or isinstance(operation, Update):
         value = read()
@@ -296,11 +298,11 @@ def updated(value: Value, update: Update) -> Value:
 
 
 def expired(value: Value, now: float) -> bool:
-    """Whether `purge` deletes the row, for adapters that read before they write."""
+    """Return whether `purge` deletes the row, for adapters that read before they write."""
     return (ttl := expiry(value)) is not None and ttl < now
 
 
 def expiry(value: Value) -> float | None:
-    """Return when the row expires, in Unix seconds. None: it never does, or its `ttl` is not a number."""
+    """Return the expiry time of the row in Unix seconds. None if it never expires or its `ttl` is not a number."""
     ttl = value.get("ttl")
     return ttl if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) else None

@@ -10,30 +10,31 @@ from helix.core.wire import StreamInfo, StreamMessage
 
 
 class StreamManager(Protocol):
-    """The log of all streams. A log that charges for each append has `coalesces = True`: writers then collect chunks
-    for up to 125 ms. Other logs get words at once."""
+    """The log of all streams. A log that charges per append sets `coalesces = True`, and writers then batch chunks for
+    up to 125 ms. Other logs receive text immediately."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
-        """Hand records to the log as one entry, and return once it is durable. The first record of a stream creates it.
+        """Append records to the log as one entry, and return once it is durable. The first record of a stream creates
+        the stream.
 
-        A worker has one append in flight, in order. Appending the same records again (after a lost answer) is harmless.
-        The sequencer drops them by their numbers, as it drops records of dead attempts and superseded runs. Raises
-        `StoreError` if the log could not be reached; append the same records again then.
+        A worker has only one append in flight, so its records stay in order. Appending the same records again, after a
+        lost response, is harmless: the sequencer drops duplicates by number, as it drops records of dead attempts and
+        superseded runs. Raises `StoreError` if the log could not be reached; append the same records again then.
         """
         ...
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
-        """Return messages with `sequence > after`, dense and ascending, about `limit` at most. Empty at the end of the
-        log."""
+        """Return about `limit` messages at most with `sequence > after`, in ascending order without gaps. Empty at the
+        end of the log."""
         ...
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
-        """Return when messages after `after` may exist, or after `timeout_s` seconds. May return early."""
+        """Wait until messages after `after` may exist, or until `timeout_s` seconds have passed. May return early."""
         ...
 
     async def info(self, stream_id: str) -> StreamInfo | None:
         """Return the state of the stream, or None if it does not exist. A stream exists from the claim of its root
-        session's first run. Until the first message comes, `latest_sequence` is 0."""
+        session's first run. Until the first message arrives, `latest_sequence` is 0."""
         ...
 
     async def delete(self, stream_id: str) -> None:

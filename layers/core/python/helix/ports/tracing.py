@@ -1,4 +1,4 @@
-"""The destination of spans."""
+"""The tracing sink."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from helix.core.spans import Span, SpanRef
 
 
 class Tracer(Protocol):
-    """A destination of spans. `on`: whether spans are made at all. `content`: whether they may carry the texts of
-    people, models and tools."""
+    """A sink for spans. `on`: whether spans are recorded at all. `content`: whether they may include the text of users,
+    models and tools."""
 
     @property
     def on(self) -> bool: ...
@@ -19,17 +19,17 @@ class Tracer(Protocol):
     def content(self) -> bool: ...
 
     def record(self, span: Span) -> None:
-        """Take a span that is over. Returns at once and never raises. Spans may be lost with their process, and the
-        same one may come twice."""
+        """Record a completed span. Returns immediately and never raises. Spans may be lost if the process dies, and the
+        same span may be recorded twice."""
         ...
 
     def within(self, ref: SpanRef) -> AbstractContextManager[object]:
-        """Make this span the parent of spans that other code makes in the block, in this task."""
+        """Make this span the parent of all spans that other code creates within the block, in this task."""
         ...
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the recorded spans are exported or given up, for `timeout_s` seconds at most. Never raises. False:
-        time ran out."""
+        """Wait up to `timeout_s` seconds until the recorded spans are exported or dropped. Never raises. False on
+        timeout."""
         ...
 
     def close(self) -> None:

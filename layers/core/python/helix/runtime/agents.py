@@ -16,7 +16,8 @@ Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
 
 
 class Agents:
-    """The agents that a process knows, and the model of each. Given agents come first, then the registry's."""
+    """The agents that a process knows, and the model of each. Agents that the caller passes take precedence over the
+    registry's."""
 
     def __init__(self, registry: AgentRegistry | None, model: Models | None) -> None:
         self.registry = registry if registry is not None else default_registry

@@ -1,8 +1,8 @@
 """The agent that `helix check --stage` runs in a deployed stage. A program takes the place of its model, so it costs no
 tokens.
 
-Law: the message only chooses among the scripts below. Their calls only count, and wait for a bounded time. The agent
-may therefore be in every stage, for every caller who may run agents there.
+Law: the message only chooses among the scripts below. Their calls only count, and wait for a bounded time. So the agent
+is safe in every stage, for every caller who may run agents there.
 """
 
 from __future__ import annotations

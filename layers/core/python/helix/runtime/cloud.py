@@ -1,7 +1,7 @@
 """The deployed application: ports on AWS, composed once per process.
 
-Law: nothing is made before it is asked for. A function pays at its start only for the clients and modules that it uses,
-and its role needs rights for those only.
+Law: each object is created on first use. So a function's start pays only for the clients and modules that it uses, and
+its role needs permissions only for those.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CHECK_AGENT = "helix-check"
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
-"""Short timeouts: the caller of a call that hangs repeats it, and knows what a repeat means."""
+"""Client settings with short timeouts. If a call hangs, its caller retries it, and knows what a retry may do."""
 
 
 class Application:
@@ -204,8 +204,8 @@ class Application:
         await call(_Lazy(self, "lambda"), "invoke", "starting the sweep", **request)
 
     def refresh_secrets(self) -> None:
-        """Read the secrets of tools again, and the models' keys if they were read before, unless that was just now. It
-        blocks, so callers do it before the work. Raises `SecretNotFoundError`, `StoreError`."""
+        """Read the secrets of tools again, and the models' keys if they were read before, unless they are fresh. It
+        blocks, so callers call it before the work. Raises `SecretNotFoundError`, `StoreError`."""
         if self.settings.secrets:
             self._tool_secrets.refresh()
         if self.settings.model_secrets and self._model_keys.known:
@@ -302,7 +302,7 @@ _SERVICES = _Services()
 
 
 class _Lazy:
-    """A client that is made at its first call. Most processes never meet a row that exceeds an item, and few start an
+    """A client that is made at its first call. Most processes never read a row that exceeds an item, and few start an
     execution."""
 
     def __init__(self, application: Application, service: str) -> None:

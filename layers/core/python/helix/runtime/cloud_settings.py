@@ -41,7 +41,7 @@ class CloudSettings:
     machine: str = ""
     """The ARN of the state machines, with `{profile}` in place of a profile's name."""
     sockets: str = ""
-    """The https URL of the management side of the WebSocket API."""
+    """The https URL of the WebSocket API's management API."""
     agents: tuple[str, ...] = ("agents",)
     """The modules that register agents when they are imported."""
     model: str = ""
@@ -80,7 +80,7 @@ class CloudSettings:
     thresholds: str = ""
     """The values of `helix.core.thresholds` that differ from the defaults, as JSON. Empty: none differs."""
     metrics_secret: str = ""
-    """The ARN of the secret whose text is the bearer token for /metrics. Empty: the token's hash is a row."""
+    """The ARN of the secret whose text is the bearer token for /metrics. Empty: a row has the token's hash."""
     secrets: tuple[str, ...] = ()
     """The secrets that tools may read, each as `NAME=PLACE` (`core.tool_settings.SecretPlace`)."""
     own_profiles: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Edits: another text for a message that the user sent before, or another answer to it.
+"""Edits of a conversation: a new text for an earlier user message, or a new answer to it.
 
 Law: an edit rewinds to the place before the message and runs from there, in one claim. The removed messages stay in
 their lineage, where their checkpoints find them.
@@ -28,7 +28,7 @@ class Said:
     """A user message in the session's history."""
 
     message: UserMessage
-    """The message as history has it."""
+    """The message as it is stored in history."""
     index: int
     """Its place in the session's current history, from 0."""
     newest: bool

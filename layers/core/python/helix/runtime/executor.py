@@ -1,7 +1,7 @@
 """Executor: sessions and runs of agents, wherever they are executed.
 
-Law: all operations of callers on sessions are here, once. Runtimes differ in `_begin`, `_delivery` and the wait for an
-end.
+Law: every operation of a caller on a session is implemented once, here. Runtimes differ only in `_begin`, `_delivery`
+and the wait for the end of a run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Executor(ABC):
 
     @abstractmethod
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
-        """Execute the claimed run, here or elsewhere. Return once it is on its way."""
+        """Execute the claimed run, here or elsewhere. Return once its execution has been started."""
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
         """Raise `QueueFullError` if a run that is claimed in this mode could neither work nor wait."""
@@ -80,7 +80,7 @@ class Executor(ABC):
 
     @abstractmethod
     def _delivery(self) -> Delivery:
-        """Return the delivery that acts now, with its deadline."""
+        """Return the delivery for the current call, with its deadline."""
 
     @abstractmethod
     def _gave_up(self, run_id: str) -> None:
@@ -90,7 +90,7 @@ class Executor(ABC):
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
         """Return the result of the run once it no longer runs. A superseded run reports how it stopped, or its abort.
-        Raises `TimeoutError`, and `RunStoppedError` if this process gave the run up."""
+        Raises `TimeoutError`, and `RunStoppedError` if this process gave up the run."""
         async with asyncio.timeout(timeout_s):
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._gave_up)
             if run.status == "superseded":
@@ -177,7 +177,7 @@ class Executor(ABC):
     ) -> AgentExecutionHandle[OutputT]:
         """Continue an interrupted or paused session with a new run, or rewind to a checkpoint.
 
-        continue: execute the pending calls, then loop.
+        continue: execute the pending calls, then continue the agent's loop.
         with_message: close the pending calls, then add a new message.
         with_confirmation: answer a pending call (here or in a sub-agent).
         from_checkpoint: time travel, also for completed and failed sessions. Later messages stay reachable by their own
@@ -325,7 +325,7 @@ class Executor(ABC):
         return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
 
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
-        """Ask the run to stop; from any process. Return False if it does not run."""
+        """Ask the run to stop, from any process. Return False if it is not running."""
         return await interrupt(self.engine, session_id, run_id, reason)
 
     async def abort(
@@ -396,7 +396,7 @@ class Executor(ABC):
         async for message in read_run(self.streams, self.sessions, session_id, run_id, after, idle):
             yield message
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internal -------------------------------------------------------------------------------------------------
 
     async def _tidy(self, session_id: str) -> None:
         """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for

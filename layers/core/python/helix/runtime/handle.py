@@ -1,4 +1,5 @@
-"""The handle of a run, and functions that watch a run from any process: until it stops, or its messages in order."""
+"""The handle of a run, and functions that watch a run from any process. They wait until it stops, or read its messages
+in order."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ LOOK_S = 1.0
 
 
 class RunStoppedError(OperatorError):
-    """The process that executed the run gave it up, because its store or its stream failed. `__cause__` says why."""
+    """Raised if the process that executed the run gave it up, because its store or its stream failed. `__cause__` says
+    why."""
 
     code = "run_stopped"
 

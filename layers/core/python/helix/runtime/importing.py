@@ -1,5 +1,5 @@
-"""Finding an object by its place (`module:attribute` or `path/file.py:attribute`), in this process or another, and the
-agent that a fleet serves from there.
+"""Finds an object by its place (`module:attribute` or `path/file.py:attribute`), in this process or another, and loads
+the agent that a fleet serves from there.
 
 Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when
 it is run, so both processes mean the same object. The same definition gives the same agent in every process. The
@@ -28,7 +28,7 @@ from helix.core.registry import AgentRegistry
 
 
 class NotThereError(InvalidInputError):
-    """A module, file or attribute that does not exist."""
+    """Raised for a module, file or attribute that does not exist."""
 
 
 def load(place: str) -> Any:
@@ -144,13 +144,14 @@ class ServedAgent:
         return agent
 
     def digest(self, agent: AnyAgent, more: JsonObject) -> str:
-        """Return a digest that changes with what is served. `more` has the other values of the definition."""
+        """Return a digest of the served definition, which changes whenever the definition does. `more` has the
+        definition's other values."""
         reported = {**self.dump(), "fingerprint": agent.fingerprint(), **more}
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 
 def source_of(agent_callable: Any, agent_id: str) -> str:
-    """Return the place where worker processes find the agent. A text is taken as that place."""
+    """Return the place where worker processes find the agent. If `agent_callable` is a text, it is that place."""
     if isinstance(agent_callable, str):
         return agent_callable
     place = place_of(agent_callable)
@@ -164,7 +165,7 @@ def source_of(agent_callable: Any, agent_id: str) -> str:
 
 
 def agent_of(found: Any, agent_id: str) -> AnyAgent:
-    """Return the agent under its id, because a session finds its agent by that name."""
+    """Return `found` as an agent whose name is the id, because a session finds its agent by that name."""
     if isinstance(found, Agent):
         return found if found.name == agent_id else replace(found, name=agent_id)
     if inspect.iscoroutinefunction(found):

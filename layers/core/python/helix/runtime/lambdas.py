@@ -26,10 +26,10 @@ from helix.runtime.cloud_settings import STAGE
 EventT = TypeVar("EventT", bound=BaseModel)
 IDS = ("session_id", "run_id", "part", "step")
 EACH_MINUTE = frozenset({"sweep", "govern"})
-"""Functions that run so often that they log only what they did, not that they are done."""
+"""Functions that run so often that they log only what they did, without a line for each invocation."""
 DONE = "done"
 FLUSH_S = 2.0
-"""The seconds that an answer waits at most for its traces to be sent."""
+"""The longest time that a response waits for its traces to be sent, in seconds."""
 started()
 
 
@@ -47,8 +47,8 @@ Prepare = Callable[[Application], None]
 
 def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prepare | None = None) -> Handler:
     """Return the handler of one function. In a deployed function, the application is made and prepared now, while the
-    platform starts the process. That is before the first call, and before SnapStart's snapshot. A failure is logged,
-    and a call reports it."""
+    platform starts the process. That is before the first call, and before SnapStart's snapshot. A failure is only
+    logged here. A call that meets it again reports it."""
     level = os.environ.get("HELIX_LOG", "INFO").upper()
     logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
     logger.addFilter(WithoutContent())

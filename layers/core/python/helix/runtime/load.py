@@ -19,16 +19,17 @@ from helix.ports.metrics import Metrics
 LOOK_S = 1.0
 LATE_S = 1.0
 FEW = 50
-"""So few runs do not keep a processor busy. If the loop is late with fewer, something else blocks it."""
+"""The number of runs that cannot keep a processor busy. If the loop is late with no more runs than this, something else
+blocks it."""
 COLLECTED = (10_000, 20, 20)
 """The collector's thresholds (`gc.set_threshold`) while more runs than `FEW` are at work."""
 logger = get_logger("helix")
 
 
 class LoadWatch:
-    """A watch on the event loop. `working` returns the number of runs at work. It records `LoopLag` each second while
-    the loop is late, and warns when the loop falls behind. If the process has set a higher first threshold itself, the
-    thresholds stay."""
+    """A watch on the event loop. `working` returns the number of runs at work. The watch records `LoopLag` each second
+    while the loop is late, and warns when the loop falls behind. If the process has set a higher first threshold
+    itself, the thresholds stay."""
 
     def __init__(self, metrics: Metrics, working: Callable[[], int]) -> None:
         self._metrics, self._working = metrics, working

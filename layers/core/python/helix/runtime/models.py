@@ -1,7 +1,8 @@
 """The choice of a model: the requested one, the agents' own, or the demonstration model.
 
 Law: the choice imports nothing; `prepare_models` imports what was chosen. A provider counts as available when one of
-its own variables is set. A provider that is not in the table follows the rule that most follow, `<PROVIDER>_API_KEY`.
+its own variables is set. For a provider that is not in the table, the variable is `<PROVIDER>_API_KEY`, as for most
+providers.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class ModelChoice:
 
 def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[str, str]) -> ModelChoice:
     """Return the model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None. Raises
-    `DefinitionError` for a name that begins with no known provider. The demonstration model never replaces such a model
-    silently."""
+    `DefinitionError` for a name that does not begin with a known provider. The demonstration model never replaces such
+    a model silently."""
     if asked_for in DEMO_NAMES:
         return _demonstration(None)
     if asked_for is not None:
@@ -110,8 +111,8 @@ class OneModel:
 
 
 def prepare_models(agents: Agents) -> None:
-    """Import the packages that call the models of all known agents, if their adapters can do so. This makes no client
-    and reads no variable, because the secrets come later."""
+    """Import the packages that call the models of all known agents, if their adapters can do so. This creates no client
+    and reads no environment variable, because secrets are read later."""
     registry = agents.registry
     roots = [agent for name in registry.registered_types() if (agent := registry.get(name)) is not None]
     for member in (member for root in roots for member in _tree(root)):
@@ -128,7 +129,8 @@ def models_of(agent: AnyAgent) -> Iterator[str]:
 
 
 def variables_of(model: str) -> tuple[str, ...]:
-    """Return the variables of which one gives access to the model. Empty for a model that needs no credentials."""
+    """Return the environment variables that give access to the model; one of them is enough. Empty for a model that
+    needs no credentials."""
     provider = provider_of(model)
     if provider in _KEYLESS:
         return ()
@@ -153,8 +155,8 @@ def _demonstration(missing: str | None) -> ModelChoice:
 
 
 def check_model_name(name: str, environment: Mapping[str, str]) -> None:
-    """Refuse a name for all agents that `named_models` would not find, because it begins with no known provider. Raises
-    `DefinitionError`."""
+    """Refuse a name for the model of all agents if it does not begin with a known provider, because `named_models`
+    would not find it. Raises `DefinitionError`."""
     if name and name not in DEMO_NAMES and not name.startswith(IMPORTED):
         _check_name("the model", name, LLMConfig(model=name), environment)
 

@@ -36,13 +36,13 @@ Value = bool | int | float | str | list[str] | dict[str, str]
 
 
 class NoProjectError(HelixError):
-    """A folder that is not in a Helix project."""
+    """Raised for a folder that is not in a Helix project."""
 
     code = "no_project"
 
 
 class ProjectError(HelixError, ValueError):
-    """A mistake in `[tool.helix]`. The message names the key."""
+    """Raised for a mistake in `[tool.helix]`. The message names the key."""
 
     code = "invalid_project"
 
@@ -148,7 +148,7 @@ class HelixProject:
 
     def parts(self, modules: str = "") -> list[Path]:
         """Return the top-level packages and modules that are deployed. `modules`: more of them, separated by commas.
-        Those that are not in `source` are elsewhere on the path, and left out."""
+        Modules that are not in `source` are elsewhere on the path, and are left out."""
         own = [*self.modules, *self.table.include]
         more = [module for module in modules.split(",") if module and module not in own]
         found = {name: self._part(name) for name in dict.fromkeys(module.split(".")[0] for module in [*own, *more])}

@@ -1,7 +1,7 @@
 """The first import of every function, which makes its process start sooner.
 
-Law: the garbage collector is off from `starting` to `started`. It never scans what was made in that time, because
-modules and classes stay. pydantic does not look for plugins among the installed packages, unless
+Law: the garbage collector is off from `starting` to `started`. It never scans the objects that were created in that
+time, because modules and classes stay. pydantic does not look for plugins among the installed packages, unless
 PYDANTIC_DISABLE_PLUGINS is set (empty: it looks for all).
 """
 

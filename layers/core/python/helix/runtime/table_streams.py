@@ -1,4 +1,4 @@
-"""Rows from the stream of a table. It has the items of the store, with binary attributes as base64."""
+"""Rows from a table's DynamoDB stream. The stream has the store's items, with binary attributes in base64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of a deployed stage, opened from outside of its functions: by the command line, or beside the emulator."""
+"""The store of a deployed stage, opened outside the stage's functions: by the command line, or beside the emulator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from helix.ports.state_store import StateStore, Table
 
 
 def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None, bucket: str = "") -> StateStore:
-    """Open the store. `client` is botocore's for DynamoDB; `storage` is that for S3, for fields that are stored in
-    `bucket`."""
+    """Open the store. `client` is botocore's client of DynamoDB. `storage` is its client of S3, for fields that are
+    stored in `bucket`."""
     from helix.adapters.aws.dynamodb import DynamoDBStateStore
     from helix.adapters.aws.overflow import Overflow
     from helix.adapters.system import SystemClock
@@ -51,7 +51,7 @@ class _StageObjects:
 
 
 def open_objects(client: Callable[[str], Any], stack: str) -> Objects:
-    """Open the objects that the rows of the stage keep outside of its tables."""
+    """Open the objects that the stage's rows store outside the tables."""
     from helix.adapters.aws.overflow import Overflow
 
     return _StageObjects(Overflow(client("s3"), _bucket(client, stack)))

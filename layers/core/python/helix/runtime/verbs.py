@@ -151,8 +151,8 @@ def prepare_call_tool(app: Application) -> None:
 
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
-    """Buy steps. Return the event for the next `call_model`, and in `next` what comes before it, with `call` or
-    `calls`."""
+    """Buy steps. Return the event for the next `call_model`. `next` names the state to enter first, whose input is
+    `call` or `calls`."""
     app.refresh_secrets()
     events = event.events + RETRY_EVENTS * event.retries
     position = Position(event.session_id, event.run_id, event.part, event.step, events)

@@ -1,9 +1,9 @@
-"""Two rows that say whether a deployed stage is at rest.
+"""Two rows that show whether a deployed stage is at rest (idle).
 
 Both are rows of `control`, in the partition `health#app`:
 
-- `activity` has `at`, when the last run began, and `since`, when the stage last woke from its rest.
-- `sweep` has `at`, when the last sweep ran, and `found_at`, when a sweep last found anything open.
+- `activity` has `at`, the time when the last run began, and `since`, the time when the stage last woke from its rest.
+- `sweep` has `at`, the time of the last sweep, and `found_at`, the time when a sweep last found open work.
 
 Law: a process writes `activity` before it claims a run. If that write is lost, the hourly sweep finds the run.
 """
@@ -43,7 +43,8 @@ class Activity:
         self._noted_at = float("-inf")
 
     async def note(self) -> None:
-        """Write that the stage works, unless this process has just done so. A failure is logged: the work goes on."""
+        """Write that the stage works, unless this process has just done so. A failure is only logged, and the work goes
+        on."""
         now = self._clock.now()
         if now < self._noted_at + NOTE_S:
             return
@@ -57,16 +58,16 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """Both rows, as read. Times are in Unix seconds."""
+    """The contents of both rows. Times are in Unix seconds."""
 
     swept_at: float | None = None
-    """When the last sweep ran. None before the first sweep."""
+    """The time of the last sweep. None before the first sweep."""
     found_at: float = 0.0
-    """When a sweep last found anything open. 0 if none did."""
+    """The time when a sweep last found open work. 0 if none did."""
     worked_at: float = 0.0
-    """When the stage last worked: when a run began, at most a minute off. 0 if it never worked."""
+    """The time when a run last began, accurate to a minute. 0 if the stage never worked."""
     since: float = 0.0
-    """When the stage last woke from its rest. 0 if it never worked."""
+    """The time when the stage last woke from its rest. 0 if it never worked."""
 
     @classmethod
     def of(cls, activity: Value | None, sweep: Value | None) -> Beats:
@@ -77,8 +78,8 @@ class Beats:
         return cls(sweep["at"], sweep["found_at" if "found_at" in sweep else "at"], worked_at, since)
 
     def due_at(self, now: float) -> float:
-        """Return when the next sweep must run. At rest that is `LOOK_S` after the last one; otherwise the time has come
-        already."""
+        """Return the time of the next sweep. At rest it is `LOOK_S` after the last one; otherwise it has passed, so the
+        sweep is due now."""
         if self.swept_at is None:
             return self.since or now
         rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)
@@ -90,7 +91,7 @@ async def read_beats(store: StateStore) -> Beats:
 
 
 async def note_sweep(store: StateStore, now: float, found: bool) -> None:
-    """Record that a sweep ran. A failure is logged: the results of the sweep stay."""
+    """Record that a sweep ran. A failure is only logged, because the results of the sweep are stored already."""
     try:
         before = (await read_beats(store)).found_at
         await store.transact("note_sweep", [Put(SWEEP, {"at": now, "found_at": now if found else before})])

@@ -1,7 +1,7 @@
 """The count of changes of budget definitions, which each step reads. Steps read copies of the row.
 
 Law: a change writes the row and all copies in one transaction (`row_budgets`), so any copy says whether something
-changed. Before the first change by this version there are no copies: then a process reads the row itself, once.
+changed. Before this version has made its first change there are no copies. A process then reads the row itself, once.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     budgets         / <scope>          definitions   budgets: the definitions of a scope
     budgets         / version          count         n: how often a definition was changed
     budgets#version / <number>         count         copies of the count, because many steps begin at once
-    budget#<window> / budget           window        unit, limit, remaining; reserved: of what is drawn, the amount that no
+    budget#<window> / budget           window        unit, limit, remaining; reserved: the part of the drawn amount that no
                                                      run has reported as used; `<level>_at`: when that alert was raised;
                                                      shards, moves: where it is divided (`budget_shards`)
-    budget#<window>#<number> / shard   shard         remaining: of the amount that the window lent it; reserved
+    budget#<window>#<number> / shard   shard         remaining: what is left of the amount that the window lent; reserved
     run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned; part: the number of
                                                      the shard that it was taken from; reserved: its share of the window's
     alerts          / <time>#<...>     alert         a `TokenAlert`
@@ -27,11 +27,11 @@ DEFINITIONS = "budgets"
 ALERTS, UNPUBLISHED = "alerts", "alerts#untold"
 WINDOW = "budget"
 VERSION = Key("control", "budgets", "version")
-"""A row whose `n` counts every change of a definition. It is missing until a definition was made. A reader of the store
-reads it too, and reads the definitions only if it has changed."""
+"""The row whose `n` counts the changes of definitions. It does not exist before the first definition. A process reads
+it first, and reads the definitions only if it has changed."""
 COPIES = 16
-"""The number of copies of the count, which each step reads: an item takes 3,000 reads a second. Each change writes all
-copies."""
+"""The number of copies of the count. Each step reads one copy, because a DynamoDB item serves 3,000 reads a second.
+Each change writes all copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def raised_at(level: AlertLevel) -> str:
 
 
 def state_of(budget: str, value: Value) -> BudgetState:
-    """Return the state as far as the window's own row knows it."""
+    """Return the state as the window's own row has it, without its shards."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
     bound, reserved = "shards" in value, value.get("reserved", 0)
     return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, bound, reserved)

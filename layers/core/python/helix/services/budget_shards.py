@@ -1,10 +1,11 @@
-"""A window's allowance in parts, so that many draws a second do not meet on one row (docs/protocol.md#budgets).
+"""Divides a window's allowance into parts, so that many draws a second do not contend for one row
+(docs/protocol.md#budgets).
 
 Law: the window's row is part 0, its shards are the parts from 1. The remainder of the window is the sum of its parts. A
 draw takes only what a part has, so no limit is exceeded. A shard is never below 0: part 0 pays for use beyond the draws
 of a shard, and for a lower limit. While part 0 is below 0, nothing is drawn before the shards have made up for it. Each
-transaction that moves an amount between parts counts `moves` in part 0. If `moves` is the same before and after a read,
-the parts that were read between belong together.
+transaction that moves an amount between parts counts `moves` in part 0. If `moves` is the same before and after a read
+of the parts, that read is consistent.
 
 A window that does not hold `CALLS_EACH` calls for each shard is not divided. A divided one stays divided.
 """
@@ -30,7 +31,7 @@ LENT_CALLS = 16
 BLOCK_CALLS = 8
 """The number of calls that a draw takes room for, if that is a small part of its shard. A run then draws once."""
 TOGETHER = 8
-"""The most parts in one transaction: a transaction on many parts would always meet another."""
+"""The most parts in one transaction. A transaction on many parts would always conflict with another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The operations of a draw that can be made."""
+    """A possible draw, with its operations."""
 
     amount: int
     """The amount that the draw takes."""
@@ -76,7 +77,7 @@ class Taken:
 
 
 async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]:
-    """Return the windows with all their parts, which belong together. None for a window that was never opened."""
+    """Return the windows with all their parts, read consistently. None for a window that was never opened."""
     values = await store.get([budget_key(budget) for budget in budgets])
     there = [Window(budget, value) for budget, value in zip(budgets, values, strict=True) if value is not None]
     found = {window.budget: window for window in await complete(store, there)}
@@ -84,7 +85,7 @@ async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]
 
 
 async def complete(store: StateStore, windows: Sequence[Window]) -> list[Window]:
-    """Return the windows with their shards, read while nothing moved between the parts."""
+    """Return the windows with their shards. The read is repeated until nothing moved between the parts meanwhile."""
     found = {window.budget: window for window in windows}
     divided = [window for window in windows if window.value.get("shards")]
     while divided:
@@ -122,8 +123,8 @@ async def divide(store: StateStore, window: Window, shards: int) -> None:
 
 
 def take(window: Window, demand: Demand, number: int, has: int) -> Taken | None:
-    """Take the amount from the shard `number`, which `has` so much, or from what the window lends it. None if neither
-    has enough."""
+    """Take the amount from the shard `number`, in which `has` remains, or from a new loan of the window. None if
+    neither is enough."""
     if window.own < 0:
         return None
     if has >= demand.estimate:
@@ -140,7 +141,7 @@ def take(window: Window, demand: Demand, number: int, has: int) -> Taken | None:
 
 def take_anywhere(window: Window, demand: Demand, run_id: str) -> Taken | None:
     """Take the amount from one part, or from a few parts together. None if it needs more parts than `TOGETHER`. Each
-    run tries the parts in an order of its own, so that runs do not all meet on one."""
+    run tries the parts in its own order, so that runs do not all contend for the same part."""
     if window.own < 0:
         return None
     number, among = shard_of(run_id, len(window.shards)), range(1, len(window.shards) + 1)
@@ -192,14 +193,15 @@ def reserving(taken: Sequence[Operation], reserved: int) -> list[Operation]:
 
 
 def charge(window: Window, number: int, has: int, used: int) -> Operation:
-    """Take what was used without a draw: from the shard if it has enough, otherwise from the window's row."""
+    """Charge use that was not drawn: to the shard if it has enough, otherwise to the window's row."""
     if has < used:
         return Update(budget_key(window.budget), add={"remaining": -used})
     return Update(part_key(window.budget, number), add={"remaining": -used}, when=When(at_least={"remaining": used}))
 
 
 async def gather(store: StateStore, window: Window, wanted: int) -> None:
-    """Move `wanted`, or what the `TOGETHER` richest shards have, to the window's row. Do nothing if draws are faster."""
+    """Move `wanted`, or what the `TOGETHER` richest shards have, to the window's row. Do nothing if other draws are
+    faster."""
     rich = sorted(((has, number) for number, has in enumerate(window.shards, 1) if has), reverse=True)[:TOGETHER]
     given = _split(window, wanted, [(number, has) for has, number in rich])
     total = min(wanted, sum(has for has, _ in rich))

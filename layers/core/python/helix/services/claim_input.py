@@ -1,4 +1,4 @@
-"""The values that a caller may ask for in a claim: ids, texts and sizes, checked before anything is read or written."""
+"""The input of a claim: ids, texts and sizes, checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KEY = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The values that a claim gives a session that it makes. For a session that exists only `user_id` is used: a
-    session of another user does not exist for this one."""
+    """The values that a claim gives to a session that it makes. If the session exists, only `user_id` is used: a
+    session of another user counts as missing."""
 
     user_id: str | None = None
     """The owner of the session, 1 to 256 bytes. None for a session without an owner."""
@@ -41,7 +41,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
-    """A claim as a caller asks for it."""
+    """A claim as a caller requests it."""
 
     mode: ClaimMode
     """The kind of claim, which says where the run goes on from (docs/protocol.md#claim-modes)."""
@@ -59,12 +59,12 @@ class ClaimInput:
     opening: Opening = field(default_factory=Opening)
     """The values for a session that this claim makes."""
     extra: list[Operation] = field(default_factory=list)
-    """Operations that join the claim's transaction. They were made from the session at `version`."""
+    """Operations that join the claim's transaction. They are based on the session at `version`."""
     version: int | None = None
     """The session's version that the claim needs. If the session has moved on, the claim raises `StaleStateError`. None
     for any version."""
     deadline: float | None = None
-    """When the parent's call stops waiting for a sub-agent's run, in Unix seconds. None for no limit."""
+    """The time (Unix seconds) when the parent's call stops waiting for a sub-agent's run. None for no limit."""
     priority: int | None = None
     """The priority in the queue, from -999 to 999, of this run and those after it. None keeps that of the session."""
     trace: Trace | None = None
@@ -75,7 +75,8 @@ class ClaimInput:
     made: bool = False
     """Whether the session's id was made for this claim. Then nothing of the session can exist, and nothing is read."""
     point: CheckpointRow | None = None
-    """For `from_checkpoint`: a place of the history in place of a stored checkpoint. None to use `checkpoint_id`."""
+    """For `from_checkpoint`: a position in the history to use instead of a stored checkpoint. None to use
+    `checkpoint_id`."""
 
 
 def check_session_id(session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Transactions whose refusal is a result, and writers that meet on the same rows."""
+"""Transactions that return a refusal as a result, and repeated attempts of writers that contend for the same rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from helix.ports.state_store import Operation, StateStore
 
 T = TypeVar("T")
 CONFLICTS, ATTEMPTS = 4, 100
-"""The conflicts that the store gives up, a few seconds each, and the attempts in all. They make some 100 s of pauses."""
+"""The most attempts that the store gives up because of conflicts (a few seconds each), and the most attempts in all.
+Their pauses add up to about 100 s."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class Again(Enum):
-    """The result of an attempt that must read again, because others have written what it read."""
+    """The result of an attempt that must read again, because other writers have changed the rows that it read."""
 
     AGAIN = "again"
 

@@ -1,4 +1,4 @@
-"""Calls hooks: in order, isolated, each within five seconds, and never with an effect on the run."""
+"""Calls hooks in order, isolated from each other, with a timeout of five seconds each. A hook never affects the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_HOOKS = Hooks()
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """The place of an event, as its hook sees it."""
+    """The context of an event, as its hook sees it."""
 
     session_id: str
     """The session of the run."""
@@ -31,9 +31,9 @@ class HookContext:
     stream_id: str
     """The stream of the root session, to which `emit_custom` writes."""
     step_count: int
-    """The number of the session's last step that is history."""
+    """The number of the last step in the session's history."""
     event_id: str
-    """The name of the event: the same if the event is delivered again."""
+    """The id of the event. It is the same if the event is delivered again."""
     parent_session_id: str | None = None
     """For a sub-agent: the session that called it. None for a root session."""
     user_id: str | None = None

@@ -1,7 +1,7 @@
-"""Texts as vectors, for a cache that recognises questions by their meaning.
+"""Embeds texts as vectors, for a cache that recognises questions by their meaning.
 
 Law: vectors are stored at length 1 in 32-bit floats, so that a dot product is the cosine. If an embedding function
-fails, that costs similarity, never the call.
+fails, only identical questions are found; the call never fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import mul
 from helix._log import get_logger
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""A function from texts to vectors of one length, in order."""
+"""A function that returns a vector for each text, in order. All vectors have the same number of dimensions."""
 
 MEMORY = 64
 logger = get_logger(__name__)
@@ -29,7 +29,7 @@ class Vectors:
         self._known: dict[str, array[float]] = {}
 
     async def of(self, text: str) -> array[float] | None:
-        """Return the vector of the text, or None if the function failed or its vector has no direction."""
+        """Return the vector of the text, or None if the function failed or its vector is zero or not finite."""
         if text in self._known:
             return self._known[text]
         try:
@@ -46,7 +46,7 @@ class Vectors:
 
 
 def unit(vector: Sequence[float]) -> array[float] | None:
-    """Return the vector at length 1, or None if it has no length."""
+    """Return the vector scaled to length 1, or None if its length is zero or not finite."""
     length = sum(x * x for x in vector) ** 0.5
     return array("f", (x / length for x in vector)) if 0 < length < float("inf") else None
 

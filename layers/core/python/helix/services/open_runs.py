@@ -1,7 +1,7 @@
 """The index of open runs, from the claim of a run to its effects, for the sweep (docs/protocol.md#sweep).
 
-Law: a run enters in the transaction of its claim and leaves in that of its effects; so does a session that is being
-deleted. The index is for runs that deliveries execute. In process, opening a session repairs it.
+Law: a run enters the index in the transaction of its claim and leaves it in that of its effects; so does a session that
+is being deleted. The index is only for runs that deliveries execute. In process, opening a session repairs its runs.
 """
 
 from __future__ import annotations

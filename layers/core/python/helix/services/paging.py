@@ -1,4 +1,4 @@
-"""Long partitions in pages, so that no process reads a whole index at once."""
+"""Reads long partitions in pages, so that no process reads a whole index at once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def pages(
     end: str | None = None,
     limit: int = PAGE,
 ) -> AsyncIterator[list[Row]]:
-    """Yield all rows with `start <= sort < end` that stay there meanwhile, at most `limit` at once. The caller may
-    delete the rows that it got."""
+    """Yield all rows with `start <= sort < end` that exist during the whole read, at most `limit` at once. The caller
+    may delete the rows that it got."""
     while rows := await store.query(table, partition, start=start, end=end, limit=limit):
         yield rows
         if len(rows) < limit:

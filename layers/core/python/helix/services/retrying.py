@@ -1,7 +1,7 @@
 """The retry policy of model calls: `LLMConfig.max_retries`, for every adapter without a policy of its own.
 
-Law: only a failure that says `retryable` is repeated, while the deadline and the budget leave room. The output of a
-failed try is discarded (`on_error`) before the next try starts.
+Law: only a `retryable` failure is repeated, while the deadline and the budget leave room. The output of a failed try is
+discarded (`on_error`) before the next try starts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from helix.ports.clock import Clock
 from helix.ports.model import LLMAdapter, LLMGenerateInput, MaybeAwaitable
 
 MAX_WAIT_S = 60.0
-"""The longest pause between two tries. If a model asks for more, the call is given up. A fallback, or the caller's own
-schedule (`retry_after_s`), serves better than a process that sleeps."""
+"""The longest pause between two tries. If a provider asks for a longer one, the call is given up. A fallback, or a
+retry by the caller (`retry_after_s`), is better than a process that sleeps."""
 
 
 def wait_before(repeats: int, max_retries: int, retry_after_s: float | None) -> float | None:
@@ -72,7 +72,8 @@ class _Retrying:
 
 
 def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exception], MaybeAwaitable]:
-    """Return the request's `on_error`, which also notes the errors that the adapter reported itself."""
+    """Return a callback that notes the errors that the adapter reports itself, and passes them to the request's
+    `on_error`."""
     callback = request.callbacks.on_error
 
     def on_error(error: Exception) -> MaybeAwaitable:

@@ -2,8 +2,8 @@
 
 Law: a budget row holds `remaining`, one number, because a condition can compare one number and not add two. A draw is
 one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
-its current window change in one transaction. A window is opened only at the count that was read, so no window keeps the
-limit of a replaced definition. `limit = remaining + drawn` at every moment, where drawn counts open draws and what
+its current window change in one transaction. A window is opened only if the count is still as read, so no window keeps
+the limit of a replaced definition. `limit = remaining + drawn` at every moment, where drawn counts open draws and what
 returned draws have used. `reserved` is the sum of what open draws added to it. A draw never takes more than there is.
 `remaining` is below 0 only if more was used than drawn, or if a limit was lowered. On a deployed stage a window for
 many calls is divided among shards (`budget_shards`): both numbers are the sums of its parts.
@@ -40,7 +40,7 @@ from helix.services.budget_shards import Taken, Window
 from helix.services.committing import Again, refused, repeat_attempt
 
 CLOSED_AT_ONCE = MAX_OPERATIONS // 2
-"""The most draws in one transaction, because the parts that they return to are in the same transaction."""
+"""The most draws that one transaction closes. The parts that they return to need as many operations again."""
 
 
 class RowBudgets:
@@ -56,13 +56,13 @@ class RowBudgets:
         self.declared = hashlib.sha256(dumped.encode()).hexdigest()[:12] if self.user_budgets else ""
         """A digest of the declared budgets. Empty if the project declares none."""
 
-    # --- what is bounded ---
+    # --- definitions ---
 
     async def definitions(
         self, scopes: Sequence[str] | None = None, *, kind: str | None = None
     ) -> list[BudgetDefinition]:
-        """Return the definitions of these scopes, in their order, with those that the project declares for each user.
-        Without `scopes`, return all stored definitions, or all of a kind of scope (`agent`, `session`)."""
+        """Return the definitions of these scopes, in the given order, with those that the project declares for each
+        user. Without `scopes`, return all stored definitions, or all of a kind of scope (`agent`, `session`)."""
         values: Sequence[Value | None]
         if scopes is None:
             start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
@@ -82,8 +82,8 @@ class RowBudgets:
         return stored + [definition for definition in declared if definition.name not in names]
 
     async def fit_windows(self, definitions: Sequence[BudgetDefinition], now: float, version: int) -> None:
-        """Give the open windows of declared budgets the limits that the project declares now. Only this does so,
-        because their definitions are not stored. Changes nothing if definitions were set since `version`."""
+        """Give the open windows of declared budgets the limits that the project declares now. No other method does
+        that, because these definitions are not stored. Changes nothing if definitions were set since `version`."""
         declared = {(d.period, d.unit, d.limit) for d in self.user_budgets}
         tenants = [d for d in definitions if d.scope.startswith("tenant:") and (d.period, d.unit, d.limit) in declared]
         names = [definition.window(now)[0] for definition in tenants]
@@ -106,7 +106,8 @@ class RowBudgets:
         budget = definition.window(now)[0]
         key = budget_key(budget)
         while True:
-            # The count first: several rows are not read at one moment, and a change after this refuses what follows.
+            # Read the count first: several rows are not read atomically, and any later change makes the write below
+            # fail.
             (count,) = await self._store.get([VERSION])
             scope, there = await self._store.get([budget_rows.scope_key(definition.scope), key])
             others = [known for known in budget_rows.definitions_in(scope) if known.name != definition.name]
@@ -120,8 +121,8 @@ class RowBudgets:
                 return _count(count) + 1
 
     async def undefine(self, name: str) -> bool:
-        """Remove the budget, so that it bounds nothing any more. False if it does not exist. Draws from it can still be
-        returned."""
+        """Remove the budget, so that it no longer bounds anything. False if it does not exist. Draws from it can still
+        be returned."""
         scope = name.rsplit("/", 2)[0]
         while True:
             (count,) = await self._store.get([VERSION])
@@ -134,8 +135,8 @@ class RowBudgets:
                 return True
 
     async def forget(self, scope: str) -> None:
-        """Remove the definitions of a scope that is gone for good, and what they have used. Nothing may draw on it any
-        more. Harmless for a scope without definitions."""
+        """Remove the definitions of a scope that was deleted for good, and their usage. No run may draw on the scope
+        any more. Harmless for a scope without definitions."""
         while True:
             (count,) = await self._store.get([VERSION])
             (there,) = await self._store.get([budget_rows.scope_key(scope)])
@@ -156,7 +157,7 @@ class RowBudgets:
 
     async def open(self, definition: BudgetDefinition, now: float, version: int) -> bool:
         """Make the window of `now` with the definition's limit, unless it exists. False if definitions have changed
-        since `version`: then nothing is made, and the caller reads them again."""
+        since `version`: then no window is made, and the caller must read them again."""
         budget, window = definition.window(now)
         row = Put(budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
         return await self._at_version("open_budget", version, row)
@@ -175,7 +176,7 @@ class RowBudgets:
         return [None if window is None else window.state for window in windows]
 
     async def at_least(self, budgets: Sequence[str]) -> list[BudgetState | None]:
-        """Return the budgets without a look at their shards. If a state says `bound`, more may remain."""
+        """Return the budgets without reading their shards. If a state has `bound`, more may remain."""
         values = await self._store.get([budget_key(budget) for budget in budgets])
         pairs = zip(budgets, values, strict=True)
         return [None if value is None else budget_rows.state_of(budget, value) for budget, value in pairs]
@@ -219,7 +220,8 @@ class RowBudgets:
 
     async def _take(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
         """Return the operations that take the amount, from the run's shard or from another part. None if the window has
-        less. `shard` is the row as this process divides windows; another version may have divided this one."""
+        less. `shard` is the run's shard for this process's number of shards; another version may have divided this
+        window differently."""
         divided = self._shards
         while True:
             shards = window.value.get("shards")
@@ -246,12 +248,13 @@ class RowBudgets:
             window = Window(demand.budget, value)
 
     async def _busy(self, window: Window) -> bool:
-        """Return whether others draw and return at this moment. Then the rest lies in pieces, and is not gathered."""
+        """Return whether other runs draw and return at this moment. The remainder then stays spread over the shards,
+        and is not gathered."""
         (again,) = await budget_shards.complete(self._store, [window])
         return again.shards != window.shards
 
     async def _cover(self, budget: str) -> None:
-        """Take what the window's row lacks from its shards, as far as they have it."""
+        """Cover a negative remainder of the window's row from its shards, as far as they have enough."""
         while True:
             (window,) = await budget_shards.read(self._store, [budget])
             if window is None or window.own >= 0 or not any(window.shards):
@@ -344,7 +347,7 @@ class _Closing:
     reserved: dict[Key, int]
     """The amount that each draw added to the window's `reserved`."""
     expires: int | None
-    """When the closed draws may be deleted, in Unix seconds. None for never."""
+    """The time (Unix seconds) when the closed draws may be deleted. None for never."""
 
     def draws_closed(self) -> list[Operation]:
         gone = {"ttl": self.expires} if self.expires is not None else {}
@@ -368,8 +371,8 @@ class _Closing:
 
 
 def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
-    """Return the closings of the open draws. Each draw keeps as much of the budget's use as it can. The last draw of a
-    budget keeps the rest, even beyond its amount: more was used than was reserved."""
+    """Return the closings of the open draws. Each draw is charged with as much of the budget's use as it covers. The
+    last draw of a budget is charged with the rest, even beyond its amount: more was used than was reserved."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
     parts = {row.key: row.value.get("part", 0) for row in rows}
     reserved = {row.key: row.value.get("reserved", 0) for row in rows}

@@ -2,13 +2,13 @@
 
     e#<digest>            an entry; `rank` says where its index row is
     i#<rank>#<digest>     one index row per entry, in the order of eviction
-    v#<context>#<digest>  the question's vector, for questions that may be worded otherwise
+    v#<context>#<digest>  the question's vector, for questions that may be worded differently
     count                 the number of index rows
 
-Law: `count` is the number of index rows, because every transaction that adds or removes one changes it. Eviction follows
-the rank, so a recent use protects an entry. A look-up reads one row, and a hit moves one index row. Only `entries` and
-`clear` read more than they need, however full the cache is. A table's own TTL may remove entries and leave their index
-rows, which are evicted in their turn.
+Law: `count` is the number of index rows, because every transaction that adds or removes one changes it. Eviction
+follows the rank, so a recent use protects an entry. A look-up reads one row and a hit moves one index row, however full
+the cache is. Only `entries` and `clear` read the whole tenant. A table's own TTL may remove entries and leave their
+index rows, which are evicted in their turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_SIZE = 10_000
 PUT_TRIES = 200
 """The number of refusals after which an answer is not stored. That costs a cache miss."""
 TRIES = 4
-"""The number of tries of a hit to count itself. If many hits meet, one lost count does no harm."""
+"""The number of attempts to count a hit. If many hits conflict, one lost count does no harm."""
 PAGE = 24
 NEVER = 10**18 - 1
 
@@ -59,13 +59,13 @@ class CacheEntry:
     known: Known
     """The answer and its cost."""
     created_at: float
-    """When the answer was stored."""
+    """The time when the answer was stored."""
     used_at: float
-    """When the answer was last given, before this look-up. At first the time when it was stored."""
+    """The time of the last hit before this look-up. Before the first hit, it is the time when the answer was stored."""
     expires_at: float | None
-    """When the answer expires. None for never."""
+    """The time when the answer expires. None for never."""
     hits: int = 0
-    """The number of times that the answer was given again, before this look-up."""
+    """The number of hits before this look-up."""
     similarity: float = 1.0
     """The cosine between the question and the stored one. 1 for the exact question."""
 
@@ -75,7 +75,7 @@ class RowCache:
 
     An expired answer is never given, however late it is removed. A tenant has at most `max_size` entries, however many
     callers write at once. `policy` is the eviction policy. `embed` turns texts into vectors, for questions that may be
-    worded otherwise. Raises `InvalidInputError` for a size below 1.
+    worded differently. Raises `InvalidInputError` for a size below 1.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class RowCache:
         self._clock = clock
 
     async def get(self, tenant: str, question: Question) -> CacheEntry | None:
-        """Return the answer to this very question. With a threshold, fall back to the most similar question in the same
-        context. A hit counts as a use of the entry. Raises `InvalidInputError` for a threshold without an embedding
-        function."""
+        """Return the answer to exactly this question. With a threshold, fall back to the most similar question in the
+        same context. A hit counts as a use of the entry. Raises `InvalidInputError` for a threshold without an
+        embedding function."""
         self._check(question)
         found = await self._fresh(tenant, question.exact)
         similarity = 1.0
@@ -113,7 +113,7 @@ class RowCache:
         return _entry(found, similarity)
 
     async def put(self, tenant: str, question: Question, known: Known, ttl_s: float | None) -> None:
-        """Store the answer for `ttl_s` seconds (None: without end), in place of an earlier one to the very same
+        """Store the answer for `ttl_s` seconds (None: it never expires). It replaces an earlier answer to the same
         question. A full cache evicts one entry, never two, and none if the answer replaces another."""
         self._check(question)
         now = self._clock.now()
@@ -158,7 +158,8 @@ class RowCache:
                 return
 
     async def entries(self, tenant: str) -> Sequence[CacheEntry]:
-        """Return all entries that have not expired. This reads the whole tenant: it is for people and reports."""
+        """Return all entries that have not expired. This reads the whole tenant, so it is meant for people and
+        reports."""
         now = self._clock.now()
         rows = await self._store.query("control", _partition(tenant), start="e#", end="e$")
         return [_entry(row) for row in rows if not _expired(row.value, now)]
@@ -222,14 +223,14 @@ class RowCache:
                 return
             (value,) = await self._store.get([row.key])
 
-    # --- going --------------------------------------------------------------------------------------------------------
+    # --- evicting -----------------------------------------------------------------------------------------------------
 
     async def _evict(self, tenant: str, counted: int) -> None:
         rows = await self._store.query("control", _partition(tenant), start="i#", end="i$", limit=1)
         if rows:
             await self._remove(tenant, rows)
             return
-        # Index rows were removed by hand, so the count is too high: without a correction every put would wait for ever.
+        # Index rows were removed by hand, so the count is too high. Without a correction every put would wait for ever.
         recount = Put(_count(tenant), {"entries": 0}, When(equal={"entries": counted}))
         await refused(self._store, "cache_recount", [recount])
 
@@ -252,8 +253,8 @@ class RowCache:
         return Update(_count(tenant), add={"entries": 1}, when=When(below={"entries": self._max_size}))
 
     def _rank(self, value: Value) -> str:
-        """Return the entry's place in the order of eviction; the least goes first. Numbers are padded, so texts sort as
-        they do."""
+        """Return the entry's place in the order of eviction; the least goes first. Numbers are padded, so that their
+        texts sort in the same order."""
         used = f"{int(value['used'] * 1_000_000):018d}"
         match self._policy:
             case CacheEvictionPolicy.LRU:
@@ -307,7 +308,8 @@ def _expired(value: Value, now: float) -> bool:
 
 
 def _lasting(value: Value, expires: float | None) -> Value:
-    """Add the attribute by which a table removes rows itself, a day late so that differences of clocks do not matter."""
+    """Add the TTL attribute by which a table deletes rows itself. It is a day late, so that clock skew does not
+    matter."""
     return value if expires is None else {**value, "ttl": int(expires) + 86_400}
 
 

@@ -1,9 +1,9 @@
 """Slots, tickets and their counters on any state store (docs/protocol.md#slots; the rows: `slot_rows`).
 
-Law: a row and its counters change in one transaction. `running` grows only in a transaction that finds the limits as
-they were read, and room below them. A ticket needs no such condition: the process that puts it looks for a free slot
-afterwards. So does one that releases a slot or raises a limit. Of any two of them the later one sees the other, so no
-wake-up is lost. A grant is the row, not the start of the run.
+Law: a row and its counters change in one transaction. `running` grows only in a transaction whose conditions are that
+the limits are as read and that there is room below them. A ticket needs no such condition: the process that puts it
+looks for a free slot afterwards. So does one that releases a slot or raises a limit. The later of any two of them sees
+the other, so no wake-up is lost. A slot is granted when its row is written, not when the run starts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ AT_ONCE = 32
 
 
 class RowSlots:
-    """The slots of one store. Any caller may repeat any verb, several callers at once. After a `StoreError` it is not
-    known whether the verb happened: repeat it.
+    """The slots of one store. Any method may be repeated, also by several callers at once. After a `StoreError` it is
+    not known whether the method took effect: repeat it.
 
     `account_limit` is the number of runs of all agents that may be at work at once, unless a limit was set. None is no
     limit. STORED, for a process that only starts runs, is the limit that others on this store have written. `max_queue`
@@ -50,15 +50,15 @@ class RowSlots:
         self._store, self._account_limit = store, account_limit
         self._max_queue, self._timeout_s = max_queue, queue_timeout_s
 
-    # --- taking and giving back -----------------------------------------------------------------------------------
+    # --- acquiring and releasing ----------------------------------------------------------------------------------
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
     ) -> Admission:
-        """Give the run a slot. If that would exceed a limit, or go before others, give it a ticket.
+        """Give the run a slot. If that would exceed a limit, or overtake waiting runs, give it a ticket.
 
         `default` is the limit that the agent's definition asks for, which holds unless one was set. Nothing is written
-        unless `alive` holds in that moment. `bounded` refuses the run if the agent's queue is full; otherwise the queue
+        unless `alive` holds at that moment. `bounded` refuses the run if the agent's queue is full; otherwise the queue
         grows.
         """
         _check_number(f"the default limit of agent {run.agent_type!r}", default)
@@ -97,7 +97,7 @@ class RowSlots:
                 return Admission("over")
 
     async def release(self, run: Candidate) -> list[Candidate]:
-        """Give up the slot, or the ticket. Return the runs that got a slot, which the caller must start. A run that
+        """Release the slot or the ticket. Return the runs that got a slot, which the caller must start. A run that
         holds neither changes nothing."""
         if await self._store.get([slot_rows.counter_key(run.agent_type)]) == [None]:
             return []  # the agent was never limited, so no run holds anything
@@ -111,7 +111,7 @@ class RowSlots:
         return await self._grant(run.agent_type, run.run_id)
 
     async def leave(self, run: Candidate) -> bool:
-        """Give up the ticket. False if the run has no ticket; then it may hold a slot."""
+        """Delete the ticket. False if the run has no ticket; it may then hold a slot."""
         while True:
             (ticket,) = await self._store.get([slot_rows.ticket_key(run)])
             if ticket is None:
@@ -120,26 +120,27 @@ class RowSlots:
                 return True
 
     async def grant(self) -> list[Candidate]:
-        """Give free slots to the runs that wait, in queue order. A ticket that cannot go does not hold up those of
-        other agents. Return the runs that got one, which the caller must start. Call this after raising a limit."""
+        """Give free slots to the runs that wait, in queue order. A ticket that cannot get a slot does not hold up those
+        of other agents. Return the runs that got a slot, which the caller must start. Call this after raising a
+        limit."""
         return await self._grant(None)
 
     # --- limits ---------------------------------------------------------------------------------------------------
 
     async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
         """Set the limit of an agent, or of the account (None). A limit of None restores the default; 0 admits no run. A
-        lower limit ends no run: slots are given again once fewer are held."""
+        lower limit ends no run: new slots are granted once fewer are held."""
         _check_number("the limit of " + ("the account" if agent_type is None else f"agent {agent_type!r}"), limit)
         await self._set(agent_type, {"limit": limit, "stopped_by": None})
 
     async def change_limit(
         self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
     ) -> bool:
-        """Do as `set_limit`, on condition that the limit that applies is `before`, and that `alive` holds. A repeat
-        returns True.
+        """Set the limit to `after`, on condition that the limit that applies is `before`, and that `alive` holds. A
+        repeat returns True.
 
         False if the limit is neither `before` nor `after`, or if `alive` does not hold; then nothing changed.
-        `stopped_by` names what sets the limit of 0, for the runs that wait.
+        `stopped_by` names the budget that sets the limit to 0. The waiting runs show it.
         """
         _check_number(f"the limit of agent {agent_type!r}", after)
         guard: list[Operation] = [alive] if alive is not None else []
@@ -204,8 +205,8 @@ class RowSlots:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _known(self, agent_type: str) -> Counters:
-        """Return the counters that decide about the agent: its own and the account's. Only if all agents share a limit,
-        return those of all agents, because a fleet may have a thousand."""
+        """Return the counters that decide about the agent: its own and the account's. The counters of all agents, of
+        which a fleet may have a thousand, are returned only if all agents share a limit."""
         names = (agent_type, None)
         values = await self._store.get([slot_rows.counter_key(name) for name in names])
         known = {
@@ -285,7 +286,7 @@ class RowSlots:
         return known
 
     async def _in_line(self, run: Candidate) -> Admission:
-        """Return where the run stands, once those that can go have gone."""
+        """Grant slots to the runs that can have one, and then return the admission of this run."""
         granted = await self._grant(run.agent_type, run.run_id)
         others = tuple(other for other in granted if other != run)
         slot, ticket = await self._place(run)
@@ -297,8 +298,8 @@ class RowSlots:
         return Admission("waits", slot_rows.waiting(ticket), others, counter.queued, counter.stopped_by)
 
     async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
-        """Return the run's slot and ticket. They are not read at one moment: a ticket that is gone may have become the
-        slot just before, so the slot is read again."""
+        """Return the run's slot and ticket. They are not read atomically: a missing ticket may just have become the
+        slot, so the slot is read again."""
         slot, ticket = await self._store.get([slot_rows.slot_key(run), slot_rows.ticket_key(run)])
         if slot is None and ticket is None:
             (slot,) = await self._store.get([slot_rows.slot_key(run)])
@@ -327,9 +328,9 @@ class RowSlots:
         return granted
 
     async def _first(self, agent_type: str | None, spread: str) -> tuple[Candidate, list[Operation]] | None:
-        """Return the run that goes next, and the operations for it. None if no run waits that could go. `spread` is set
-        after another process was quicker: then any run that may go is picked, so that many givers do not all take the
-        first ticket again."""
+        """Return the run that gets the next slot, and the operations for it. None if no run waits that could go.
+        `spread` is set after another process was quicker: then any run that may have a slot is picked, so that many
+        processes do not all try the first ticket again."""
         read = self.counters if agent_type is None else partial(self._known, agent_type)
         while True:
             known = await read()
@@ -349,8 +350,8 @@ class RowSlots:
     async def _lines(
         self, known: Counters, account: SlotCounter, agent_type: str | None, most: int
     ) -> list[tuple[str, SlotCounter, list[Row]]]:
-        """Return for each agent whose first ticket may go: its sort key, the counter, and up to `most` tickets that may
-        go."""
+        """Return, for each agent whose first ticket may get a slot, the ticket's sort key, the counter, and up to
+        `most` such tickets."""
         alone = agent_type is not None and account.bound is None
         lines = [
             (name, counter)
@@ -375,7 +376,7 @@ class RowSlots:
         return any((value or {}).get("moves", 0) != c.moves for value, c in zip(values, divided, strict=True))
 
     async def _less(self, name: str, what: str, key: Key, row: dict[str, Any]) -> bool:
-        """Delete a slot (`running`) or a ticket (`queued`) and count one less. False if it is gone already."""
+        """Delete a slot (`running`) or a ticket (`queued`), and decrement its counter. False if it is gone already."""
         run, lost = slot_rows.candidate(row), set[Key]()
         while True:
             ops = [slot_changes.gone(key, run)]

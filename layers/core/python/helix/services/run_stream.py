@@ -3,8 +3,8 @@
 Law: a flush is one append of records in order, repeated unchanged until the log answers. After a cancelled flush, the
 next one begins with the same records. Nothing is acknowledged that the log does not have.
 
-Words go to the log at once. Chunks that come while an append is in flight go with the next one, so batches grow with
-the load. A log that charges for each append (`StreamManager.coalesces`) gets words at intervals.
+Words (text chunks) go to the log at once. Chunks that arrive while an append is in flight join the next one, so batches
+grow with the load. A log that charges for each append (`StreamManager.coalesces`) gets words at intervals.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from helix.ports.streams import StreamManager
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 WORDS_PER_S, OTHERS_PER_S, BURST = 600, 50, 50
-"""The appends of words, and of other chunks, that one event loop makes in a second, and in a burst: about a fifth of a
-processor. More runs share them."""
+"""The most appends of words and of other chunks that one event loop makes per second, and the size of a burst. They
+take about a fifth of a CPU core, and all runs share them."""
 SHARED_S = 1.0
-"""The longest time for which chunks without words wait for their share. The flush at the end of their step takes them
-along."""
+"""The longest time for which chunks without words wait for their share. The flush at the end of their step includes
+them."""
 READER_TURNS = 4
-"""The turns of the event loop in which a reader takes what was flushed and hands it on."""
+"""The turns of the event loop that a reader needs to take the flushed records and pass them on."""
 TRIES = 6
 Kind = Literal["run", "attempt", "call", "fold"]
 
@@ -124,7 +124,7 @@ class RunStream:
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
     ) -> None:
-        """Add chunks of one writer, and fill in their envelope. They are flushed soon; `flush` waits for it. Refuses
+        """Add chunks of one writer, and fill in their envelope. They are flushed soon; `flush` waits for that. Refuses
         chunks of an unknown type, which only readers use."""
         for chunk in chunks:
             if isinstance(chunk, UnknownChunk):
@@ -179,15 +179,15 @@ class RunStream:
         return body
 
     def relief(self) -> Awaitable[None] | None:
-        """Return an awaitable that ends once the log has the words. It is for a model adapter that did not let the
-        event loop run for a while. None if nothing is late, and in other threads, which do not block the loop."""
+        """Return an awaitable that is done once the log has the words. It is for a model adapter that has blocked the
+        event loop for a while. None if nothing is late, and in other threads, which do not block the loop."""
         if self._due is None or threading.get_ident() != self._thread:
             return None
         return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
 
     async def _relieve(self) -> None:
-        """Flush the first words at once, and later ones less and less often. So a model that never lets the event loop
-        run pays for few appends."""
+        """Flush the first words at once, and later ones less and less often. So an adapter that never lets the event
+        loop run makes few appends."""
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(Exception):  # kept in _failure
             await self.flush()
@@ -226,8 +226,8 @@ class RunStream:
 
     @property
     def _urgent(self) -> bool:
-        """Whether to flush at once. Where appends are free, all words are urgent; elsewhere the first words, and each 4
-        KB."""
+        """Whether to flush at once. If appends are free, all words are urgent. Otherwise only the first words are, and
+        every 4 KB."""
         first = not self._coalesces or self._interval == 0.0
         return (self._words and first) or self._bytes >= FLUSH_BYTES
 
@@ -257,7 +257,7 @@ class RunStream:
             try:
                 await self.flush()
             except Exception:
-                return  # kept in _failure: the next flush that someone waits for raises it
+                return  # kept in _failure: the next awaited flush raises it
             if not self._pending:
                 return
 
@@ -277,7 +277,7 @@ class RunStream:
         self._shared.others.take(self._loop.time())
 
     async def _slot(self) -> None:
-        """Wait if this event loop makes many appends. Words that come meanwhile go along."""
+        """Wait if this event loop makes many appends. Words that arrive meanwhile join the append."""
         if self._due is None:
             return
         now = self._loop.time()

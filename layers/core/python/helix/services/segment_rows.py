@@ -179,7 +179,7 @@ def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
 
 
 def _seconds(before: float, after: float) -> float | None:
-    """Return how much later `after` is, if that number is exact and shorter than the time itself."""
+    """Return how many seconds later `after` is, if that number is exact and shorter than the time itself."""
     later = round(after - before, 4)
     return later if later and before and _after(before, later) == after else None
 
@@ -189,7 +189,7 @@ def _after(before: float, later: float) -> float:
 
 
 def _take(place: Place, entry: Any) -> bool:
-    """Move `place` on. True if the entry is a message, False if it says what changes."""
+    """Advance `place` by the entry. True if the entry is a message, False if it only names changed fields."""
     if isinstance(entry, dict):
         if "kind" in entry:
             return True

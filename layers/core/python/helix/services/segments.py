@@ -1,16 +1,16 @@
 """Streams as segments in any state store.
 
 A segment is one row: messages, and the head after them. Its key is the first sequence, and it is put on condition that
-the key is free. So that one put is the compare-and-set of the whole stream.
+the key is free. So this one put is the compare-and-set of the whole stream.
 
 Law: every change of the head is stored, even without messages. An *empty* segment then takes the next key, and the next
 segment replaces it (`rev`). If records come with a log position, it is stored with the segment that they made, so a
 second delivery gets the same messages (`project`). Positions are compared, never calculated with.
 
-Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as
-made at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the
-head of a stream needs it. A stream that begins without tombstones needs none. A deletion leaves tombstones at the keys
-of the stream and at the key after its end. They refuse every writer that remembers an end of the stream.
+Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist,
+with the creation time `created_at` of the records. If conditions are billed (with a `clock`), only a session that is
+new to the head of a stream needs one. A stream that begins without tombstones needs none. A deletion leaves tombstones
+at the keys of the stream and at the key after its end. They stop every writer that remembers an end of the stream.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from helix.services.stream_ends import (
 )
 
 CACHED_ENTRIES = 50_000
-"""The sessions in all remembered heads, of some 500 bytes each. That is enough for every run at work in a process."""
+"""The most sessions in all remembered heads, of about 500 bytes each. That is enough for every run at work in a
+process."""
 SEGMENT_BYTES = 150_000  # of chunks; a record stays whole, and the store puts it elsewhere if it exceeds an item
 TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are projected
 PAGE = 10
 SESSIONS_AT_ONCE = 40
-"""The most sessions of the records of one segment: each may need a condition."""
+"""The most sessions whose records share a segment, because each may need a condition."""
 TOMBSTONES_AT_ONCE = 100
 
 
@@ -111,7 +112,7 @@ class SegmentStreams:
                 await self._conflicted(conflicts)
 
     async def _conflicted(self, times: int) -> None:
-        """Handle that other writers were first, `times` times in a row. Subclasses may wait here."""
+        """Handle a conflict: other writers were first, `times` times in a row. Subclasses may wait here."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         """End the root's turn on the stream as failed, without a run. A stream without records gets its first turn.
@@ -185,7 +186,7 @@ class SegmentStreams:
         exist = [Check(Key("sessions", name, SESSION), When(equal={"created_at": made})) for name, made in writers]
         try:
             await self._store.transact("append_segment", [put, *exist])
-        except DamagedRowError:  # no one can tell whether the session exists
+        except DamagedRowError:  # whether the session exists cannot be known
             await self._store.transact("append_segment", [put])
         except ConditionFailedError as error:
             if error.index:
@@ -199,16 +200,16 @@ class SegmentStreams:
     def _admitted(
         self, stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]
     ) -> tuple[Head, list[StreamMessage]]:
-        """Return the head and the messages that the records make of `place`. Records of earlier versions do not name
-        the creation time of their session. Those from before a deletion make nothing."""
+        """Return the head and the messages after the records were added at `place`. Records of earlier versions do not
+        name the creation time of their session; those from before a deletion are dropped."""
         if self._ttl_s is not None and place.tombstones and not place.head.sessions:
             deleted_at = max(deleted_at for _, deleted_at in place.tombstones)
             records = [record for record in records if record.created_at or record.time > deleted_at]
         return admit(stream_id, place.head, records)
 
     def _unproven(self, place: StreamEnd, records: Sequence[StreamRecord]) -> list[Writer]:
-        """Return the sessions of the records that must be seen to exist. With a clock there are none if the stream begins
-        and no tombstone says that something was deleted under its id."""
+        """Return the sessions of the records whose existence must be checked. With a clock there are none if the stream
+        begins and has no tombstones, since then nothing was deleted under its id."""
         found = dict.fromkeys((record.session_id, record.created_at) for record in records if record.created_at)
         if self._clock is None:
             return list(found)
@@ -217,7 +218,7 @@ class SegmentStreams:
         return [(name, made) for name, made in found if not knows(place.head, name, made)]
 
     async def _created_at(self, session_ids: Sequence[str]) -> list[float]:
-        """Return when the sessions were made. 0 for one that is gone, or is being deleted."""
+        """Return the creation times of the sessions. 0 for one that is gone or is being deleted."""
         rows = await self._store.get([Key("sessions", name, SESSION) for name in session_ids])
         return [0.0 if row is None or isinstance(row, Damaged) else row.get("created_at", 0.0) for row in rows]
 
@@ -226,8 +227,8 @@ class SegmentStreams:
             await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
 
     async def _leave_tombstones(self, stream_id: str, guard: Sequence[Operation]) -> None:
-        """Leave a tombstone at the next key and in place of each segment, so that a writer meets one, whatever end it
-        remembers."""
+        """Leave a tombstone at the next key and in place of each segment, so that every writer meets one, whichever end
+        it remembers."""
         assert self._clock is not None
         now = self._clock.now()
         while True:
@@ -315,8 +316,8 @@ class SegmentStreams:
         )
 
     async def _awaited(self, stream_id: str) -> StreamInfo | None:
-        """Return the info of a stream without messages. It exists once its root session has a run, whose first message
-        is on its way."""
+        """Return the info of a stream without messages. Such a stream exists once its root session has a run, whose
+        first message is on its way."""
         (root,) = await self._store.get([Key("sessions", stream_id, SESSION)]) if stream_id.isascii() else (None,)
         if root is None or not root.get("run_id") or root["status"] == "deleting":
             return None
@@ -331,8 +332,8 @@ class SegmentStreams:
         )
 
     async def _said(self, stream_id: str, place: StreamEnd, entries: Sequence[Entry]) -> list[StreamMessage]:
-        """Return the messages that the log already has of these entries. The usual entries are newer than the log, and
-        then nothing is read."""
+        """Return the messages that the log already has of these entries. Usually the entries are newer than the log,
+        and then nothing is read."""
         first = next((entry.position for entry in entries if entry.position), "")
         if not first or not place.at or int(first) > int(place.at):
             return []

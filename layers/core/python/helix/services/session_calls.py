@@ -1,4 +1,4 @@
-"""Every model call of a session, from its rows: the answers that were staged, and the attempts that left none.
+"""Lists every model call of a session, from its rows: the answers that were staged, and the attempts without an answer.
 
 Law: a call is listed once, in the session that paid for it. The answers that a copy of a session begins with belong to
 the original.
@@ -31,7 +31,7 @@ class ModelCall:
     turn: int
     """The number of that run within its session."""
     step: int
-    """The step that the call was to buy."""
+    """The step that the call was made for."""
     attempt: int
     """The number of the try within the step."""
     outcome: Outcome
@@ -47,7 +47,7 @@ class ModelCall:
     assumed_tokens: int = 0
     """The tokens that are assumed for a call of unknown usage. 0 for an answered or lost call."""
     at: float = 0.0
-    """When the outcome was recorded, in Unix seconds."""
+    """The time (Unix seconds) when the outcome was recorded."""
     error: str | None = None
     """The message of the failure. None for an answer."""
 

@@ -24,7 +24,7 @@ def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
 def taking(
     run: Candidate, mine: SlotCounter, account: SlotCounter, *, ticket: dict[str, Any] | None = None
 ) -> list[Operation]:
-    """Return the operations that take a slot: in place of the run's ticket, or if no run waits."""
+    """Return the operations that take a slot: in exchange for the run's ticket, or on condition that no run waits."""
     shared = account.bound is not None
     alone = {} if ticket is not None else {"queued": 0}
     found = [slot_shards.take(mine, run, among(mine, account), alone)]
@@ -44,7 +44,7 @@ def taking(
 def queueing(
     run: Candidate, mine: SlotCounter, account: SlotCounter, longest: int | None, timeout_s: float
 ) -> list[Operation]:
-    """Return the operations that put a ticket. It is never put beside a slot, because a second caller may have got a
+    """Return the operations that put a ticket. A run with a slot gets no ticket, because a second caller may have got a
     slot for the same run. `longest` is the most tickets of the queue. Empty if the queue is full."""
     shared = account.bound is not None
     counters = [(mine, longest), (account, None)] if shared else [(mine, longest)]
@@ -65,7 +65,8 @@ def among(counter: SlotCounter, account: SlotCounter) -> int:
 
 
 def numbers(found: Sequence[tuple[list[Operation], int | None]]) -> dict[str, Any]:
-    """Return the shards that counted: the agent's, and the account's if it counted too."""
+    """Return the field that names the shards that counted the slot or ticket: the agent's, and the account's if it
+    counted too."""
     numbers = [number for _, number in found]
     return {"shards": numbers} if any(number is not None for number in numbers) else {}
 

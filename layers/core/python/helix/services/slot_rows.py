@@ -32,11 +32,12 @@ class Candidate:
     agent_type: str
     """The agent of the run, whose limit and queue apply."""
     run_id: str
-    """The run that asks. It names the row of the slot."""
+    """The run that asks. Its id is the sort key of the slot's row."""
     session_id: str
     """The session of the run. A grant starts the run by this id."""
     order: float
-    """When the run was claimed, in Unix seconds. Among runs of one priority the earlier claim goes first."""
+    """The time (Unix seconds) when the run was claimed. Among runs of the same priority the earlier claim goes
+    first."""
     priority: int = 0
     """The rank in the queue, from -999 to 999. Higher priorities go first."""
 
@@ -48,7 +49,7 @@ class Waiting:
     candidate: Candidate
     """The run that waits."""
     expires_at: float
-    """The end of the wait, in Unix seconds. After it any process that looks may end the run."""
+    """The end of the wait, in Unix seconds. Afterwards, any process that notices it may end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Admission:
     waiting: Waiting | None = None
     """The ticket of the run. None unless the state is `waits`."""
     granted: tuple[Candidate, ...] = ()
-    """Other runs that got a slot on the way. The caller must start them."""
+    """Other runs that got a slot during this admission. The caller must start them."""
     queued: int = 0
     """The number of tickets of the agent. It is counted only in the states `waits` and `full`."""
     stopped_by: str | None = None

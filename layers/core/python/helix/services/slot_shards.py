@@ -1,14 +1,15 @@
-"""The counters of slots in shards, so that many admissions a second do not meet on one row (docs/protocol.md#slots).
+"""Divides the counters of slots into shards, so that many admissions a second do not contend for one row
+(docs/protocol.md#slots).
 
 Law: a counter's row lends slots to its shards and counts them in `running`, whether they are held or free. It never
 lends more than the limit. A run takes a slot from a shard only if one is free, so no limit is exceeded. A lower limit
 begins an `epoch`: slots that were lent before are merged into the counter's row, and no run takes them any more. A slot
 or a ticket returns to the shard that counts it, or to the counter's row if that shard was merged. `moves` counts the
-transactions between the row and its shards. A reader that finds no room, and did not read both at one moment, knows by
-it whether they belong together.
+transactions between the row and its shards. A reader that finds no room compares `moves` before and after, and so knows
+whether its reads were consistent.
 
-A limit below 2 * `SLOTS_EACH` has no shards. A shard has few slots because an item takes one transaction at a time:
-with runs of a second, 32 transactions a second meet on it.
+A limit below 2 * `SLOTS_EACH` has no shards. A shard has few slots because an item takes one transaction at a time. If
+runs take a second, 32 transactions a second contend for it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def shards_for(bound: int | None) -> int:
 
 
 def width(counter: SlotCounter, account: SlotCounter) -> int:
-    """Return the number of shards among which it is divided; 1 for none."""
+    """Return the number of shards into which the counter is divided; 1 for none."""
     return shards_for(account.bound if counter.bound is None else counter.bound)
 
 
@@ -50,7 +51,7 @@ def take(counter: SlotCounter, run: Candidate, among: int, equal: dict[str, int]
 
 
 def lend(counter: SlotCounter, among: int) -> list[Operation]:
-    """Return the operations that give shards the free slots of the counter's row. Empty if there are few, or without
+    """Return the operations that lend the free slots of the counter's row to shards. Empty if there are few, or no
     shards."""
     there = {shard.number: shard for shard in counter.shards}
     free = sum(shard.free for shard in counter.shards)
@@ -58,7 +59,7 @@ def lend(counter: SlotCounter, among: int) -> list[Operation]:
     lendable = LENT_AT_ONCE * among if counter.bound is None else int(counter.room) - free
     if among == 1 or lendable < among or not (absent or free < min(lendable, among)):
         return []
-    # Shards in use get their slots one by one: a transaction on many of them would always meet another.
+    # Shards in use get their slots one by one: a transaction on many of them would always conflict with another.
     poorest = absent or [min(there.values(), key=lambda shard: shard.free).number]
     each = min(lendable // len(poorest), LENT_AT_ONCE if counter.bound is None else counter.bound // among)
     total = each * len(poorest)
@@ -85,8 +86,8 @@ def queue(
 
 
 def give(agent_type: str | None, what: str, number: int | None) -> Operation:
-    """Return the operation that counts one held slot (`running`) or ticket (`queued`) less. `number` is its shard; None
-    for the counter's row."""
+    """Return the operation that counts one held slot (`running`) or ticket (`queued`) fewer. `number` is its shard;
+    None for the counter's row."""
     if number is None:
         return Update(counter_key(agent_type), add={what: -1})
     return Update(shard_key(agent_type, number), add={"free": 1} if what == "running" else {what: -1})
@@ -160,6 +161,5 @@ def _merge(counter: SlotCounter, shard: Shard) -> list[Operation]:
 
 
 def _order(run: Candidate, among: int) -> list[int]:
-    """Return the shards in an order of the run's own, so that runs whose shards are used up do not all try the same
-    one."""
+    """Return the shards in the run's own order, so that runs whose shards are used up do not all try the same one."""
     return sorted(range(among), key=lambda n: crc32(f"{run.run_id}{n}".encode()))

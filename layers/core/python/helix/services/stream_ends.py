@@ -1,4 +1,4 @@
-"""The end of a stream, as it is read and as the next segment moves it (`helix.services.segments`).
+"""The end of a stream as it was read, and the put of the next segment (`helix.services.segments`).
 
 A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end. No writer gets past
 them, whichever end it remembers. A stream that begins again under the id writes over the tombstones at its keys.
@@ -13,7 +13,7 @@ from helix.core.sequencer import Head, StreamRecord
 from helix.ports.state_store import ABSENT, Damaged, Key, Put, Row, Value, When
 
 Writer = tuple[str, float]
-"""The id of a session, and when it was made (Unix seconds)."""
+"""The id of a session and its creation time (Unix seconds)."""
 
 
 class StreamEnd(NamedTuple):
@@ -32,7 +32,7 @@ class StreamEnd(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """The memory that it takes, counted in sessions."""
+        """The memory that the end takes, counted in sessions."""
         return 1 + len(self.head.sessions)
 
     def next_put(self, stream_id: str, value: Value) -> Put:
@@ -62,7 +62,7 @@ def knows(head: Head, session_id: str, created_at: float) -> bool:
 
 
 def is_of_another(head: Head, record: StreamRecord) -> bool:
-    """Return whether the record is of another session than the one that the head knows under its id."""
+    """Return whether the record belongs to another session than the one that the head knows under the same id."""
     session = head.sessions.get(record.session_id)
     return session is not None and bool(session.created_at) and record.created_at not in (0.0, session.created_at)
 

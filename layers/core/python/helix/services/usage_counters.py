@@ -1,19 +1,19 @@
-"""Usage counted up: from runs to their agent and their tenant, per hour and for ever.
+"""Counters of usage: they add up the usage of runs by agent and by tenant, per hour and in total.
 
-Law: a counter is only ever added to, in a transaction whose guard holds once. The guard of a run is that its effects
-are open, the guard of a call that its row is absent. Counters and the list of scopes are rows of `control`:
+Law: counters only change by additions, in a transaction whose guard holds once. The guard of a run is that its effects
+are open. The guard of a call is that its row is absent. Counters and the list of scopes are rows of `control`:
 
     usage#<scope>   total#<model>#<operation>[#<agent>]    all hours; never falls. `now`: the hour that is added to, and
                                                            `now_*` what was used in it
-    usage#<scope>   <hour>#<model>#<operation>[#<agent>]   an hour before that, kept for 400 days
-    usage           <scope>                                which scopes there are
+    usage#<scope>   <hour>#<model>#<operation>[#<agent>]   an earlier hour, kept for 400 days
+    usage           <scope>                                one row for each scope
 
 So a run adds to one row. The first to add in a later hour writes the row of the hour before, in the same transaction. A
 scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
 
 Rows have shards: `total#~<shard>#...`, `<hour>#~<shard>#...`; shard 0 is the row without a number. A process adds to
-one shard of each, which the first session that it counts chooses. Readers sum the shards. Hours have fewer shards,
-because a shard of the totals adds to one of them once.
+one shard of each row, which the first session that it counts determines. Readers sum the shards. Hours have fewer
+shards, because each shard of the totals adds to one of them only once.
 """
 
 from __future__ import annotations
@@ -118,13 +118,14 @@ class _Counter:
         return Update(self.key, add={**self.add, **_now(self.add)}, when=When(equal={"now": self.hour}))
 
     def update_late(self, now: str, there: bool) -> list[Operation]:
-        """Return the additions if the row already adds to a later hour, `now`. `there`: whether this hour has a row."""
+        """Return the additions for a row that already counts a later hour, `now`. `there`: whether the counter's own
+        hour has a row."""
         late = self._hour_row(self.hour, self.add, there)
         return [Update(self.key, add=self.add, when=When(equal={"now": now})), late]
 
     def begin_hour(self, value: Value, there: bool) -> list[Operation]:
-        """Return the additions if the row, with this value, still adds to an earlier hour, which gets a row of its own.
-        `there`: whether the earlier hour has one."""
+        """Return the additions for a row that, with this value, still counts an earlier hour. That hour gets its own
+        row. `there`: whether the earlier hour has one."""
         now, before = value.get("now"), {name: value.get(f"now_{name}") for name in NUMBERS}
         unchanged = When(equal={"now": now, **_now(before)})
         begun = {**dict.fromkeys(_now(before), 0), **_now(self.add), "now": self.hour}
@@ -155,8 +156,8 @@ def partition(scope: str) -> str:
 
 
 class Counters:
-    """Adds to the counters of one store. It remembers which hour each is adding to, so that a process looks once an
-    hour. `shards` is the number of rows that share the additions of all processes."""
+    """Adds to the counters of one store. It remembers the current hour of each counter, so that a process reads a
+    counter once an hour. `shards` is the number of rows that share the additions of all processes."""
 
     def __init__(self, store: StateStore, clock: Clock, *, shards: int = 1) -> None:
         self._store, self._clock, self._shards = store, clock, shards
@@ -271,7 +272,7 @@ def _sum(one: UsageCount, other: UsageCount) -> UsageCount:
 
 
 async def read_totals(store: StateStore, scope: str | None = None) -> list[UsageCount]:
-    """Return all that was ever counted for the scope, or for all agents."""
+    """Return the totals of the scope, or of all agents."""
     scopes = [scope] if scope is not None else await read_scopes(store, "agent:")
     totals = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
     return [count for page in totals for count in _summed(_read(row.value) for row in page)]

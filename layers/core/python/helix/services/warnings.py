@@ -1,7 +1,7 @@
 """Warnings and failures of a deployed stage: one metric and one alarm for each of the two. The log names them.
 
 Law: nothing is recorded while there is nothing to report, so a stage at rest pays for no metric. A threshold may stay
-passed for days, and its alarm then sends no further message. So failures are never counted with the thresholds.
+exceeded for days, and its alarm then sends no further message. So failures are counted separately from the thresholds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = get_logger("helix")
 
 
 def warn(metrics: Metrics, found: Mapping[str, str]) -> None:
-    """Count passed thresholds and unhealthy checks, and log each. `found` maps their names to a description."""
+    """Count exceeded thresholds and unhealthy checks, and log each. `found` maps their names to a description."""
     _report(metrics, WARNINGS, "warning", found)
 
 

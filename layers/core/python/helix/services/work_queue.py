@@ -1,12 +1,12 @@
-"""Executions as rows of any state store: the launcher of worker processes on one machine.
+"""A launcher that stores executions as rows of any state store, for worker processes on one machine to claim.
 
     execution#<name>  execution    open or ended; `work` names its row in the index
     execution#<name>  token#...    a task token that was woken
-    work              <time>#<name>    open executions, oldest first: who holds it until when
+    work              <time>#<name>    open executions, oldest first, each with its holder and lease
     work-ended        <time>#<name>    ended ones, until their runs are over
 
 Law: one worker at a time holds an execution, by a lease. Every write of a worker to its execution is conditional on
-holding it. The next holder learns who held it before (`Work.former`) and may have left claims in the session.
+this lease. The next holder learns who held it before (`Work.former`) and may have left claims in the session.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ class WorkQueue:
         return await self.store.query("control", OPEN)
 
     def free(self, value: Value) -> bool:
-        """Return whether no worker holds it, and it is not postponed."""
+        """Return whether no worker holds the execution, and it is not postponed."""
         now = self.clock.now()
         held = value["owner"] is not None and value["expires"] >= now
         return not held and bool(value["not_before"] <= now)
 
     async def claim(self, worker: str, wanted: Callable[[Value], bool]) -> Work | None:
-        """Hold the oldest execution that is `wanted` and that no worker holds. An expired lease does not count."""
+        """Claim the oldest execution that is `wanted` and that no worker holds. An expired lease does not count."""
         for row in await self.open_work():
             if self.free(row.value) and wanted(row.value):
                 work = await self._take(worker, row)
@@ -155,8 +155,8 @@ class WorkQueue:
         return None
 
     async def next_free(self) -> float | None:
-        """Return when an execution that is held or postponed now could be claimed, if nothing else happens (Unix
-        seconds)."""
+        """Return the earliest time (Unix seconds) when an execution that is now held or postponed can be claimed, if
+        nothing else happens."""
         now, times = self.clock.now(), []
         for row in await self.open_work():
             until = row.value["expires"] if row.value["owner"] is not None else row.value["not_before"]
@@ -164,7 +164,7 @@ class WorkQueue:
         return min(times, default=None)
 
     async def renew(self, work: Work) -> bool:
-        """Hold it for `lease_s` from now on. False if another worker holds it, or if it has ended."""
+        """Renew the lease for `lease_s` from now. False if another worker holds the execution, or if it has ended."""
         expires = self.clock.now() + self.lease_s
         return await self._commit("renew_execution", [Update(_index(work), set={"expires": expires}, when=_held(work))])
 
@@ -174,13 +174,13 @@ class WorkQueue:
         return await self._end(work.name, work.sort, part.session_id, part.run_id, None, when=_held(work))
 
     async def give_back(self, work: Work, *, not_before: float = 0) -> bool:
-        """Let another worker go on with it, but not before that moment. This worker must have ended all its work for
-        it."""
+        """Return the execution to the queue, to be claimed at `not_before` (Unix seconds) or later. This worker must
+        have ended all its work for it."""
         changes = {"owner": None, "expires": 0, "former": work.owner, "not_before": not_before}
         return await self._commit("give_back_execution", [Update(_index(work), set=changes, when=_held(work))])
 
     async def excuse(self, work: Work) -> bool:
-        """Count one death less, because the death of the former holder is counted elsewhere."""
+        """Count one death fewer, because the death of the former holder is counted elsewhere."""
         return await self._commit("excuse_execution", [Update(_index(work), add={"deaths": -1}, when=_held(work))])
 
     @contextmanager
@@ -201,13 +201,13 @@ class WorkQueue:
         for first in range(0, len(gone), TRIMMED):
             await self._commit("forget_tokens", [*gone[first : first + TRIMMED]])
 
-    # --- for who looks after workers ------------------------------------------------------------------------------
+    # --- for supervisors of workers -------------------------------------------------------------------------------
 
     async def release_dead_worker(self, worker: str, *, died: bool, handed_over: bool = False) -> list[str]:
         """Release at once what an ended worker held. Return the names of the released executions.
 
-        `died`: the worker was not meant to end, so each of its executions counts one death more, once. That includes
-        executions that it gave back while it was being ended, unless it `handed_over` in order.
+        `died`: the worker was not meant to end, so each of its executions counts one more death, once. That includes
+        executions that it gave back while it was being ended, unless it `handed_over` its work properly.
         """
         names = []
         for row in await self.open_work():

@@ -1,1 +1,1 @@
-"""Everything but running a stored session: read, snapshot, branch, clone, delete, expire, sweep."""
+"""Operations on stored sessions other than running them: read, snapshot, branch, clone, delete, expire, sweep."""

@@ -1,6 +1,6 @@
-"""Branch and clone: copies of whole sessions, page by page, resumable after a crash.
+"""Branch and clone: copies whole sessions page by page, resumable after a crash.
 
-Law: a copy becomes visible in its last transaction.
+Law: a copy becomes visible only with its last transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from helix.services.claim_input import check_session_id
 
 PAGE = 50
 COPY_DEADLINE_S = 60
-"""The time after which another copy to the same target may begin. The slower one is refused at its next write."""
+"""The time after which another copy to the same target may start, in seconds. The slower copy is then refused at its
+next write."""
 
 
 async def clone_session(
@@ -40,13 +41,13 @@ async def clone_session(
     from_message_index: int | None = None,
     user_id: str | None = None,
 ) -> SessionRow:
-    """Copy messages and custom state to a new session, `completed` and without runs.
+    """Copy messages and custom state to a new session, which is `completed` and has no runs.
 
     `from_message_index` copies the first N messages. N is lowered to the nearest boundary that keeps calls and results
-    together, and the state is that of the nearest checkpoint not beyond it. For the copy of a copy that may be a
-    checkpoint of an earlier session: `forked_from` names the checkpoint's own session.
+    together, and the state is taken from the latest checkpoint at or before it. If the source is itself a copy, that
+    checkpoint may belong to an earlier session: `forked_from` names the session of the checkpoint.
 
-    The source may be running: its latest checkpoint counts. Raises `SessionExistsError` if the target exists, and
+    If the source is running, its latest checkpoint is used. Raises `SessionExistsError` if the target exists, and
     `CheckpointNotFoundError` if the checkpoint was deleted.
     """
     if from_checkpoint_id is not None and from_message_index is not None:
@@ -87,8 +88,8 @@ async def clone_session(
 
 
 async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) -> tuple[CheckpointRow, JsonObject]:
-    """Return the checkpoint, or the latest one, with its state. If the session moves on meanwhile, read its new latest
-    one."""
+    """Return the checkpoint, by default the latest one, with its state. If the session advances in the meantime, read
+    its new latest checkpoint."""
     while True:
         try:
             return await engine.history.point(source, checkpoint_id or source.checkpoint)
@@ -100,8 +101,8 @@ async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) 
 
 
 async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
-    """Write the messages first, invisible, then the session, which shows them. A marker keeps two copies to one target
-    apart."""
+    """Write the messages first, while they are invisible, then the session row, which makes them visible. A marker row
+    prevents two copies to the same target."""
     owner = engine.ids.new("copy")
     marker = marker_key(target.session_id)
     await clear_leftovers(engine, target.session_id)
@@ -130,7 +131,7 @@ async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry],
 
 
 async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wanted: int) -> int:
-    """Return the largest count up to `wanted` that does not separate a call from its result."""
+    """Return the largest count, up to `wanted`, that does not separate a call from its result."""
     if wanted < 0:
         raise InvalidInputError(f"from_message_index is {wanted}; it must be 0 or more")
     count = min(wanted, source.count)
@@ -144,11 +145,11 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
 async def _nearest(
     engine: Engine, source: SessionRow, lineage: LineageRow, count: int
 ) -> tuple[SessionRow, CheckpointRow]:
-    """Return the newest checkpoint of this history with at most `count` messages, and its session. If none is that
-    early, return the first checkpoint.
+    """Return the newest checkpoint of this history with at most `count` messages, and its session. If there is none,
+    return the first checkpoint.
 
-    A copy begins with one checkpoint of all that was copied, so older ones are looked up in the session that it was
-    copied from. Raises `CheckpointNotFoundError` if those were deleted.
+    A copy starts with a single checkpoint of everything that was copied, so older checkpoints are looked up in its
+    source session. Raises `CheckpointNotFoundError` if those were deleted.
     """
     reach, end = {**dict(lineage.chain), lineage.lineage: source.count}, "c$"
     while True:

@@ -1,7 +1,7 @@
-"""Deletes sessions, and expires unused ones, page by page and resumable after a crash (docs/protocol.md#retention).
+"""Deletes sessions and expires unused ones, page by page and resumable after a crash (docs/protocol.md#retention).
 
-Law: a deletion hides the session in its first transaction. From then on, every write that depends on the session as it
-was made is refused. Each page of the deletion depends on the hidden row.
+Law: a deletion hides the session in its first transaction. From then on, every write that is conditional on the
+original session is refused. Each page of the deletion is conditional on the hidden row.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PAGE = 50
 
 
 async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, limit: int = PAGE) -> tuple[int, int]:
-    """Delete sessions that were not written for `Settings.session_ttl_s`, as `delete_session` does. A call handles one
-    part of the index (any number), and at most `limit` sessions.
+    """Delete sessions that were not written for `Settings.session_ttl_s`, like `delete_session`. Each call handles at
+    most `limit` sessions from one partition of the expiry index; `number` may be any integer.
 
-    A session that is paused, or running under a live worker, is checked again later. Returns how many index rows are
-    done, and how many sessions were deleted. The next call completes what a crash left.
+    A session that is paused, or running under a live worker, is checked again later. Return the number of processed
+    index rows and of deleted sessions. After a crash, the next call completes the work.
     """
     ttl = engine.settings.session_ttl_s
     if ttl is None:
@@ -68,7 +68,7 @@ async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, li
 
 
 async def expire_all(engine: Engine, delivery: Delivery) -> int:
-    """Run `expire_sessions` on the whole index, and the store's `purge`. Return how many sessions were deleted."""
+    """Run `expire_sessions` on the whole index, then the store's `purge`. Return the number of deleted sessions."""
     gone = 0
     for number in range(EXPIRY_PARTITIONS):
         looked = 1
@@ -87,10 +87,10 @@ def _in_use(session: SessionRow, now: float, ttl: float) -> bool:
 
 
 async def delete_session(engine: Engine, session_id: str, *, version: int | None = None) -> bool:
-    """Delete the session, its sub-agents' sessions and its stream. False if it did not exist. Refused while it runs.
-    With `version`, raise `StaleStateError` if the session is no longer at it.
+    """Delete the session, its sub-agents' sessions and its stream. Return False if it did not exist. Refused while it
+    is running. Raises `StaleStateError` if the session is no longer at the given `version`.
 
-    Repeat it after a crash: it goes on where it stopped. Of two callers at once, each deletes what is left.
+    After a crash, call it again: it continues where it stopped. Concurrent callers are safe; each deletes what is left.
     """
     while True:
         try:
@@ -117,10 +117,10 @@ async def delete_session(engine: Engine, session_id: str, *, version: int | None
 
 
 async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
-    """Hide the session, and return its row from now on. None if another writer was first.
+    """Hide the session, and return its new row. None if another writer was faster.
 
-    A hidden session has no `created_at`, so every write that depends on the session as it was made is refused. Its
-    `lease_owner` names this deletion, so that a slow deleter does not go on with a session that was made later.
+    A hidden session has no `created_at`, so every write that is conditional on the original session is refused. Its
+    `lease_owner` names this deletion, so that a slow deleter does not continue with a session that was created later.
     """
     if session.status == DELETING and not session.created_at:
         return session
@@ -141,7 +141,7 @@ async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
 
 
 async def _hide_damaged(engine: Engine, session_id: str) -> None:
-    """Hide a session whose row cannot be read, on condition of its readable fields."""
+    """Hide a session whose row cannot be read, conditional on its readable fields."""
     (value,) = await engine.store.get([session_key(session_id)])
     if value is None:
         return
@@ -198,8 +198,8 @@ async def _row_matches(engine: Engine, check: Check) -> bool:
 
 
 async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
-    """Give back what runs with open effects hold of budgets. Only their rows say how much that is, so this comes before
-    they go."""
+    """Return the budget draws of runs with open effects. Only the run rows have the amounts, so this happens before
+    they are deleted."""
     rows = await engine.store.query("sessions", hidden.session_id, start="r#", end=f"{SESSION}\x00", reverse=True)
     values = {row.key.sort: row.value for row in rows}
     found = values.pop(SESSION, None)
@@ -221,8 +221,8 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:
-    """Delete all rows but the session row. Sub-agents go first, because their ids are only here. `guard` is the
-    condition of each page."""
+    """Delete all rows except the session row. Sub-agents are deleted first, because only these rows have their ids.
+    `guard` is the condition of each page."""
     while True:
         rows = await engine.store.query("sessions", session_id, limit=PAGE + 1)
         rows = [row for row in rows if row.key != session_key(session_id)]
@@ -237,8 +237,8 @@ async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Ope
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:
-    """Delete a sub-agent's session, whatever it does: it cannot begin under a hidden parent, and once it is hidden its
-    worker writes nothing."""
+    """Delete a sub-agent's session even if it is running: it cannot start under a hidden parent, and once hidden, its
+    worker can no longer write."""
     while True:
         child = None
         with skipping_damage(f"deletion of session {child_id}"):
@@ -255,7 +255,7 @@ async def _delete_child(engine: Engine, child_id: str) -> None:
 
 
 async def _delete_remains(engine: Engine, session_id: str) -> None:
-    """Delete what an unfinished copy left under the id, and what earlier versions wrote after a deletion."""
+    """Delete the rows that an unfinished copy left under the id, or that earlier versions wrote after a deletion."""
     try:
         await clear_leftovers(engine, session_id)
         none = [Check(session_key(session_id), ABSENT), Check(marker_key(session_id), ABSENT)]

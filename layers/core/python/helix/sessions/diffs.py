@@ -1,6 +1,6 @@
 """The difference between two checkpoints of a session.
 
-Law: pure reads. Messages of (lineage, count) never change, so the difference of two checkpoints never changes either.
+Law: read-only. The messages of (lineage, count) never change, so neither does the difference between two checkpoints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Diff:
     """The difference between two checkpoints."""
 
     patches: Sequence[JsonObject]
-    """The patches that turn the first state into the second (RFC 6902)."""
+    """The RFC 6902 patches that turn the first state into the second."""
     messages: Sequence[AnyMessage]
     """A page of the messages that only the second checkpoint has."""
     added: int
@@ -43,7 +43,7 @@ async def diff_points(history: History, session: SessionRow, before: str, after:
 
 
 def common_messages(one: tuple[LineageRow, CheckpointRow], other: tuple[LineageRow, CheckpointRow]) -> int:
-    """Return the number of messages that both begin with, which are the same rows."""
+    """Return the length of the common prefix of both histories, which consists of the same rows."""
     same = 0
     places = (spans(lineage, 0, point.count) for lineage, point in (one, other))
     for (owner, start, end), (owner_too, start_too, end_too) in zip(*places, strict=False):

@@ -1,7 +1,7 @@
-"""Checks whether an export can be imported: each of its rows, and all of them as a session.
+"""Checks whether an export can be imported: each row by itself, and all rows together as a session.
 
-Law: an export that passes can be shown, continued, stopped and deleted like a session that was made here. An impossible
-row is refused by its line and its field, before anything is written. Fields of a later version are taken as they are.
+Law: an imported session can be shown, continued, stopped and deleted like any local one. An invalid row is refused
+before anything is written, with its line and field in the error. Fields of a later version are kept unchanged.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from helix.sessions.session_checks import check_children, check_rows
 from helix.sessions.session_rows import MOST_MESSAGES, SessionRows, session_rows
 
 DEPTH: Final = 190
-"""The most levels of a row. Stores read 200. A stored value has at most 64, and lies a few levels deep in its row."""
+"""The maximum nesting depth of a row. Stores can read 200 levels. A stored value has at most 64, and is itself a few
+levels deep in its row."""
 LARGEST: Final = 10**15
 PLACES: Final[Mapping[str, int]] = {"version": 10**9, "lineage": 10**6, "lineages": 10**6}
-"""The limits of numbers that keys contain, by their digits there."""
+"""The exclusive limits of numbers that occur in keys, chosen to fit the digits there."""
 COUNTS: Final = frozenset(
     {"turn", "count", "step", "start", "base", "calls", "start_count", "start_step", "first_step"}
 )
 OPAQUE: Final = frozenset({"state", "patches", "output", "metadata", "arguments", "input", "finish", "confirmation"})
-"""The fields whose values are the user's."""
+"""The fields with user-defined values, whose numbers are not checked."""
 _SORTS: Final[Sequence[tuple[re.Pattern[str], Callable[[str, str, Any], BaseModel]]]] = (
     (re.compile(SESSION), lambda partition, sort, value: SessionRow.at(partition, value)),
     (re.compile(r"r#.+"), RunRow.at),
@@ -48,7 +49,7 @@ _SEGMENT: Final = re.compile(r"s#\d{12}")
 
 
 def check_row(row: Row) -> None:
-    """Raise `InvalidInputError`, which names the row and the field, if the row's values are not possible for its key."""
+    """Raise `InvalidInputError`, naming the row and the field, if a value is not valid for the row's key."""
     key, value = row
     name = f"row {key.sort!r} of {key.partition!r}"
     check_json(value, name, limit=None, depth=DEPTH)
@@ -64,7 +65,7 @@ def check_row(row: Row) -> None:
 
 
 class _FieldError(Exception):
-    """A field with an impossible value. The message begins with its name."""
+    """An invalid field value. The message starts with the field's name."""
 
 
 def _check_segment(row: Row) -> None:
@@ -97,8 +98,8 @@ def _check_session_row(key: Key, value: dict[str, Any]) -> None:
 
 
 def _check_types(given: Any, read: Any, path: str) -> None:
-    """Check that each field has the type that it is read as. The text "7" is not the number 7, which conditions
-    compare."""
+    """Check that each field has its declared type, because conditions compare stored values: the string "7" is not the
+    number 7."""
     if isinstance(given, dict) and isinstance(read, dict):
         for name in given.keys() & read.keys():
             _check_types(given[name], read[name], f"{path}.{name}" if path else name)
@@ -112,7 +113,7 @@ def _check_types(given: Any, read: Any, path: str) -> None:
 
 
 def _check_numbers(row: BaseModel, path: str) -> None:
-    """Check that Helix's own numbers are not negative, and fit into the keys that contain them."""
+    """Check that Helix's own numbers are not negative and fit into the keys that contain them."""
     for name in type(row).model_fields:
         if name in OPAQUE:
             continue
@@ -138,7 +139,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def check_sessions(root: str, rows: Sequence[Row]) -> None:
-    """Raise `InvalidInputError` unless the rows, which `check_row` has passed, are those of sessions that can go on."""
+    """Raise `InvalidInputError` unless the rows, each accepted by `check_row`, form sessions that can continue."""
     by_session: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.key.table == "sessions":
@@ -173,7 +174,7 @@ def _check_counts(rows: SessionRows) -> None:
 
 
 def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:
-    """Return the sessions, parents before children, each once for every call that names it."""
+    """Return the sessions, parents before children. A session appears once for every call that names it."""
     tree = [found[root]]
     for rows in tree:
         if len(tree) > len(found):

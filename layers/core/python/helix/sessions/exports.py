@@ -1,11 +1,12 @@
-"""Exports: a session with its sub-agents' sessions and its stream, as rows, and their import (docs/guide/cli.md#files).
+"""Exports a session with its sub-agents' sessions and its stream as rows, and imports them (docs/guide/cli.md#files).
 
     {"helix_export": 1, "helix": "<version>", "session_id", "agent_type", "user_id", "exported_at"}
     {"table": "sessions" | "streams", "partition", "sort", "value"}      one line for each row
     {"end": true, "rows": <how many>}
 
-Law: an import becomes visible in its last transaction, and writes nothing into an existing session. After a crash the
-same import begins anew. The usage of an imported session was paid, counted and reported where it ran.
+Law: an import becomes visible only with its last transaction, and never writes to an existing session. After a crash,
+the same import starts over. The usage of an imported session is not counted again, because it was billed and reported
+where the session ran.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
 KINDS: Final = ("session", "r#", "m#", "l#", "c#", "x#", "h#", "u#")
-"""The rows of a session that an export has. All other rows belong to unfinished work: a copy, or an execution that
-waits."""
+"""The kinds of session rows that an export contains. All other rows belong to unfinished work: a copy, or a waiting
+execution."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
 PAGE: Final = 25
 MOST_SESSIONS: Final = 90
@@ -43,7 +44,7 @@ class Export:
     """A parsed export."""
 
     header: dict[str, Any]
-    """The first line, without its format: the root session, its agent and owner, and when it was exported by which
+    """The first line without the format number: the root session, its agent and owner, the export time and the Helix
     version."""
     rows: Sequence[Row]
     """The rows of all sessions and of the stream."""
@@ -61,7 +62,7 @@ class Export:
 
 
 def children_of(rows: Iterable[Row]) -> list[str]:
-    """Return the sessions of the sub-agents that these rows name, in the order of their calls."""
+    """Return the ids of the sub-agents' sessions that these rows name, in call order."""
     entries = [
         parse_entry(row.key.partition, row.key.sort, row.value)
         for row in rows
@@ -72,7 +73,7 @@ def children_of(rows: Iterable[Row]) -> list[str]:
 
 
 def read_export(lines: Iterable[str]) -> Export:
-    """Parse and check an export. Raises `InvalidInputError` if it is not whole, or of a newer format."""
+    """Parse and check an export. Raises `InvalidInputError` if it is incomplete or in a newer format."""
     header: dict[str, Any] | None = None
     rows: list[Row] = []
     seen = set[Key]()
@@ -155,7 +156,7 @@ def _problem(number: int, row: Row) -> InvalidInputError | None:
 
 
 def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
-    """Return the sessions of the export, which must be one tree with its stream. Raises `DamagedRowError` for an
+    """Return the session ids in the export, which must form one tree with its stream. Raises `DamagedRowError` for an
     unreadable message."""
     by_session: dict[str, list[Row]] = {}
     for row in rows:
@@ -178,7 +179,7 @@ def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
 
 
 def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
-    """Check that each session has its row, and is at rest."""
+    """Check that each session has a session row and is at rest."""
     values = {row.key.partition: row.value for row in rows if row.key.sort == SESSION}
     for session_id in {root, *sessions}:
         if session_id not in values:
@@ -193,8 +194,8 @@ def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
 async def import_session(
     store: StateStore, export: Export, clock: Clock, ids: Ids, *, user_id: str | None = None
 ) -> None:
-    """Write the session and all that belongs to it, under their own ids. `user_id` is its new owner; by default the
-    exported one. Raises `SessionExistsError`."""
+    """Write the session and everything that belongs to it, under the original ids. `user_id` is the new owner, by
+    default the exported one. Raises `SessionExistsError`."""
     root = export.session_id
     sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
     owner, marker = ids.new("import"), marker_key(root)
@@ -225,7 +226,7 @@ async def import_session(
 
 
 async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
-    """Mark the id as being made, in place of an import that died."""
+    """Write a marker that reserves the id, replacing that of an import that died."""
     (held,) = await store.get([marker])
     if held is not None and held["deadline"] >= clock.now():
         raise SessionExistsError(f"session {root!r} is being copied or imported: wait for it, at most a minute")
@@ -235,7 +236,8 @@ async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Cl
 
 
 async def _clear(store: StateStore, table: Table, partition: str, marker: Key, mine: When) -> None:
-    """Remove what a dead import, or a deleted stream, left. Raises `SessionExistsError` for a session."""
+    """Remove the rows that a dead import or a deleted stream left. Raises `SessionExistsError` if there is a
+    session."""
     while True:
         rows = [row for row in await store.query(table, partition, limit=PAGE + 1) if row.key != marker]
         if not rows:
@@ -247,8 +249,8 @@ async def _clear(store: StateStore, table: Table, partition: str, marker: Key, m
 
 
 def _here(row: Row, user_id: str | None) -> dict[str, Any]:
-    """Return the row without the fields that are only valid where it was made: workers, drawn budgets, effects and
-    expiries."""
+    """Return the row without the fields that are only valid where it was written: workers, drawn budgets, effects and
+    expiry times."""
     key, value = row
     if key.table == "streams":
         return {name: field for name, field in value.items() if name != "ttl"}

@@ -1,4 +1,4 @@
-"""The rules for a session's messages, lineages and checkpoints, which hold at every moment."""
+"""Checks the invariants of a session's messages, lineages and checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def check_history(rows: SessionRows, session: SessionRow, pruned: bool = False) 
 
 
 def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> Iterator[str]:
-    """Check pairs_whole and one_answer_per_step: each call has one result right behind it, and steps are 1, 2, 3, ..."""
+    """Check pairs_whole and one_answer_per_step: each call has one result directly after it, and steps are 1, 2, 3,
+    ..."""
     expected: list[str] = []
     seen: set[str] = set()
     answers = 0
@@ -58,8 +59,8 @@ def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> 
 
 
 def _whole(entries: Sequence[AnyEntry | None]) -> dict[int, int]:
-    """Return the step by the number of messages, for each prefix that is whole. It is `check_messages` of each prefix,
-    in one pass."""
+    """Return the last step of each complete prefix, by its number of messages. Equivalent to `check_messages` on every
+    prefix, in one pass."""
     found, answers, expected = {0: 0}, 0, list[str]()
     seen: set[str] = set()
     for index, entry in enumerate(entries):
@@ -103,7 +104,7 @@ def _lineages(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """Check that the open step is whole, and that nothing lies beyond it in the current lineage."""
+    """Check that the open step is complete, and that no rows follow it in the current lineage."""
     end = session.count
     if session.open is not None:
         step = session.open
@@ -157,7 +158,7 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _states(rows: SessionRows) -> Iterator[str]:
-    """Check that within a lineage, a checkpoint's patches lead from the state before it to its own."""
+    """Check that within a lineage, each checkpoint's patches turn the previous state into its own."""
     before: CheckpointRow | None = None
     for point in rows.checkpoints_in_order():
         held = rows.checkpoints.get(before.state_at) if before is not None else None
@@ -170,7 +171,7 @@ def _states(rows: SessionRows) -> Iterator[str]:
 
 
 def _authors(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """Check zombie_invisible: all messages were written for a run of this session. A copy keeps the authors of its
+    """Check zombie_invisible: every message was written for a run of this session. A copy keeps the run ids of its
     source."""
     if session.forked_from is not None:
         return

@@ -1,4 +1,5 @@
-"""The ledger of a session: the cost of its models, tools and sub-agents, and of the platform if it was deployed."""
+"""Builds the ledger of a session: the cost of its models, tools and sub-agents, and of the platform if it was
+deployed."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ async def ledger(
 ) -> Ledger:
     """Return the ledger of a session and all its sub-agents' sessions.
 
-    `deployed` says that it ran on AWS, and adds the cost of that. `streaming` is the stage's setting. At most `most`
-    sessions are read; `left_out` says if there are more. `most_rows` is the limit of rows for each session. Raises
+    `deployed`: the session ran on AWS, whose cost is added. `streaming` is the stage's setting. At most `most` sessions
+    are read; `left_out` says if there are more. `most_rows` is the maximum number of rows per session. Raises
     `SessionNotFoundError`, and `InvalidInputError` if a session has more rows.
     """
     first = await read_rows(store, session_id, most_rows)

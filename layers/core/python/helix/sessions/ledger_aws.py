@@ -1,7 +1,7 @@
-"""The platform's part of the ledger: the charges of AWS for a deployed session, at list price, from its rows.
+"""The AWS part of the ledger: the charges for a deployed session at list price, derived from its rows.
 
-Law: a line says whether its quantity was counted from rows, or estimated and from what. Quantities that no row shows
-are left out, and named in `LEFT_OUT`.
+Law: each line says whether its quantity was counted from rows, or how it was estimated. Quantities that no row shows
+are omitted and listed in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from helix.sessions.ledger_rows import SessionRows
 
 MEMORY_GB = {"call_model": 1.0}
 OTHER_MEMORY_GB = 0.5
-"""The memory of the other functions, as deployed with litellm (`SIZES` of infra/function.py). Without litellm
-`call_model` has 0.5 as well. An agent with resources of its own may have more."""
+"""The memory of all other functions in GB, as deployed with litellm (`SIZES` in infra/function.py). Without litellm,
+`call_model` also has 0.5. An agent with its own resources may have more."""
 OWN_S = 0.1
-"""The assumed time of an invocation beside the model or the tool."""
+"""The assumed duration of an invocation in seconds, in addition to the model or tool call."""
 READ_UNITS = {"call_model": 4, "call_tool": 3, "start_run": 5, "finish_run": 6, "fail_run": 6}
 """The strongly consistent read units of one delivery in a warm process (bench/results/aws_calls.md)."""
 LOOKS_PER_S = 2
-"""The number of looks for a stop in a second, while a model or a tool is at work."""
+"""The number of checks for a stop request per second during a model or tool call."""
 CONTROL_UNITS = 12
-"""The write units of one run: its place in the index of open runs, and its counters of usage."""
+"""The write units per run for control rows: its entry in the index of open runs, and its usage counters."""
 LEFT_OUT = (
     "rows that were read to show them",
     "deliveries that were refused because another was at work",
@@ -36,7 +36,7 @@ LEFT_OUT = (
 
 
 def aws_lines(rows: SessionRows, *, kinesis: bool = True) -> list[Line]:
-    """Return the lines of one session, without its sub-agents' sessions. `kinesis` says whether chunks reach the log
+    """Return the lines of one session, without its sub-agents' sessions. `kinesis`: whether chunks reach the log
     through Kinesis."""
     counts = [count_run(rows, run) for run in rows.runs]
     lines = [line for count in counts for line in _run_lines(rows.session.session_id, count)]
@@ -65,8 +65,8 @@ def _run_lines(session_id: str, count: RunCount) -> Iterator[Line]:
 
 
 def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
-    """Return the lines of the rows. A transaction takes two units for each started KB of every row in it; a call's
-    result is written alone."""
+    """Yield the lines for the rows. A transactional write uses two units per KB (rounded up) of each row; a call's
+    result is written on its own."""
     session_id = rows.session.session_id
 
     def units(kind: str, writes: float) -> float:
@@ -100,8 +100,8 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
 
 
 def _stream_lines(rows: SessionRows, kinesis: bool) -> Iterator[Line]:
-    """Return the lines of the stream. Chunks go to the log, through Kinesis or not, and to one client. A segment of the
-    log is a posted batch."""
+    """Yield the lines for the stream. Chunks go to the log, with or without Kinesis, and to one client. Each log
+    segment is one batch of messages."""
     session_id, segments = rows.session.session_id, rows.segments
     if not segments:
         return

@@ -1,16 +1,16 @@
-"""The executions of a run, counted from its rows: the functions that were called, and the states that were entered.
+"""Counts the invoked functions and entered states of a run's executions from its rows.
 
-The deployed machine goes CallModel, Route, and then one way (infra/definition.py). An invocation of CallModel takes as
-many steps as fit. It ends when a call of the step is left to another function, or when the run ends. Every answer names
-the delivery that bought it, and every call that another function took left a row, so states and invocations can be
-counted.
+The deployed state machine enters CallModel, then Route, and then one branch (infra/definition.py). One invocation of
+CallModel executes as many steps as fit. It ends when another function has to execute a call of the step, or when the
+run ends. Every answer names the delivery that bought it, and every call that another function executed has a row, so
+states and invocations can be counted.
 
 Four things leave no row:
 
-- A delivery was refused because another one was at work.
-- A delivery died while it held no claim. It counts as one that was out of time.
-- A delivery was out of time just before the run ended.
-- A call was left to another function and met a stop there.
+- A delivery was refused because another delivery was active.
+- A delivery died while it held no claim. It counts as one that ran out of time.
+- A delivery ran out of time just before the run ended.
+- A call was handed to another function, which found a stop request.
 
 Law: nothing is guessed here. Events that no row shows are not counted.
 """
@@ -26,19 +26,19 @@ from helix.core.rows import AttemptRow, RunRow
 from helix.sessions.ledger_rows import Answered, SessionRows
 
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})
-"""The modes in which a run goes on with the step that the run before it left open."""
+"""The modes in which a run continues the step that the previous run left open."""
 NEVER_STARTED = frozenset({"queue_timeout"})
 LOOP = ("CallModel", "Route")
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The calls of one answer that other functions took, together."""
+    """The calls of one answer that other functions executed."""
 
     calls: tuple[CallRow, ...]
     """The rows of these calls."""
     from_at: float
-    """The time from which the functions could take the calls, in Unix seconds."""
+    """The earliest time when the functions could execute the calls, in Unix seconds."""
 
     @property
     def verbs(self) -> Counter[str]:
@@ -47,7 +47,7 @@ class Taken:
 
 @dataclass(slots=True)
 class RunCount:
-    """The counts of one run, over all its executions."""
+    """The counts of one run, across all its executions."""
 
     run: RunRow
     """The row of the run."""
@@ -56,12 +56,11 @@ class RunCount:
     invocations: Counter[str] = field(default_factory=Counter)
     """The number of invocations, by verb."""
     repeated: Counter[str] = field(default_factory=Counter)
-    """The part of `invocations` that repeated a delivery that had died, by verb."""
+    """How many of `invocations` repeated a delivery that had died, by verb."""
     model_s: float = 0.0
-    """The seconds in which `call_model` waited for models and inline tools, in all. They are the times between the
-    rows."""
+    """The total seconds that `call_model` waited for models and inline tools, computed from the times in the rows."""
     tool_s: float = 0.0
-    """The seconds in which `call_tool` waited for tools, in all."""
+    """The total seconds that `call_tool` waited for tools."""
 
     @property
     def transitions(self) -> int:
@@ -116,7 +115,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
 
 
 def _adopted(rows: SessionRows, run: RunRow) -> list[Answered]:
-    """Return the step that was open when the run began, if the run went on with it."""
+    """Return the step that was open when the run began, if the run continued it."""
     if run.mode not in KEEPING:
         return []
     turns = {other.run_id: other.turn for other in rows.runs}
@@ -130,7 +129,7 @@ def _adopted(rows: SessionRows, run: RunRow) -> list[Answered]:
 
 
 def _executed(one: Answered) -> list[CallRow]:
-    """Return the answer's calls that were not settled with the answer itself."""
+    """Return the answer's calls that were not already settled with the answer."""
     return [row for row in one.calls if row is not None and row.by != "plan"]
 
 
@@ -139,8 +138,9 @@ def _inline(one: Answered) -> list[CallRow]:
 
 
 def _taken(one: Answered, run: RunRow) -> Taken | None:
-    """Return the calls that other functions took. None if the delivery that bought the answer, or found it, goes on by
-    itself. A call that waits for a person was written with the answer: a function takes it only once it is approved."""
+    """Return the calls that other functions executed. None if the delivery that bought or found the answer continued by
+    itself. A call that waits for a person was written with the answer; a function executes it only after its
+    approval."""
     calls = []
     for row in _executed(one):
         again = row.child is not None and run.mode in KEEPING and (row.ended_at or run.started_at + 1) > run.started_at
@@ -156,15 +156,15 @@ def _buyer(one: Answered) -> str:
 
 
 def _deaths(rows: SessionRows, run: RunRow, one: Answered, after: Answered) -> int:
-    """Return the number of deliveries that died between two answers, in an inline call or a model call. Each was
+    """Return the number of deliveries that died between two answers, during an inline call or a model call. Each was
     repeated."""
     step = after.answer.step
     return _deaths_in_calls(one) + sum(1 for row in rows.attempts if _dead(row, run) and row.step == step)
 
 
 def _deaths_in_calls(one: Answered) -> int:
-    """Return the number of deaths in a step's calls. They run side by side, so one death makes each of them be claimed
-    again."""
+    """Return the number of deliveries that died during a step's calls. The calls run concurrently, so after one death
+    each of them is claimed again."""
     return max((max(0, row.claim - 1) + (row.by == "policy") for row in _inline(one)), default=0)
 
 
@@ -184,7 +184,8 @@ def _repeats(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[T
 
 
 def _times(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[Taken], found: RunCount) -> None:
-    """Add up the times between the moments that the rows know: the event before an answer, the answer, its results."""
+    """Add up the times between recorded events: from the event before an answer to the answer, and from there to its
+    results."""
     before = run.started_at
     bought = [(one.answer.created_at, one) for one in mine]
     bought += [(row.at, None) for row in rows.attempts if row.run_id == run.run_id]  # type: ignore[misc]

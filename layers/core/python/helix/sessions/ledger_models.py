@@ -1,7 +1,7 @@
-"""The models' part of the ledger: a line for every attempt, and for the usage that each tool reported.
+"""The model part of the ledger: a line for every attempt, and for the usage that each tool reported.
 
-Law: the sum of these lines is the cost in the runs' rows. If it is not, a line says so, and adds the cost that no call
-explains.
+Law: these lines add up to the cost in the run rows. If they do not, an extra line says so and adds the cost that no
+call explains.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MICRO = NANOS // 1_000_000
 
 
 def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
-    """Return the lines of one session: its calls, the usage of its tools, and the difference to its runs' rows, if
-    there is one."""
+    """Return the lines of one session: its model calls, the usage of its tools, and any difference from its run
+    rows."""
     own = {run.run_id for run in rows.runs}  # a copy begins with answers that another session paid for
     lines = [_call(call) for call in calls]
     for one in rows.answers:
@@ -80,7 +80,7 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
 
 
 def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
-    """Return the line of a tool. A sub-agent's usage is in the lines of its own session."""
+    """Yield the line of a tool call. A sub-agent's usage is in the lines of its own session."""
     if row.usage is None or row.child is not None or row.usage == Usage():
         return
     yield Line(
@@ -98,8 +98,7 @@ def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
 
 
 def _booked(rows: SessionRows, run: RunRow) -> int:
-    """Return the cost that the run's row has for this session itself, spent or counted as spent, without its
-    sub-agents'."""
+    """Return the run row's cost for this session itself, spent or counted as spent, without its sub-agents."""
     usage, parts, claim = run.usage, run.parts, run.claim
     if run.status == "running" and run.run_id == rows.session.run_id:  # it moves to the run's row at its end
         usage, parts = rows.session.run_usage, rows.session.run_parts

@@ -1,4 +1,4 @@
-"""A session's rows, read once and sorted for the ledger."""
+"""Reads a session's rows once and sorts them for the ledger."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Answered:
     lineage: int
     """The lineage in which the answer is stored."""
     index: int
-    """The place of the answer in its lineage."""
+    """The index of the answer in its lineage."""
     answer: AssistantRow
     """The row of the answer."""
     calls: tuple[CallRow | None, ...]
-    """The rows of its calls, in order. None for a call that no worker took."""
+    """The rows of its calls, in order. None for a call that no worker claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class SessionRows:
     runs: tuple[RunRow, ...]
     """The runs in the order of their turns."""
     answers: tuple[Answered, ...]
-    """The staged answers by lineage and index, including those that a copy of a session begins with."""
+    """The staged answers by lineage and index. In a copy, this includes the copied answers."""
     attempts: tuple[AttemptRow, ...]
     """The model calls that left no answer in history."""
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The bytes of each row with its key, by the kind of row (the part of the sort key before `#`)."""
+    """The size of each row in bytes, including its key, by kind of row (the part of the sort key before `#`)."""
     segments: tuple[int, ...] = ()
-    """The bytes of the rows of its stream. Empty if the session writes on another session's stream."""
+    """The sizes of its stream's rows in bytes. Empty if the session writes to another session's stream."""
 
     @property
     def children(self) -> list[str]:
-        """The sessions of its sub-agents, in the order of their calls."""
+        """The ids of its sub-agents' sessions, in call order."""
         own = {run.run_id for run in self.runs}
         found = [ref for one in self.answers if one.answer.run_id in own for ref in one.answer.children.values()]
         return list(dict.fromkeys(ref.session_id for ref in found))

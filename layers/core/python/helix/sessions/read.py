@@ -1,4 +1,4 @@
-"""Reading sessions: all that a user may ask of the store. Nothing here writes."""
+"""Queries on stored sessions. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_PAGE = 1000
 PAGE = 50
 FIRST = message_sort(0, 0)
 CURSOR = re.compile(r"c#\d{10}")
-"""The form of the cursors that an earlier version gave for checkpoints."""
+"""The format of checkpoint cursors from an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class PaginatedMessages:
     total: int
     """The number of messages in the history."""
     offset: int
-    """The number of messages before this page, as asked."""
+    """The requested number of messages before this page."""
     limit: int
-    """The most messages of a page, as asked."""
+    """The requested maximum number of messages per page."""
     has_more: bool
     """Whether messages follow this page."""
 
@@ -91,7 +91,7 @@ class SessionPage:
 
 
 UNREADABLE_SESSION = (DamagedRowError, RowMissingError, StateMissingError)
-"""Errors of one session, which must not hide the others."""
+"""Errors of a single session, which must not hide the other sessions."""
 
 
 class Sessions:
@@ -111,7 +111,8 @@ class Sessions:
         return await self._state(await self._existing(session_id))
 
     async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
-        """Return whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
+        """Return whether `resume` would continue the session. With `now` (Unix seconds), a running session with an
+        expired lease also counts."""
         row = await self._history.session(session_id)
         if row is None:
             return CanResumeResult(can_resume=False, reason="not_found")
@@ -140,7 +141,7 @@ class Sessions:
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
     ) -> SessionPage:
-        """Return root sessions of a user, newest id first. `after` is the last page's cursor."""
+        """Return root sessions of a user, newest id first. `after` is the cursor of the previous page."""
         text_size(user_id or "")
         if after is not None:
             check_session_id(after)
@@ -151,7 +152,8 @@ class Sessions:
         return await self.read_page(ids, ids[-1] if len(rows) > limit else None)
 
     async def read_page(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
-        """Return these root sessions, in this order. Sessions that do not exist, or are being deleted, are left out."""
+        """Return these root sessions in the given order. Sessions that do not exist or are being deleted are
+        omitted."""
         try:
             values = await self.store.get([session_key(session_id) for session_id in ids])
             found = [SessionRow.at(id_, value) for id_, value in zip(ids, values, strict=True) if value is not None]
@@ -163,7 +165,7 @@ class Sessions:
             return await self._readable(ids, cursor)
 
     async def _readable(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
-        """Return those of the sessions that can be read. They are read one by one, because a row among them cannot be
+        """Return the sessions that can be read. They are read one by one, because at least one of their rows cannot be
         read."""
         page = SessionPage([], cursor)
         for session_id in ids:
@@ -192,8 +194,8 @@ class Sessions:
         return PaginatedMessages(found, session.count, offset, limit, end < session.count)
 
     async def first_texts(self, session_ids: Sequence[str]) -> list[str]:
-        """Return the first user's message of each session, or "" if the first message is another. This takes two reads
-        for sessions that were never rewound to their beginning."""
+        """Return the first message of each session if it is a user message, otherwise "". Takes two reads for all
+        sessions that were never rewound to their beginning."""
         values = await self.store.get([row_key(id_, FIRST) for id_ in session_ids])
         rows = await self.store.get([session_key(id_) for id_ in session_ids])
         return [await self._first_text(*each) for each in zip(session_ids, values, rows, strict=True)]
@@ -211,7 +213,7 @@ class Sessions:
             return "(a damaged message)"
 
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
-        """Return all messages of the current lineage, with pairs repaired."""
+        """Return all messages of the current lineage, with call/result pairs repaired."""
         messages = await self._history.messages(await self._existing(session_id))
         return repair_pairs(messages)
 
@@ -223,12 +225,12 @@ class Sessions:
         return await self._history.run(session_id, session.run_id)
 
     async def get_run(self, session_id: str, run_id: str) -> RunRow:
-        """Return the run. Raises `RunNotFoundError`, and `InvalidInputError` if a run cannot have this id."""
+        """Return the run. Raises `RunNotFoundError`, and `InvalidInputError` if the id is not a valid run id."""
         check_run_id(run_id)
         return await self._history.run(session_id, run_id)
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
-        """Return the calls that the run stopped for, with their arguments."""
+        """Return the pending calls of the run, with their arguments."""
         return await self._history.run_pending(run)
 
     async def last_text(self, run: RunRow) -> str | None:
@@ -246,7 +248,7 @@ class Sessions:
         return text
 
     async def list_runs(self, session_id: str, *, limit: int = 20, before: str | None = None) -> RunPage:
-        """Return the session's runs, newest first. `before`: the id of the run at which the page before ended."""
+        """Return the session's runs, newest first. `before` is the id of the last run on the previous page."""
         await self._existing(session_id)
         end = "r$" if before is None else run_sort(before)
         rows = await self.store.query(
@@ -256,8 +258,8 @@ class Sessions:
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> Page:
         """Return the session's checkpoints, newest first, without custom states (`get_checkpoint` reads one). `after`
-        is the last page's cursor, which is the id of its last checkpoint. Raises `CheckpointNotFoundError` for an id of
-        another session."""
+        is the cursor of the previous page, which is the id of its last checkpoint. Raises `CheckpointNotFoundError` for
+        an id of another session."""
         await self._existing(session_id)
         end = "c$" if after is None else after if CURSOR.fullmatch(after) else _place(session_id, after)
         rows = await self.store.query(
@@ -273,7 +275,8 @@ class Sessions:
         return Page(items, items[-1].id if len(rows) > limit else None)
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow:
-        """Return the checkpoint with its custom state. Raises `CheckpointNotFoundError`, for ids of other sessions too."""
+        """Return the checkpoint with its custom state. Raises `CheckpointNotFoundError`, also for ids of other
+        sessions."""
         row, state = await self._history.point(await self._existing(session_id), checkpoint_id)
         (pending,) = await self._history.with_arguments(session_id, [(row.lineage, row.count, row.pending)])
         return row.model_copy(update={"state": state, "pending": pending})
@@ -290,13 +293,13 @@ class Sessions:
     async def get_checkpoint_messages(
         self, session_id: str, checkpoint_id: str, *, offset: int = 0
     ) -> list[AnyMessage]:
-        """Return the conversation as it was at the checkpoint, whatever happened since, from the message `offset` on."""
+        """Return the conversation as it was at the checkpoint, starting at message `offset`."""
         row = await self.get_checkpoint(session_id, checkpoint_id)
         lineage = await self._history.lineage(session_id, row.lineage)
         return await self._history.read_messages(session_id, lineage, offset, row.count)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
-        """Return the sub-agents of the current lineage, including those at work, in call order."""
+        """Return the sub-agents of the current lineage in call order, including active ones."""
         session = await self._existing(session_id)
         lineage = await self._history.lineage(session_id, session.lineage)
         entries = list(await self._history.entries(session_id, lineage, 0, session.count))
@@ -314,8 +317,8 @@ class Sessions:
         return row
 
     async def _ref(self, call: CallRow, child: ChildRef, waited: bool) -> SubSessionRef:
-        """Return the reference to the child. With `waited`, the parent waits for an answer in the child, so the child
-        had started."""
+        """Return a reference to the child. `waited`: the parent waits for a response in the child, so the child must
+        have started."""
         row = await self._history.session(child.session_id)
         begun = waited or (call.state == "done" and call.by == "child")
         return SubSessionRef(
@@ -370,16 +373,16 @@ def _limit(limit: int) -> int:
 
 
 class RecoveredConversation(NamedTuple):
-    """A conversation as it can be shown or continued."""
+    """A conversation to display or continue."""
 
     messages: list[AnyMessage]
-    """The messages of the current lineage, with pairs repaired."""
+    """The messages of the current lineage, with call/result pairs repaired."""
     can_resume: bool
-    """Whether `resume` would go on with it (`Sessions.can_resume`)."""
+    """Whether `resume` would continue it (`Sessions.can_resume`)."""
 
 
 async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
-    """Return the conversation of a session, to show it or to continue it. Only reads."""
+    """Return the conversation of a session for display or continuation. Read-only."""
     sessions = Sessions(store)
     messages = await sessions.load_conversation_messages(session_id)
     return RecoveredConversation(messages, (await sessions.can_resume(session_id)).can_resume)

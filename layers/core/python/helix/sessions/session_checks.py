@@ -1,7 +1,8 @@
-"""Checks of a session's rows, and of those of its sub-agents, that hold at every moment (docs/protocol.md#invariants).
+"""Checks the invariants of the rows of a session and its sub-agents (docs/protocol.md#invariants).
 
-Law: pure functions of rows that were read. A problem is a line, `property: description`. Tests check sessions that they
-make (`helix.testing.invariants`). An import checks the sessions that it gets (`helix.sessions.export_checks`).
+Law: pure functions of rows that were already read. A problem is one line, `property: description`. Tests check the
+sessions that they create (`helix.testing.invariants`), and imports check the sessions that they receive
+(`helix.sessions.export_checks`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from helix.sessions.session_rows import SessionRows
 
 
 def check_rows(rows: SessionRows, *, at_rest: bool = False, pruned: bool = False) -> list[str]:
-    """Return the problems of one session's rows. With `pruned`, checkpoints may be missing, and no check relies on
-    them."""
+    """Return the problems of one session's rows. With `pruned`, checkpoints may be missing and the checks do not rely
+    on them."""
     session = rows.session
     if session is None:
         return list(_absent(rows))

@@ -1,4 +1,4 @@
-"""A session as it is stored: every row of its partition, read at one moment."""
+"""A stored session: a consistent read of all rows of its partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow, StopR
 from helix.ports.state_store import Row, StateStore
 
 MOST_MESSAGES = 10**8
-"""The most messages of a lineage: a key has 8 digits for a message's place."""
+"""The maximum number of messages in a lineage: keys have 8 digits for a message's index."""
 
 
 @dataclass(slots=True)
@@ -30,11 +30,11 @@ class SessionRows:
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
     """The checkpoints by checkpoint id."""
     lineages: dict[int, LineageRow] = field(default_factory=lambda: {0: ROOT})
-    """The lineages by number. Lineage 0 has no row and is always here."""
+    """The lineages by number. Lineage 0 has no row and is always included."""
     entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
-    """The messages and calls by (lineage, index), including those beyond the history's count."""
+    """The messages and calls by (lineage, index), including those beyond the end of history."""
     stops: dict[str, StopRow] = field(default_factory=dict)
-    """The requests to stop, by the run id to which they apply."""
+    """The stop requests, by run id."""
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Every row as stored, by sort key."""
     _lengths: dict[int, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class SessionRows:
 
 
 async def read_session_rows(store: StateStore, session_id: str) -> SessionRows:
-    """Read the session's rows with one query, which on every adapter gives the rows of one moment."""
+    """Read the session's rows with one query, which returns a consistent snapshot on every adapter."""
     return session_rows(session_id, await store.query("sessions", session_id))
 
 

@@ -1,7 +1,7 @@
-"""A snapshot: the conversation at a checkpoint, and the place on the stream right behind it.
+"""Reads snapshots: the conversation at a checkpoint, and the matching position in the stream.
 
-Law: the messages of a snapshot and the chunks after its `sequence` are the whole session, without repeats. A client
-shows the snapshot first, and then follows the stream.
+Law: the messages of a snapshot plus the chunks after its `sequence` are the whole session, without duplicates. A client
+shows the snapshot first and then follows the stream.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TRIES, WAIT_S = 20, 0.25
 async def read_snapshot(
     sessions: Sessions, streams: StreamManager, session_id: str, newest: int | None = None
 ) -> SessionSnapshot:
-    """Return the snapshot at the newest checkpoint on the stream. It reads the stream of the last run that the session
-    knows. `newest` is the number of messages, the last ones; by default all. Raises `SessionNotFoundError`."""
+    """Return the snapshot at the newest checkpoint on the stream, from the stream of the session's last known run.
+    `newest` limits it to that many of the newest messages; by default it has all. Raises `SessionNotFoundError`."""
     for _ in range(TRIES):
         try:
             return await _read(sessions, streams, session_id, newest)
@@ -62,8 +62,8 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
 
 
 async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:
-    """Return a sequence after which the stream has the session's last run. The log may lag behind the rows. Then the
-    sequence that the claim saw is too early, and the last run on the stream may be the one before."""
+    """Return a sequence after which the stream contains the session's last run. If the log lags behind the rows, the
+    sequence that the claim saw is too early, and the last run on the stream may be the previous one."""
     if session.stream_id == session.session_id:
         info = await streams.info(session.stream_id)
         return info.began if info is not None else 0

@@ -1,9 +1,10 @@
-"""The sweep, which repairs what crashes and lost events left between a claim and its effects (docs/protocol.md#sweep).
+"""The sweep, which repairs runs that a crash or lost event interrupted between their claim and effects
+(docs/protocol.md#sweep).
 
-Law: it looks at open runs only, which their index lists from claim to effects. Whatever it does, the verbs may do as
-well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of
-its own. A few requests pass over a page of them, and the launcher is not asked about them. Each sweep records when it
-ran and whether it found anything, for checks that the schedule still runs and for a stage at rest.
+Law: the sweep only repairs open runs, which are in an index from claim to effects. The verbs may do the same work
+before, after or concurrently. A run that waits in the queue, or whose session was written recently, needs no check of
+its own: a few requests skip a whole page of such runs without asking the launcher. Each sweep records when it ran and
+whether it found anything. This shows that the schedule still works, and whether the stage is idle.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ from helix.sessions.deletion import delete_session, expire_sessions
 
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
-    """Look at every open run once, or until the delivery's deadline is near. Return the count of each action.
+    """Check every open run once, or stop when the delivery's deadline is near. Return the count of each action.
 
-    A run that cannot be looked at now is logged, and does not hold up the others. Unexpected errors are raised at the
-    end.
+    A run that cannot be checked now is logged and does not block the others. Unexpected errors are raised at the end.
     """
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
@@ -75,7 +75,8 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
 
 
 async def _expire(engine: Engine, delivery: Delivery) -> int:
-    """Expire sessions of each part of the index whose minute has come since the last sweep."""
+    """Expire sessions in each partition of the index that became due since the last sweep; one partition is due per
+    minute."""
     if engine.settings.session_ttl_s is None:
         return 0
     this = int(engine.clock.now() // 60)
@@ -87,8 +88,8 @@ async def _expire(engine: Engine, delivery: Delivery) -> int:
 
 
 async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:
-    """Yield the open runs, and the state of a run if it is known already. Each minute begins at another partition, so
-    that a later sweep begins with the runs that this one has no time for."""
+    """Yield the open runs, each with its state if that is already known. Each minute starts at a different partition,
+    so that runs for which one sweep has no time come first in a later sweep."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
         async for rows in pages(engine.store, partition_name(partition % PARTITIONS)):
@@ -125,7 +126,8 @@ async def _look_closely(engine: Engine, row: Row, delivery: Delivery) -> str:
 
 
 async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: Delivery) -> str:
-    """End a run with a row that cannot be read. A run that is no longer its session's has ended, and needs no sweep."""
+    """End a run that has an unreadable row. A run that is no longer its session's current run has ended and needs no
+    sweep."""
     session_id, agent = row.value["session_id"], engine.agents(row.value["agent_type"])
     run_id = await fail_damaged(engine, agent.name, session_id, problem, row.key.sort)
     if run_id == row.key.sort:
@@ -138,8 +140,8 @@ async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: De
 
 
 async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[str]) -> set[str]:
-    """Return the runs of a page that wait, not too long, and were not asked to stop. `line` has the agents that runs
-    wait for."""
+    """Return the runs of a page that still wait, have not timed out, and were not asked to stop. `line` contains the
+    agents with waiting runs."""
     now = engine.clock.now()
     candidates = [_candidate(row) for row in rows if row.value.get("agent_type") in line]
     tickets = await engine.store.get([ticket_key(run) for run in candidates]) if candidates else []
@@ -150,15 +152,15 @@ async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[st
 
 
 def _candidate(row: Row) -> Candidate:
-    """Return the candidate of the ticket. The index row has the time of its claim and its priority, which name the
-    ticket."""
+    """Return the queue candidate of an open run. Its index row has the claim time and priority, which identify the
+    queue ticket."""
     value = row.value
     run = (value["agent_type"], row.key.sort, value["session_id"], value["started_at"])
     return Candidate(*run, priority=value.get("priority", 0))
 
 
 async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
-    """Return the runs of a page that wrote their session a moment ago, and after their claim: they are being executed."""
+    """Return the runs of a page that wrote their session recently, after their claim: they are being executed."""
     before = engine.clock.now() - engine.settings.start_grace_s
     try:
         sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
@@ -211,7 +213,7 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
         await begin_all(engine, claims, delivery)
         return "failed run"
-    # A silent worker process needs no next part: its lease on the execution ends by itself.
+    # A silent worker process needs no new part: its lease on the execution expires by itself.
     if engine.executes == "inline" and await roll_over_silent(engine, agent, session, run):
         return "silent"
     return "running"

@@ -1,8 +1,8 @@
-"""The users of a store, and lists of sessions over several users.
+"""Lists the users of a store, and sessions across several users.
 
-Law: a user is listed from the first claim on. In process, the claim that makes a user's session writes a row here.
-Elsewhere the index of open runs has the session until its first run has ended, and from then on the usage counters name
-the user.
+Law: a user is listed from their first claim. In process, the claim that creates a user's session also writes a row for
+the user. Elsewhere, the session is in the index of open runs until its first run has ended; after that, the usage
+counters contain the user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = 50
 
 
 async def list_users(store: StateStore) -> list[str]:
-    """Return the user ids that sessions were made for, sorted. A user without sessions may be among them."""
+    """Return the ids of all users with sessions, sorted. May include users who no longer have sessions."""
     found = {row.key.sort async for rows in pages(store, USERS, table="sessions") for row in rows}
     async for rows in pages(store, SCOPES, start=TENANT, end=f"{TENANT}\U0010ffff"):
         found |= {row.key.sort.removeprefix(TENANT) for row in rows}
@@ -40,8 +40,8 @@ async def list_users(store: StateStore) -> list[str]:
 async def list_of_users(
     sessions: Sessions, users: Sequence[str | None], *, limit: int = 50, after: str | None = None
 ) -> SessionPage:
-    """Return root sessions of these users, newest id first. None is for sessions without a user. `after` is the last
-    page's cursor."""
+    """Return root sessions of these users, newest id first. None stands for sessions without a user. `after` is the
+    cursor of the previous page."""
     if len(users) == 1:
         return await sessions.list_sessions(user_id=users[0], limit=limit, after=after)
     if after is not None:

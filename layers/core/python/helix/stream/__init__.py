@@ -1,1 +1,1 @@
-"""Reading streams: filters, projections, and the resumable HTTP handler."""
+"""Tools for reading streams: filters, projections, and the resumable HTTP handler."""

@@ -1,8 +1,8 @@
-"""The log as events of AG-UI 1.0, which `HttpAgent` and other front ends of that protocol read.
+"""Converts the log to AG-UI 1.0 events, for `HttpAgent` and other AG-UI front ends.
 
-Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same events, live, replayed
-or after a reconnect. Each run of the root session is one AG-UI run, and all that it opened is closed before it
-finishes.
+Law: an encoder does no I/O, reads no clock and generates no ids. So the same messages produce the same events, whether
+live, replayed or after a reconnect. Each run of the root session is one AG-UI run, and everything that it opened is
+closed before it finishes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"
 NOTICES = frozenset({"run_queued", "stream_resync", "checkpoint_created", "error"})
-"""The chunks without an event of their own. They go as CUSTOM events, `helix.<type>`."""
+"""The chunk types without their own AG-UI event. They are sent as CUSTOM events named `helix.<type>`."""
 ENVELOPE = frozenset(
     {"type", "session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "sequence", "timestamp"}
 )
@@ -40,22 +40,22 @@ ANSWER: JsonObject = {
 
 
 def answer_id(session_id: str, step: int, attempt: int) -> str:
-    """Return the id of an answer's message. It does not name the run, because a run that takes another over may be the
-    one that shows it."""
+    """Return the id of an answer's message. It does not contain the run id, because a run that takes over another one
+    may show the answer."""
     return f"{session_id}/{step}/{attempt}"
 
 
 def pause_id(run_id: str) -> str:
-    """Return the id of the interrupt of a run that paused for another reason than a call, such as its budget."""
+    """Return the interrupt id of a run that paused for a reason other than a call, such as its budget."""
     return f"{run_id}/pause"
 
 
 class AgUiEncoder:
-    """An encoder from stream messages to AG-UI events. Feed it from the first message of a run.
+    """Encodes stream messages as AG-UI events. Feed it all messages from the first one of a run.
 
-    `messages` is the conversation before that run, with the ids that the reader of the events has. A discarded step
-    makes a MESSAGES_SNAPSHOT, which takes away messages that are not in it. `state` is the committed state at that
-    moment, if it is known.
+    `messages` is the conversation before that run, with the message ids that the reader of the events uses. A discarded
+    step produces a MESSAGES_SNAPSHOT, which removes all messages that are not in it. `state` is the committed state
+    before that run, if known.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class AgUiEncoder:
 
     @property
     def messages(self) -> list[JsonObject]:
-        """The conversation as the events so far have made it."""
+        """The conversation that results from the events so far."""
         return self._talk.snapshot()
 
     def announce(self, *, run_id: str, messages: bool = False) -> None:
-        """Send snapshots when that run begins: of the committed state, if it is known, and of the conversation, if the
-        reader joins and does not have it yet."""
+        """Send snapshots when that run begins: of the committed state, if known, and with `messages` also of the
+        conversation, for a reader that joins without having it."""
         self._announced = (run_id, messages)
 
     def close(self) -> list[JsonObject]:
-        """Return no events: those of a run's end close it."""
+        """Return no events, because the events at the end of a run already close everything."""
         return []
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
-        """Return the events of the next message. A message that was fed before gives none."""
+        """Return the events of the next message. A message that was fed before produces none."""
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
@@ -179,8 +179,8 @@ class AgUiEncoder:
         self._emit("RUN_FINISHED", **about, outcome=outcome, **self._used())
 
     def _used(self) -> dict[str, Any]:
-        """Return the usage of the run's answers and of its sub-agents', by model. A call whose answer was lost is not
-        in it."""
+        """Return the usage of the answers of the run and its sub-agents, by model. Calls whose answer was lost are not
+        included."""
         entries = [{"model": model, **fields} for model, used in self._usage.items() if (fields := usage_fields(used))]
         return {"usage": entries} if entries else {}
 
@@ -198,8 +198,8 @@ class AgUiEncoder:
     # --- sub-agents -------------------------------------------------------------------------------------------------
 
     def _child(self, message: StreamMessage) -> Writer | None:
-        """Return the writer of a sub-agent's run, announced with its first message. A run that is closed stays closed,
-        and its later events carry its id."""
+        """Return the writer of a sub-agent's run, announcing it with its first message. A closed run stays closed, and
+        its later events carry its id."""
         run_id, link = message.run_id, self._links.get(message.session_id)
         if run_id in self._children:
             return self._children[run_id]

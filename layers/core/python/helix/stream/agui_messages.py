@@ -1,7 +1,6 @@
-"""The conversation that AG-UI events make, as a front end has it. A MESSAGES_SNAPSHOT restates it.
+"""The conversation as an AG-UI front end builds it from events, for use in a MESSAGES_SNAPSHOT.
 
-Law: it changes as the reducer of `@ag-ui/client` changes its own, so that a snapshot takes away only what was
-discarded.
+Law: it follows the reducer of `@ag-ui/client`, so that a snapshot removes only what was discarded.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Conversation:
         return deepcopy(self._messages)
 
     def add(self, message: JsonObject) -> None:
-        """Add a message, unless it is there."""
+        """Add a message, unless it is already there."""
         if self._find(str(message["id"])) is None:
             self._messages.append(dict(message))
 
@@ -30,8 +29,8 @@ class Conversation:
             message["content"] = (message.get("content") or "") + delta
 
     def discard(self, ids: Iterable[str]) -> None:
-        """Take messages away. Reasoning is emptied instead, because a snapshot without any reasoning leaves the
-        reader's as it is."""
+        """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning does not
+        change the reader's."""
         gone = set(ids)
         for message in self._messages:
             if message["id"] in gone and message["role"] == "reasoning":
@@ -50,7 +49,7 @@ class Conversation:
         return self._call(call_id) is not None
 
     def change_arguments(self, call_id: str, arguments: str) -> bool:
-        """Change the call's arguments. Return whether they differ from those before."""
+        """Change the call's arguments. Return whether they differ from the previous ones."""
         call = self._call(call_id)
         if call is None or call["function"]["arguments"] == arguments:
             return False
@@ -58,7 +57,7 @@ class Conversation:
         return True
 
     def add_call(self, parent: str, call_id: str, name: str, arguments: str, tag: JsonObject) -> None:
-        """Add a call to the message `parent`, which is made if it has no text."""
+        """Add a call to the message `parent`, creating the message if it does not exist because it has no text."""
         message = self._find(parent)
         if message is None:
             message = {"id": parent, "role": "assistant", **tag}
@@ -67,7 +66,7 @@ class Conversation:
         message.setdefault("toolCalls", []).append(call)
 
     def add_result(self, result_id: str, call_id: str, content: str, tag: JsonObject) -> None:
-        """Add a call's result, behind the message that made the call and the results that this one has."""
+        """Add a call's result, after the message that made the call and the results that already follow it."""
         if self._find(result_id) is not None:  # the run's claim closed the call: its result is there
             return
         result = {"id": result_id, "role": "tool", "toolCallId": call_id, "content": content, **tag}

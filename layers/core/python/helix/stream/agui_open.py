@@ -1,7 +1,7 @@
-"""The open parts of an AG-UI run, which a reader that connects in mid-run gets before the events that it does not have.
+"""The open parts of an AG-UI run. A reader that connects during the run receives them before the events that it missed.
 
-Law: a reader that has applied the events so far, and applies `events()` and then the rest, ends as one that applied all
-in one connection. Its reducer ignores an opening under an id that it has.
+Law: a reader that applied the events so far, then applies `events()` and the rest, ends in the same state as a reader
+that stayed connected. Its reducer ignores start events with an id that it already has.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Opened:
             self._open.pop((opener, event[OPENERS[opener]]), None)
 
     def events(self) -> list[JsonObject]:
-        """Return the events that open the run and its open parts. Empty between two runs. A sub-agent is announced
-        without a parent that has ended."""
+        """Return the events that open the run and its open parts. Empty between two runs. The announcement of a
+        sub-agent omits a parent that has ended."""
         if self._run is None:
             return []
         found = [self._run]
@@ -58,8 +58,8 @@ class Opened:
 
 
 class Joining:
-    """A reader that comes to a turn. With `anew`, its connection begins now. Otherwise it continues a connection that
-    was cut, and the parts that were open there are still open."""
+    """A reader that joins a turn. With `anew`, it is a new connection. Otherwise it continues an interrupted
+    connection, whose open parts are still open."""
 
     def __init__(self, encoder: AgUiEncoder, run_id: str, *, anew: bool) -> None:
         self._encoder, self._run_id, self._anew = encoder, run_id, anew

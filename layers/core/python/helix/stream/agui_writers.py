@@ -1,4 +1,4 @@
-"""The sessions that write on one stream, as AG-UI tells them apart."""
+"""The sessions that write to one stream, as AG-UI distinguishes them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from helix.core.json import JsonObject
 
 @dataclass
 class Writer:
-    """One session that writes: the root, or a run of a sub-agent."""
+    """One writer on the stream: the root session, or a run of a sub-agent."""
 
     session_id: str
     """The session that writes."""
     run_id: str
-    """The run that writes. It is the AG-UI run, or the sub-agent's run id."""
+    """The id of the run that writes: the AG-UI run, or the sub-agent's run."""
     tag: JsonObject = field(default_factory=dict)
-    """The fields that all its events carry: `subagentRunId` for a sub-agent, nothing for the root."""
+    """The fields of all its events: `subagentRunId` for a sub-agent, none for the root."""
     at: tuple[int, int] = (0, 0)
-    """The (step, attempt) at which it is."""
+    """The current (step, attempt)."""
     message: str | None = None
-    """The id of the text message that is open. None if no message is open."""
+    """The id of the open text message. None if no message is open."""
     thought: str | None = None
-    """The id of the reasoning message that is open. None if no message is open."""
+    """The id of the open reasoning message. None if no message is open."""
     thoughts: int = 0
-    """The number of reasoning messages in the present attempt, which numbers their ids."""
+    """The number of reasoning messages in the current attempt, used to number their ids."""
     shown: list[str] = field(default_factory=list)
-    """The ids of the messages of the present attempt."""
+    """The ids of the messages of the current attempt."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A sub-agent's place: the call that started it."""
+    """The link from a sub-agent to the call that started it."""
 
     agent: str
     """The name of the sub-agent."""

@@ -1,4 +1,4 @@
-"""Text that a page shows while it comes, and not after a reload."""
+"""Finds discarded text: text that a page shows while it streams, but not after a reload."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from helix.stream.ui_messages import CONTINUES
 
 
 def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
-    """Return the sequences of text that a new reader is not shown, because its attempt was discarded. Text of an
-    interrupted run is shown, unless another attempt of its step follows."""
+    """Return the sequences of text chunks to hide from a new reader because their attempt was discarded. Text of an
+    interrupted run is kept, unless another attempt at its step follows."""
     found: set[int] = set()
     words: dict[tuple[int, int], list[int]] = {}
     retained: dict[int, list[int]] = {}

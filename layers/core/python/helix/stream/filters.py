@@ -1,7 +1,7 @@
-"""Small functions over chunk streams: choose, combine, cut, collect.
+"""Small functions over chunk streams: filter, combine, slice and collect.
 
-Law: each passes chunks on in their order, and asks its source for no more than its own reader asks for. It closes the
-source when it ends or is closed. (`async with contextlib.aclosing(...)` closes at once if a loop is left early.)
+Law: each function preserves the order of chunks, and reads from its source only on demand. It closes the source when it
+ends or is closed. (If you leave a loop early, `async with contextlib.aclosing(...)` closes it immediately.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def filter_by_agent_id(stream: AsyncIterable[StreamChunk], agent_id: str) -> AsyncGenerator[StreamChunk, None]:
-    """Yield the chunks of one session: the agent id is the session id of the agent that emits."""
+    """Yield the chunks of one session. The agent id is the session id of the agent that emits the chunk."""
     return filter_with(stream, lambda chunk: chunk.agent_id == agent_id)
 
 
@@ -27,7 +27,7 @@ def filter_by_agent_type(stream: AsyncIterable[StreamChunk], agent_type: str) ->
 
 
 def filter_by_type(stream: AsyncIterable[StreamChunk], types: Collection[str]) -> AsyncGenerator[StreamChunk, None]:
-    """Yield the chunks whose `type` is one of `types`, unknown types included."""
+    """Yield the chunks whose `type` is in `types`, which may include unknown types."""
     wanted = _types(types)
     return filter_with(stream, lambda chunk: chunk.type in wanted)
 
@@ -45,18 +45,18 @@ async def filter_with(stream: AsyncIterable[T], predicate: Callable[[T], bool]) 
 
 
 def take(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
-    """Yield the first `n`, and read nothing after them."""
+    """Yield the first `n` items, and read no further."""
     return _take(stream, _count(n))
 
 
 def skip(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
-    """Yield all but the first `n`."""
+    """Yield all items except the first `n`."""
     return _skip(stream, _count(n))
 
 
 async def combine_streams(*streams: AsyncIterable[T]) -> AsyncGenerator[T, None]:
-    """Yield the items of all streams in order of arrival, until all have ended. An error in one is raised once the
-    others are cancelled."""
+    """Yield the items of all streams in order of arrival, until all have ended. If one fails, the others are cancelled
+    and its error is raised."""
     arrived: asyncio.Queue[T | _Ended] = asyncio.Queue()
     room = asyncio.Semaphore(len(streams) or 1)
 
@@ -86,8 +86,8 @@ async def combine_streams(*streams: AsyncIterable[T]) -> AsyncGenerator[T, None]
 
 
 async def collect_text(stream: AsyncIterable[StreamChunk], agent_id: str | None = None) -> str:
-    """Return all text, without the text that a `step_discarded` took back. Without `agent_id` the text of children is
-    mixed in."""
+    """Return all text except what a `step_discarded` retracted. Without `agent_id`, the result includes the text of
+    sub-agents."""
     texts: list[str] = []
     provisional: dict[tuple[str, int, int], list[int]] = {}
     async with closing_source(stream):
@@ -136,7 +136,7 @@ async def _skip(stream: AsyncIterable[T], n: int) -> AsyncGenerator[T, None]:
 
 @asynccontextmanager
 async def closing_source(stream: Any) -> AsyncGenerator[None, None]:
-    """Close the source afterwards, if it can be closed: a generator can, an iterable that makes one cannot."""
+    """Close the source afterwards if it can be closed: a generator can, an iterable that creates generators cannot."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The HTTP side of a stream without a web framework: server-sent events that a browser resumes by itself.
+"""Serves a stream over HTTP without a web framework, as server-sent events that browsers resume automatically.
 
-Law: an event's `id` is its sequence, so a client goes on from the `Last-Event-ID` that it sends back. The body ends
-with the message that ends the stream. A request after it gets 204, which makes an EventSource stop.
+Law: an event's `id` is its sequence, so a client resumes after the `Last-Event-ID` that it sends. The body ends with
+the message that ends the stream. A request after that gets 204, which makes an EventSource stop reconnecting.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 @dataclass(frozen=True, slots=True)
 class StreamResponse:
-    """The response that a web framework sends."""
+    """The response for a web framework to send."""
 
     status: int
     """The HTTP status: 200 with events, 204 at the end of the stream, 404 for an unknown stream."""
     headers: Mapping[str, str]
     """The HTTP headers, with names in lower case."""
     body: AsyncGenerator[bytes, None]
-    """The parts of the body. Close it (`aclose`) when the client is gone, which ends the reading."""
+    """The chunks of the body. Close it (`aclose`) when the client disconnects, to stop reading the stream."""
 
 
 class ResumableStreamHandler:
@@ -46,10 +46,10 @@ class ResumableStreamHandler:
         self._manager, self._clock, self._heartbeat_s = stream_manager, clock, heartbeat_s
 
     async def handle(self, *, stream_id: str, resume_at: int | str | None = 0) -> StreamResponse:
-        """Return the response to "the stream after `resume_at`", which may be a `Last-Event-ID` header as it came.
+        """Return a response with the stream after `resume_at`, which may be a raw `Last-Event-ID` header.
 
-        It is 200 with events, 204 if the stream is over and nothing is left, or 404 if the stream does not exist. The
-        caller must check before whether the client may read the stream.
+        The status is 200 with events, 204 if the stream has ended and nothing is left, or 404 if the stream does not
+        exist. The caller must first check whether the client may read the stream.
         """
         position = extract_resume_position(resume_at)
         info = await self._manager.info(stream_id)
@@ -60,7 +60,7 @@ class ResumableStreamHandler:
             return StreamResponse(404, {"content-type": "application/json"}, _body(dumps(error).encode()))
         if info.status != "active" and position >= info.latest_sequence:
             return StreamResponse(204, {"cache-control": "no-cache"}, _body())
-        # an id beyond the end is of another stream, so everything is new
+        # an id beyond the end belongs to another stream, so send everything
         position = position if position <= info.latest_sequence else 0
         return StreamResponse(200, EVENT_STREAM, self._events(stream_id, position))
 
@@ -83,13 +83,13 @@ class ResumableStreamHandler:
 def create_resumable_stream_handler(
     *, stream_manager: StreamManager, clock: Clock, heartbeat_s: float = HEARTBEAT_S
 ) -> ResumableStreamHandler:
-    """Make a handler. After a silence of about `heartbeat_s` it sends a comment, so that proxies keep the connection."""
+    """Create a handler. After about `heartbeat_s` without events it sends a comment, so that proxies keep the
+    connection open."""
     return ResumableStreamHandler(stream_manager, clock, heartbeat_s)
 
 
 def extract_resume_position(last_event_id: object) -> int:
-    """Return the sequence that a client has seen last, 0 or more. Anything that is not such a number means the
-    beginning."""
+    """Parse the last sequence that a client has received. Anything but a number of 0 or more means the beginning."""
     if isinstance(last_event_id, bytes):
         last_event_id = last_event_id.decode("latin-1")
     if isinstance(last_event_id, str):
@@ -101,8 +101,8 @@ def extract_resume_position(last_event_id: object) -> int:
 
 
 def format_event(message: StreamMessage) -> bytes:
-    """Return one server-sent event. Line ends that only Unicode counts as such are escaped, for clients that split
-    lines by Unicode's rules. JSON has no other bare line ends."""
+    """Return one server-sent event. Unicode line separators are escaped, for clients that split lines by Unicode rules.
+    JSON contains no other raw line breaks."""
     data = message.model_dump_json(exclude_none=True).translate(_LINE_ENDS)
     return f"id: {message.sequence}\nevent: {message.kind}\ndata: {data}\n\n".encode()
 

@@ -1,9 +1,10 @@
-"""A run in a notebook: text, tools and the end, shown in the cell and updated as they come.
+"""Shows a run in a notebook cell: its text, tools and result, updated live.
 
     handle = await executor.execute(agent, "hello")
     handle  # as the last line of a cell
 
-Law: text of a model, a tool or a user is shown as text, never as markup. The output of a discarded step disappears.
+Law: text from a model, a tool or a user is shown as plain text, never as markup. The output of a discarded step
+disappears.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Panel:
     def __init__(self, session_id: str) -> None:
         self._session_id, self.status = session_id, "running"
         self._parts: dict[Key, tuple[str, str]] = {}
-        """The kind and the text of each part, by the agent's session, step, attempt and the part's name."""
+        """The kind and text of each part, by agent session, step, attempt and part name."""
 
     def add(self, chunk: c.StreamChunk) -> None:
         match chunk:
@@ -118,7 +119,7 @@ async def show(handle: AgentExecutionHandle[OutputT]) -> AgentResult[OutputT]:
 
 
 def show_in_cell(handle: AgentExecutionHandle[Any]) -> None:
-    """Show a handle that is the last line of a notebook's cell. The cell ends, and the display goes on."""
+    """Show a handle that is the last line of a notebook cell. The cell finishes, and the display keeps updating."""
     task = asyncio.get_running_loop().create_task(show(handle), name=f"helix:show {handle.run_id}")
     _showing.add(task)
     task.add_done_callback(_shown)

@@ -1,8 +1,8 @@
-"""Reading a stream: stored messages, then live ones, as one sequence without a gap or a repeat.
+"""Reads a stream: stored messages, then live ones, as one sequence without gaps or duplicates.
 
-Law: sequences strictly ascend. If the log has lost messages (its beginning expires), a `stream_resync` stands in the
-gap. By default a reader stops at the end of the root session's last run. An end with later messages behind it is
-history, and is passed on like any other message.
+Law: sequences strictly ascend. If the log has lost messages (its beginning expires), a `stream_resync` fills the gap.
+By default a reader stops at the end of the root session's last run. An end message that is followed by later messages
+is history, and is passed on like any other message.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ async def read_stream(
 ) -> AsyncGenerator[StreamMessage, None]:
     """Yield the messages after `from_sequence`, stored ones first, then live.
 
-    With `until`, the first message for which it is true is the last one yielded. Nothing else ends the reading, so the
-    run that is waited for may begin later. With `follow`, only the reader ends the reading.
+    With `until`, reading stops after the first message for which it returns true. Nothing else stops it, so the
+    expected run may begin later. With `follow`, reading continues until the caller stops it.
 
-    Raises `StreamNotFoundError` if the stream does not exist. With `until` or `follow` it may come later, so they wait.
+    Raises `StreamNotFoundError` if the stream does not exist. With `until` or `follow`, it waits for the stream
+    instead.
     """
     messages = read_with_idle(
         manager, stream_id, from_sequence=from_sequence, until=until, follow=follow, idle_s=WAIT_S
@@ -56,7 +57,8 @@ async def read_with_idle(
     follow: bool = False,
     idle_s: float,
 ) -> AsyncGenerator[StreamMessage | None, None]:
-    """Yield as `read_stream` does, and None whenever a wait of at most `idle_s` is over: a time to send a heartbeat."""
+    """Yield like `read_stream`, and also yield None after each wait of at most `idle_s`, so that the caller can send a
+    heartbeat."""
     position, patient = from_sequence, until is not None or follow
     suspect = -1  # the position after which messages were missing once; they are read again before a gap is reported
     while True:
@@ -92,7 +94,7 @@ async def read_with_idle(
 
 
 async def read_page(manager: StreamManager, stream_id: str, after: int, limit: int) -> list[StreamMessage]:
-    """Return at most `limit` messages after `after`. A `stream_resync` stands in for those that the log has lost."""
+    """Return at most `limit` messages after `after`. A `stream_resync` replaces messages that the log has lost."""
     page = await manager.read(stream_id, after, limit)
     if _has_gap(after, page):
         page = await manager.read(stream_id, after, limit)  # read again before a gap is reported
@@ -110,7 +112,7 @@ def _has_gap(after: int, page: Sequence[StreamMessage]) -> bool:
 
 
 async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:
-    """Yield the chunks among `messages`, parsed, as the filters take them. Types of a later version come as
+    """Yield the parsed chunks among `messages`, as input for the filters. Chunk types of a later version become
     `UnknownChunk`."""
     async with closing_source(messages):
         async for message in messages:
@@ -119,7 +121,7 @@ async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[St
 
 
 class StreamReader:
-    """One reading of a stream. Use `async for message in reader`; `close()` ends it, from another task too."""
+    """A reader of a stream. Use `async for message in reader`; `close()` ends it, even from another task."""
 
     def __init__(self, info: StreamInfo, messages: AsyncGenerator[StreamMessage, None], from_sequence: int) -> None:
         self._info, self._messages = info, messages
@@ -129,12 +131,12 @@ class StreamReader:
 
     @property
     def current_sequence(self) -> int:
-        """The sequence of the last message read. Pass it to the next reader as `from_sequence`."""
+        """The sequence of the last message read. Pass it as `from_sequence` to a later reader."""
         return self._current
 
     @property
     def latest_sequence(self) -> int:
-        """The end of the stream as far as this reader has seen it."""
+        """The last sequence of the stream that is known to this reader."""
         return max(self._info.latest_sequence, self._current)
 
     @property
@@ -167,7 +169,7 @@ class StreamReader:
         return message
 
     async def close(self) -> None:
-        """End the reading. Idempotent."""
+        """Stop reading. Idempotent."""
         self._closed = True
         if self._pending is not None:
             self._pending.cancel()
@@ -188,7 +190,7 @@ async def create_reader(
     until: Until | None = None,
     follow: bool = False,
 ) -> StreamReader | None:
-    """Return a reader from after `from_sequence`, see `read_stream`. None if the stream does not exist."""
+    """Return a reader that starts after `from_sequence` (see `read_stream`). None if the stream does not exist."""
     info = await manager.info(stream_id)
     if info is None:
         return None
@@ -197,7 +199,7 @@ async def create_reader(
 
 
 def _resync(stream_id: str, session_id: str, sequence: int) -> StreamMessage:
-    """Return a message for all that is missing up to `sequence`. It has that number, because it is part of the gap."""
+    """Return a message that replaces all missing messages up to `sequence`, and takes that sequence itself."""
     chunk: JsonObject = {"type": "stream_resync", "reason": "messages have expired", "from_sequence": sequence}
     chunk |= {"session_id": session_id, "agent_id": session_id}
     return StreamMessage(

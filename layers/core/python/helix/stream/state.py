@@ -1,8 +1,8 @@
-"""Custom state on the stream: patches that are written to it, and a view of the state that follows them.
+"""Custom state on the stream: a writer of state patches, and a projector that follows the state by applying them.
 
 Law: a projector that starts from the state at sequence s and applies every later `state_patch` of its session holds the
-committed state. If the stream cannot say how to go on (`stream_resync`, a patch that does not fit), it loads the state
-anew.
+committed state. If the stream alone is not enough (`stream_resync`, or a patch that does not apply), it reloads the
+state.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ProjectedT = TypeVar("ProjectedT")
 
 
 class CustomStateStreamer:
-    """A writer of `state_patch` chunks beside the engine, which writes its own when a step commits.
+    """Writes `state_patch` chunks in addition to those that the engine writes when a step commits.
 
-    It writes within one step of one run, like a tool call. Make one per step, and after a crash one with a higher
-    `attempt`. Patches go out in order. A patch that could not be written (`StoreError`) is kept, and goes out before
-    the next, or with `flush()`. Do not emit it again.
+    It writes within one step of one run, like a tool call. Create one per step, and after a crash one with a higher
+    `attempt`. Patches are written in order. A patch that could not be written (`StoreError`) is kept, and is written
+    before the next one or by `flush()`. Do not emit it again.
     """
 
     def __init__(self, stream_manager: StreamManager, stream_id: str, clock: Clock, record: StreamRecord) -> None:
@@ -40,14 +40,15 @@ class CustomStateStreamer:
         self._one_in_flight = asyncio.Lock()
 
     async def emit_patch(self, patches: Sequence[Mapping[str, Any]]) -> None:
-        """Put RFC 6902 operations on the stream, durable on return. Without operations it writes no chunk."""
+        """Write RFC 6902 operations to the stream. They are durable on return. Without operations, no chunk is
+        written."""
         if patches:
             self._unwritten.append(self._make([json_copy(patch) for patch in patches]))
             self._next += 1
         await self.flush()
 
     async def flush(self) -> None:
-        """Write the patches that could not be written before."""
+        """Write the patches that could not be written earlier."""
         async with self._one_in_flight:
             while self._unwritten:
                 await self._manager.append(self._stream_id, [self._unwritten[0]])
@@ -82,8 +83,8 @@ def create_state_streamer(
     attempt: int = 1,
     writer: str = "state",
 ) -> CustomStateStreamer:
-    """Make a streamer. `session_id` is the agent's own session, by default the stream's (its root's). `writer` names
-    this one among the writers of the step."""
+    """Create a streamer. `session_id` is the agent's own session, by default the stream's root session. `writer`
+    distinguishes this streamer from other writers of the step."""
     record = StreamRecord(
         session_id=session_id or stream_id,
         run_id=run_id,
@@ -99,7 +100,7 @@ def create_state_streamer(
 
 @dataclass(frozen=True, slots=True)
 class StateProjection(Generic[ProjectedT]):
-    """The part of the state that is of interest."""
+    """A projection of the state to the value of interest."""
 
     project: Callable[[JsonObject], ProjectedT]
     """A pure function from the state's JSON to the projected value."""
@@ -110,10 +111,10 @@ def create_state_projection(project: Callable[[JsonObject], ProjectedT]) -> Stat
 
 
 class Snapshot(NamedTuple):
-    """A committed state, and its place on the stream."""
+    """A committed state and its position on the stream."""
 
     state: JsonObject
-    """The custom state, with every `state_patch` up to and including `sequence`."""
+    """The custom state, including every `state_patch` up to and including `sequence`."""
     sequence: int = 0
     """The sequence of the last chunk whose patch is in the state. 0 for the beginning of the stream."""
 
@@ -122,9 +123,10 @@ LoadSnapshot: TypeAlias = Callable[[], Awaitable[Snapshot]]
 
 
 class StreamProjector(Generic[ProjectedT]):
-    """Follows the state of one session from `snapshot` on. Other sessions on the stream have other states.
+    """Follows the state of one session, starting at `snapshot`. Patches of other sessions on the stream are ignored.
 
-    `load_snapshot` loads the state anew when the stream requires it. Without it, a `StaleStateError` is raised then.
+    `load_snapshot` reloads the state when the stream requires it. Without it, a `StaleStateError` is raised in that
+    case.
     """
 
     def __init__(
@@ -141,17 +143,17 @@ class StreamProjector(Generic[ProjectedT]):
 
     @property
     def value(self) -> ProjectedT:
-        """The projected value now. The caller may change it."""
+        """The current projected value. The caller may modify it."""
         return self._projection.project(self.state)
 
     @property
     def state(self) -> JsonObject:
-        """A copy of the whole state now."""
+        """A copy of the current state."""
         copy: JsonObject = json_copy(self._state)
         return copy
 
     async def feed(self, chunk: StreamChunk) -> bool:
-        """Take in one chunk. Return whether it changed the projected value."""
+        """Process one chunk. Return whether it changed the projected value."""
         if chunk.session_id != self._session_id or 0 < chunk.sequence <= self._sequence:
             return False
         if isinstance(chunk, StatePatchChunk):
@@ -171,7 +173,7 @@ class StreamProjector(Generic[ProjectedT]):
         return True
 
     async def project(self, stream: AsyncIterable[StreamChunk]) -> AsyncGenerator[ProjectedT, None]:
-        """Yield the projected value each time it changes, from the first change on. `value` is the value before that."""
+        """Yield the projected value after each change. Before the first change, read `value`."""
         async with closing_source(stream):
             async for chunk in stream:
                 if await self.feed(chunk):

@@ -1,7 +1,7 @@
-"""A page's message, folded from its parts as the AI SDK does it.
+"""Folds stream parts into a page's message, as the AI SDK does.
 
-Law: the same parts give the message that `readUIMessageStream` gives. So a page that loads has the same message as a
-page that saw the parts come.
+Law: parts fold into the same message as with `readUIMessageStream`. So a page that loads the message later shows the
+same as a page that received the parts live.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RESULT = ("output", "errorText")
 
 
 class UIMessageFold:
-    """A fold of one message. Feed it all parts of the message, over any number of responses."""
+    """Folds one message. Feed it all parts of the message, from any number of responses."""
 
     def __init__(self) -> None:
         self._id, self._metadata = "", dict[str, Any]()
@@ -24,7 +24,7 @@ class UIMessageFold:
 
     @property
     def message(self) -> JsonObject | None:
-        """The message. None before its first part."""
+        """The message so far. None before its first part."""
         if not self._id:
             return None
         return {"id": self._id, "role": "assistant", "metadata": self._metadata, "parts": list(self._parts)}
@@ -105,7 +105,7 @@ class UIMessageFold:
         return next(p for p in reversed(self._parts) if p.get("toolCallId") == call_id)
 
     def _step_start(self) -> int:
-        """Return the place of the first part of the present step."""
+        """Return the index of the first part of the current step."""
         places = (n for n in range(len(self._parts), 0, -1) if self._parts[n - 1]["type"] == "step-start")
         return next(places, 0)
 

@@ -1,7 +1,8 @@
-"""The log as the UI message stream of the AI SDK, version 7 or 6, which `useChat` reads.
+"""Converts the log to the UI message stream of the AI SDK, version 7 or 6, for `useChat`.
 
-Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same parts, live, replayed
-or after a reconnect. A message of the page is one run and the runs that go on from it; its id is the first run's.
+Law: an encoder does no I/O, reads no clock and generates no ids. So the same messages produce the same parts, whether
+live, replayed or after a reconnect. A message on the page is one run plus the runs that continue it; its id is that of
+the first run.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
-"""The modes of runs that go on with the message of the run before."""
+"""The modes of runs that continue the previous run's message."""
 NOTICES: Mapping[str, tuple[str, ...]] = {
     "run_queued": ("queued", "expires_at", "reason"),
     "stream_resync": ("reason", "checkpoint_id"),
     "state_patch": ("patches",),
 }
-"""The chunks that are shown as transient data, with the fields that each shows."""
+"""The chunk types that are sent as transient data, with the fields of each."""
 
 
 def shown_call(root: str, session_id: str, call_id: str) -> str:
-    """Return the id of a call on a page. A call's id is unique within its session only, so a sub-agent's call is named
-    with its session."""
+    """Return the id of a call on a page. Call ids are unique only within their session, so the id of a sub-agent's call
+    includes the session."""
     return call_id if session_id == root else f"{session_id}/{call_id}"
 
 
@@ -40,13 +41,13 @@ class _Call:
     name: str
     """The name of the tool."""
     input: Any
-    """The arguments as shown last. A person may have changed them."""
+    """The arguments as last shown. A person may have edited them."""
     asked: str | None = None
-    """The kind of answer that the call waits for: `approval`, `client` or `unknown`. None if it waits for nothing."""
+    """The kind of response that the call waits for: `approval`, `client` or `unknown`. None if it is not waiting."""
     requested: bool = False
-    """Whether its part has an approval request."""
+    """Whether its part shows an approval request."""
     begun: bool = False
-    """Whether the call was executed since it was asked."""
+    """Whether an execution of the call has started since the request."""
     done: bool = False
     """Whether the call has its result."""
     child: bool = False
@@ -60,36 +61,36 @@ class _Child:
     agent: str
     """The name of the sub-agent."""
     call: str
-    """The id of the call that started it, as shown."""
+    """The id of the call that started it, as shown on the page."""
     status: str = "running"
-    """The state of the sub-agent: `running`, then the status with which it ended."""
+    """The status of the sub-agent: `running`, then its end status."""
     text: str = ""
     """The text of its last committed step."""
     draft: str = ""
-    """The text of the present attempt, which is not shown yet."""
+    """The text of the current attempt, which is not shown yet."""
     attempt: tuple[int, int] = (0, 0)
     """The (step, attempt) of the draft."""
 
 
 @dataclass
 class _Attempt:
-    """A try at a step of the root."""
+    """An attempt at a step of the root session."""
 
     at: tuple[int, int]
     """The (step, attempt)."""
     parts: list[tuple[str, str]] = field(default_factory=list)
-    """The kind and the id of its parts. The last part may be open."""
+    """The kind and id of each of its parts. The last part may be open."""
     thought: bool = False  # deltas of the present block of reasoning were shown
-    """Whether deltas of the present block of reasoning were shown."""
+    """Whether deltas of the current block of reasoning were shown."""
 
 
 class UIMessageEncoder:
-    """An encoder from stream messages to AI SDK parts. Feed it from the first message of a run that starts a page's
+    """Encodes stream messages as AI SDK parts. Feed it all messages from the first one of a run that starts a page's
     message.
 
-    Both versions show text as it comes. Version 7 takes back the text of an attempt that failed (`reset-step`). Version
-    6 cannot take it back: the text stays, and the next attempt is a part of its own (`discarded_text` leaves it out of
-    a replay). Version 6 also cannot say that a call was answered, so it gets the waiting calls when the response ends.
+    Both versions show text as it arrives. Version 7 can retract the text of a failed attempt (`reset-step`). Version 6
+    cannot: the text stays, and the next attempt becomes a separate part (`discarded_text` omits it from a replay).
+    Version 6 also cannot express that a call was answered, so it receives the waiting calls when the response ends.
     """
 
     def __init__(self, session_id: str, *, version: Version = 7) -> None:
@@ -126,15 +127,15 @@ class UIMessageEncoder:
         return self._take()
 
     def close(self) -> list[JsonObject]:
-        """Return the parts that end a response, after the message that ended its run: the calls that wait for the user,
-        then `finish`. No parts if the run goes on. A later run of the message, or of its sub-agents, begins another
+        """Return the parts that end a response after its run has ended: the calls that wait for the user, then
+        `finish`. Return no parts if the run continues. A later run of the message or of its sub-agents starts another
         response."""
         self._close()
         return self._take()
 
     def end_call(self, message: StreamMessage) -> list[JsonObject]:
-        """Return the parts of a late `tool_end` for this page's message: of a call that waited until a new message of
-        the user closed it. No parts for any other message."""
+        """Return the parts for a late `tool_end` of a call in this page's message: the call was waiting until a new
+        user message closed it. Return no parts for any other message."""
         chunk: dict[str, Any] = message.chunk or {}
         call = self._calls.get(shown_call(self._root, message.session_id, str(chunk.get("tool_call_id"))))
         if chunk.get("type") != "tool_end" or call is None or call.done:
@@ -188,7 +189,7 @@ class UIMessageEncoder:
         return out
 
     def _step(self, step: int) -> None:
-        """Begin the step, unless it was shown: a repeated call belongs to the part that shows it."""
+        """Begin the step, unless it was already shown: a retried call belongs to the existing part."""
         if step not in self._steps:
             self._finish_step()
             self._emit("start-step")
@@ -245,7 +246,7 @@ class UIMessageEncoder:
             self._attempt.thought = False
 
     def _discard(self, *, retained: bool) -> None:
-        """Discard the attempt. With `retained`, the run was interrupted, and its text stays until another attempt of
+        """Discard the attempt. With `retained`, the run was interrupted, and its text stays until another attempt at
         the step begins."""
         attempt = self._attempt
         if attempt is not None and attempt.parts:
@@ -256,7 +257,7 @@ class UIMessageEncoder:
         self._finish_text()
 
     def _put(self, kind: str, delta: str, *, more: bool = True) -> None:
-        """Add to the open part, or begin another."""
+        """Append to the open part, or start a new one."""
         attempt = self._attempt
         assert attempt is not None
         last = attempt.parts[-1] if attempt.parts else ("", "")
@@ -273,7 +274,7 @@ class UIMessageEncoder:
             self._emit(f"{part[0]}-end", id=part[1])
 
     def _finish_text(self) -> None:
-        """End the attempt, whose text stays."""
+        """End the attempt and keep its text."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None and attempt.parts:
             self._end_part(attempt.parts[-1])
@@ -314,7 +315,7 @@ class UIMessageEncoder:
             self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
 
     def _end_questions(self, parent: str) -> None:
-        """End the questions of a sub-agent that is over."""
+        """Close the pending requests of a sub-agent that has ended."""
         sessions = {session_id for session_id, child in self._children.items() if child.call == parent}
         reason = "the sub-agent has ended"
         for shown, call in self._calls.items():
@@ -328,7 +329,7 @@ class UIMessageEncoder:
                 self._emit("tool-output-error", toolCallId=shown, errorText=reason, dynamic=True)
 
     def _withdraw(self) -> None:
-        """Deny the approvals that an ended run waited for. If it is tried again, it asks again."""
+        """Deny the approvals that an ended run was waiting for. A retry asks again."""
         for shown, call in self._calls.items():
             if call.asked is not None and call.requested and not call.done:
                 self._deny(shown, call, "the run has ended")
@@ -338,8 +339,8 @@ class UIMessageEncoder:
         self._emit("tool-output-denied", toolCallId=shown)
 
     def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
-        """Return the call on the page. Its part is made once, because a second one would stand in the step that is open
-        now."""
+        """Return the call on the page. Its part is sent again only if the arguments changed, because a second part
+        would appear in the currently open step."""
         shown, name = shown_call(self._root, session_id, str(chunk["tool_call_id"])), str(chunk["tool_name"])
         call = self._calls.get(shown)
         if call is not None and (call.input == given or call.done):
@@ -368,8 +369,8 @@ class UIMessageEncoder:
             self._emit("tool-approval-response", approvalId=shown, approved=approved, **why)
 
     def _wait(self) -> None:
-        """Emit what the run waits for. A sub-agent's call gets an output of its own until its answer comes. A page goes
-        on by itself only when no other call of the step is open."""
+        """Emit the requests that the run waits for. A sub-agent's call gets a provisional output until its response
+        arrives, because a page continues automatically only when no other call of the step is open."""
         for shown, call in self._calls.items():
             if call.done:
                 continue

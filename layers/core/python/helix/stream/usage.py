@@ -1,4 +1,4 @@
-"""Usage on events that end a run."""
+"""Formats usage for events that end a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from helix.core.usage import Usage
 
 
 def usage_fields(usage: Usage) -> JsonObject:
-    """Return the tokens by the names of the AI SDK and AG-UI. Empty if nothing was used."""
+    """Return the token counts under the field names of the AI SDK and AG-UI. Empty if no tokens were used."""
     if not usage.total_tokens:
         return {}
     parts = {"reasoningTokens": usage.reasoning_tokens, "cachedInputTokens": usage.cached_tokens}

@@ -1,4 +1,4 @@
-"""Helpers for tests of agents, and for authors of adapters. Import the module you need; nothing is loaded here.
+"""Helpers for testing agents and adapters. Import the module that you need; this package loads nothing itself.
 
 aws              a lock for clients of moto, and the tables of a DynamoDB store
 contracts        pytest classes that every adapter of a port must pass, races included

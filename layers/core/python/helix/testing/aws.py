@@ -1,4 +1,4 @@
-"""Helpers to test agents on DynamoDB through moto, in one process: a lock that moto lacks, and the tables of a store."""
+"""Helpers for testing agents on DynamoDB with moto, in one process: the lock that moto lacks, and the tables of a store."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 from helix.ports.state_store import Table
 
 _LOCK: Final = threading.RLock()
-"""moto's state belongs to the process, so all its clients share one lock."""
+"""moto's state is global to the process, so all clients share one lock."""
 
 
 class LockedClient:
-    """A client of boto3 whose calls run one at a time, across all locked clients of the process.
+    """A boto3 client whose calls run one at a time, across all locked clients of the process.
 
-    `moto.mock_aws` has no locks of its own. The store calls from several threads; without this lock, conditional writes of
-    concurrent runs are not atomic, and scans fail in the middle. Calls of a paginator or waiter are not locked.
+    `moto.mock_aws` does not lock. The store calls it from several threads, so without this lock conditional writes of
+    concurrent runs are not atomic, and scans fail midway. Calls of a paginator or waiter are not locked.
     """
 
     def __init__(self, client: Any) -> None:
@@ -37,7 +37,7 @@ class LockedClient:
 
 
 def create_tables(dynamodb: Any, tables: Mapping[Table, str]) -> None:
-    """Create the tables of a `DynamoDBStateStore` under these names, with the keys of a deployed stage."""
+    """Create the tables of a `DynamoDBStateStore` under these names, with the key schema of a deployed stage."""
     keys = {"pk": "HASH", "sk": "RANGE"}
     for name in tables.values():
         dynamodb.create_table(

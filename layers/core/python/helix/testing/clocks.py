@@ -8,7 +8,7 @@ from helix.runtime.system import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The real clock, `ahead_s` seconds ahead. Every claim shorter than that has expired by it."""
+    """The real clock, `ahead_s` seconds ahead. For it, every claim shorter than that has expired."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self.ahead_s = ahead_s
@@ -18,8 +18,7 @@ class ShiftedClock(SystemClock):
 
 
 class SetClock:
-    """A clock that stands at `at` (Unix seconds) until it is advanced. Sleepers wake up when it has advanced far
-    enough."""
+    """A clock that stays at `at` (Unix seconds) until it is advanced. Sleepers wake up once it has advanced far enough."""
 
     def __init__(self, at: float = 0.0) -> None:
         self._at = at
@@ -48,5 +47,5 @@ class SetClock:
 
     @property
     def sleepers(self) -> int:
-        """The number of tasks that wait for it to advance."""
+        """The number of tasks that wait for the clock to advance."""
         return len(self._sleepers)

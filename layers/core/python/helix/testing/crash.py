@@ -1,12 +1,12 @@
-"""Crash points: before and after every call to a store or a stream, the process may end.
+"""Crash points: tests can crash the process before or after any call to a store or a stream.
 
     points = CrashPoints(at=("transact:stage:after", 0))
     async with LocalExecutor(points.store(store), model=model) as executor: ...   # ends after its first staged answer
 
-Law: a crash is total. After it, no call of the same `CrashPoints` reaches the store. Tasks that Python keeps running
-change nothing, like those of a killed process.
+Law: a crash is total. After it, no call through the same `CrashPoints` reaches the store. So tasks that Python keeps
+running have no effect, like those of a killed process.
 
-`crash_everywhere` runs a scenario once per point, and then a recovery on the state that each crash left.
+`crash_everywhere` runs a scenario once per crash point, and then a recovery on the state that each crash left behind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS = dict(
 
 
 class Crash(BaseException):
-    """The end of the process. It is not an `Exception`, so no handler catches it."""
+    """A simulated end of the process. It is not an `Exception`, so that ordinary handlers do not catch it."""
 
     def __init__(self, point: str) -> None:
         self.point = point
@@ -40,14 +40,14 @@ class Crash(BaseException):
 
 
 class CrashPoints:
-    """A recorder that names every call, and ends the process at one of them.
+    """Names every call as a crash point, and crashes the process at one of them.
 
     A name is `<verb>:<what>:before` or `:after`, such as `transact:claim_execute:before`, `get:session:after`,
-    `append:attempt:before`. `at` is `(name, n)`, the n-th time (from 0) that this name occurs, or the number of the
-    point among all points. None only records.
+    `append:attempt:before`. `at` is `(name, n)`, the n-th occurrence (from 0) of this name, or the index of the point among
+    all points. With None, points are only recorded.
 
     how: `raise` raises `Crash` in the caller; `kill` sends SIGKILL to this process.
-    skip: prefixes of names that are not points, such as `("get", "query")` to crash at writes only.
+    skip: name prefixes that do not count as points, such as `("get", "query")` to crash only at writes.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CrashPoints:
         return result
 
     def passed(self, name: str) -> None:
-        """Pass a point of your own, for example between two effects of a tool."""
+        """Add a crash point of your own, for example between two effects of a tool."""
         if self.crashed:
             raise Crash(name)
         if name.startswith(self._skip):
@@ -97,7 +97,7 @@ class CrashPoints:
             raise Crash(name)
 
     async def unless_crashed(self, waiting: Awaitable[None]) -> None:
-        """Wait, but stop if a crash comes first, because a dead process would see nothing more."""
+        """Wait, but stop at a crash, because a dead process would not see anything more."""
         over, inner = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(waiting)
         try:
             await asyncio.wait({over, inner}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +131,7 @@ _NAMES: dict[str, Callable[..., str]] = {
 
 
 class _Crashing:
-    """A store, a stream manager or a watch, with the name and the points of each verb."""
+    """A wrapper of a store, a stream manager or a watch, which adds the crash points of each method."""
 
     def __init__(self, inner: Any, points: CrashPoints) -> None:
         self._inner, self._points = inner, points
@@ -157,7 +157,7 @@ Recover: TypeAlias = Callable[[StateStore, StreamManager, Point], Awaitable[obje
 
 
 def writes(points: Sequence[Point]) -> list[Point]:
-    """Return the points around calls that change something. A crash at a read leaves the same state as one of these."""
+    """Return the points around writes. A crash at a read leaves the same state as a crash at one of these."""
     return [point for point in points if point[0].startswith(("transact", "append", "delete"))]
 
 
@@ -168,11 +168,11 @@ async def crash_everywhere(
     *,
     choose: Callable[[Sequence[Point]], Sequence[Point]] = list,
 ) -> list[Point]:
-    """Run `act` once to learn its points. Then, for each chosen point and on a fresh store, run `act` with a crash
-    there. Run `recover` on the state that it left, as a new process would. Return the points at which a crash came.
+    """Run `act` once to record its points. Then, for each chosen point, run `act` on a fresh store with a crash there, and
+    run `recover` on the state that it left behind, as a new process would. Return the points at which a crash happened.
 
-    `act` receives a store and a stream manager that crash. `recover` gets the bare ones and asserts what must hold. A
-    scenario with timers may sometimes miss a point. It has then run to its end, and must still be recoverable.
+    `act` receives a store and a stream manager that crash. `recover` receives the unwrapped ones and makes the assertions.
+    A scenario with timers may sometimes miss a point. Then it has run to its end, and must still be recoverable.
     """
     asyncio.get_running_loop().set_exception_handler(_drop_crashes)
     learned, store = CrashPoints(), make_store()
@@ -196,13 +196,13 @@ async def crash_everywhere(
 
 
 def _drop_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore a crash that no task awaited."""
+    """Ignore crashes in tasks that are never awaited."""
     if not isinstance(context.get("exception"), Crash):
         loop.default_exception_handler(context)
 
 
 async def _end() -> None:
-    """End the tasks that the dead process left on this event loop."""
+    """Cancel the tasks that the crashed process left on this event loop."""
     me = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not me and task.get_name().startswith("helix:")]
     for task in left:

@@ -1,7 +1,7 @@
-"""The invariants of docs/protocol.md#invariants, as far as rows and stream show them, for property and crash tests.
+"""The invariants of docs/protocol.md#invariants that rows and streams can show, for property and crash tests.
 
-Law: this only reads. The checks hold at every moment, in mid-run and after a crash. `at_rest` adds those that hold once
-no worker works and ended runs had their effects.
+Law: this module only reads. The checks hold at every moment, even during a run and after a crash. `at_rest` adds checks
+that hold once no worker is active and the effects of ended runs are complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helix.testing.stream_invariants import check_stream
 
 
 class InvariantViolation(AssertionError):
-    """A broken invariant. `problems` has lines of the form `property: what was found`."""
+    """A broken invariant. `problems` contains lines of the form `property: what was found`."""
 
     def __init__(self, session_id: str, problems: list[str]) -> None:
         self.problems = problems
@@ -32,7 +32,7 @@ async def check_session(
 ) -> None:
     """Raise `InvariantViolation` with all problems of the session, its sub-agents' sessions and its stream.
 
-    at_rest: no worker works on the session any more, and its effects were completed. pruned:
+    at_rest: whether no worker is active on the session and all effects are complete. pruned: whether
     `Settings.keep_checkpoints` is set.
     """
     problems = await find_problems(store, streams, session_id, at_rest=at_rest, pruned=pruned)
@@ -48,7 +48,7 @@ async def find_problems(
     at_rest: bool = False,
     pruned: bool = False,
 ) -> list[str]:
-    """Return the problems that `check_session` would raise."""
+    """Return the problems that `check_session` would report."""
     tree = await read_tree(store, session_id)
     if tree[0].session is not None and tree[0].session.status == "deleting":
         tree = tree[:1]  # its sub-agents' rows are being deleted
@@ -61,7 +61,7 @@ async def find_problems(
 
 
 async def read_tree(store: StateStore, session_id: str) -> list[SessionRows]:
-    """Read the session, then its sub-agents' sessions, in every lineage. Parents are read before children."""
+    """Read the session, then its sub-agents' sessions of every lineage. Parents come before children."""
     tree = [await read_session_rows(store, session_id)]
     for rows in tree:
         for entry in rows.entries.values():

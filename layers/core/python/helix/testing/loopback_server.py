@@ -1,7 +1,7 @@
-"""A real HTTP/1.1 server on 127.0.0.1 for tests, with one request per connection, in a thread of its own.
+"""A real HTTP/1.1 server on 127.0.0.1 for tests. It runs in a separate thread and serves one request per connection.
 
-Law: a test sees facts of the wire, not of a mock: the request as it came, a connection that was cut, a client that hung
-up. Startup takes milliseconds. Leaving the context ends every connection and the thread.
+Law: a test sees real network behavior, not a mock: the raw request, a dropped connection, a client that disconnects.
+Startup takes milliseconds. Exiting the context closes every connection and ends the thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Self
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """A request as it came."""
+    """A request as received."""
 
     method: str
     """The HTTP method."""
     path: str
-    """The request's target, query string included."""
+    """The request target, including the query string."""
     headers: dict[str, str]
     """The headers. Names are in lower case."""
     body: bytes
@@ -30,11 +30,11 @@ class RecordedRequest:
     json: Any
     """The parsed body. None if the body is not JSON."""
     disconnected: threading.Event = field(default_factory=threading.Event)
-    """Set when the client hung up before the answer was complete. Wait on it instead of polling."""
+    """An event that is set if the client disconnects before the response is complete. Wait for it instead of polling."""
 
 
 class Responder:
-    """A writer of one answer. Every verb raises `ConnectionError` once the client is gone."""
+    """Writes one response. Every method raises `ConnectionError` once the client has disconnected."""
 
     def __init__(self, writer: asyncio.StreamWriter, connection: Any) -> None:
         self._writer, self._connection = writer, connection
@@ -62,7 +62,7 @@ class Responder:
         await self.end()
 
     def abort(self) -> None:
-        """Drop the connection as a crashed server would: nothing more is flushed or finished."""
+        """Drop the connection like a crashed server, without flushing or finishing the response."""
         self._writer.transport.abort()
 
     async def _write(self, event: Any) -> None:
@@ -74,8 +74,8 @@ Handler = Callable[[RecordedRequest, Responder], Awaitable[None]]
 
 
 class LoopbackServer:
-    """A server that calls `handle` for each request, on a free port. It is a context manager (`with` or `async with`).
-    `requests` has every request."""
+    """A server on a free port that calls `handle` for each request. It is a context manager (`with` or `async with`).
+    `requests` contains every request."""
 
     def __init__(self, handle: Handler) -> None:
         self._handle = handle
@@ -93,7 +93,7 @@ class LoopbackServer:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def start(self) -> Self:
-        """Listen. The port is known when this returns."""
+        """Start listening. The port is known when this returns."""
         if self._socket is not None:
             raise RuntimeError("the server is running already")
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -104,7 +104,7 @@ class LoopbackServer:
         return self
 
     def stop(self) -> None:
-        """End every connection and the thread. A second call does no harm."""
+        """Close every connection and end the thread. Idempotent."""
         if self._loop is not None and self._stop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A scripted answer in the form in which OpenAI's Responses API streams it."""
+"""A scripted answer as a stream of events of OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 def events(answer: ModelAnswer, response_id: str) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield each event, and whether it is a delta. The answer's faults and delays count deltas."""
+    """Yield each event and whether it is a delta. The answer's faults and delays are counted in deltas."""
     response: dict[str, Any] = {"id": response_id, "object": "response", "status": "in_progress", "output": []}
     yield {"type": "response.created", "response": response}, False
     items = list(_items(answer))

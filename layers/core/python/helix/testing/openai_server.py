@@ -1,10 +1,10 @@
-"""An OpenAI-compatible server that plays a script, to test agents and adapters over real HTTP without a network.
+"""An OpenAI-compatible server that plays a script, for testing agents and adapters over real HTTP on loopback.
 
     with OpenAIServer([ModelAnswer(tool_calls=[ModelToolCall("add", {"a": 1, "b": 2})]), "the sum is 3"]) as server:
         os.environ.update(server.environment())
 
-Law: each request takes the next entry of the script; an exhausted script answers HTTP 500 and says so. Every request
-is kept in `server.requests`.
+Law: each request takes the next entry of the script. Once the script is exhausted, the server returns HTTP 500 with a
+message that says so. Every request is recorded in `server.requests`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ModelToolCall:
     name: str
     """The tool to call."""
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
-    """The arguments. A text is sent as it is, so it may be malformed."""
+    """The arguments. A text is sent unchanged, so it may be malformed JSON."""
     id: str | None = None
     """The id of the call. None means `call_<n>`; "" sends no id."""
 
@@ -57,9 +57,9 @@ class ModelToolCall:
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
     prompt_tokens: int = 10
-    """The tokens of the prompt, cached ones included."""
+    """The prompt tokens, including cached ones."""
     completion_tokens: int = 5
-    """The tokens of the answer, reasoning included."""
+    """The completion tokens, including reasoning."""
     reasoning_tokens: int = 0
     """The part of the completion tokens that was reasoning."""
     cached_tokens: int = 0
@@ -77,12 +77,12 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True)
 class StallAfter:
-    """A fault: the server falls silent in the middle of an answer, then continues."""
+    """A fault: the server pauses in the middle of an answer, then continues."""
 
     deltas: int
-    """The number of deltas before the silence."""
+    """The number of deltas before the pause."""
     seconds: float
-    """The length of the silence."""
+    """The length of the pause in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class CutAfter:
     deltas: int
     """The number of deltas before the end."""
     clean: bool = False
-    """Whether the HTTP answer ends properly, only without a finish. Otherwise the connection is dropped."""
+    """Whether the HTTP response ends properly, but without a finish reason. Otherwise the connection is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class ModelAnswer:
     delay_s: float = 0.0
     """The seconds before each delta."""
     fault: StallAfter | CutAfter | None = None
-    """A fault in the middle of the answer. None: it is sent whole."""
+    """A fault in the middle of the answer. None: the answer is sent completely."""
 
     def __post_init__(self) -> None:
         for call in self.tool_calls:
@@ -182,9 +182,9 @@ class OpenAIServer(LoopbackServer):
     """A server of `POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST
     /v1/embeddings`. Use it with `with` or `async with`. `LLMConfig(api="responses")` makes an agent use Responses.
 
-    `script` is a list of responses; a `str` is an answer of that text, and an entry may also be a callable. It may also
-    be one callable `(request_json) -> response` that answers every request. `embed` returns a text's vector, or the
-    failure of the request that has the text; default: `word_vector`.
+    `script` is a list of responses. A `str` is an answer with that text, and an entry may also be a callable.
+    Alternatively, `script` is one callable `(request_json) -> response` for all requests. `embed` returns a text's vector,
+    or a failure for the request that contains the text; default: `word_vector`.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class OpenAIServer(LoopbackServer):
         self._answered = 0
 
     def add(self, *responses: ScriptedResponse | ReactiveModel) -> None:
-        """Append to the script, also while running."""
+        """Append to the script, even while the server is running."""
         self._script.extend(responses)
 
     @property
@@ -208,7 +208,7 @@ class OpenAIServer(LoopbackServer):
         return f"{self.origin}/v1"
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that point OpenAI clients at this server."""
+        """Return the environment variables that point OpenAI clients at this server."""
         return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_BASE": self.base_url, "OPENAI_API_KEY": "test"}
 
     async def _answer(self, request: RecordedRequest, responder: Responder) -> None:
@@ -252,8 +252,8 @@ class OpenAIServer(LoopbackServer):
 
 
 def word_vector(text: str) -> list[float]:
-    """Return a text's words, counted into 64 places by their hash. Texts of the same words have the same direction,
-    whatever their order, case and punctuation."""
+    """Return a hashed bag of words with 64 dimensions. Texts with the same words have the same direction, whatever their
+    order, case and punctuation."""
     vector = [0.0] * 64
     for word in re.findall(r"\w+", text.lower()):
         vector[hashlib.sha256(word.encode()).digest()[0] % 64] += 1.0

@@ -1,4 +1,4 @@
-"""The invariants of a stream, compared with its rows."""
+"""Checks of the invariants between a stream and the stored rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Attempt = tuple[int, int]
 async def check_stream(
     streams: StreamManager, stream_id: str, tree: Sequence[SessionRows], *, at_rest: bool = False
 ) -> list[str]:
-    """Return the problems of a stream. It must be gapless and the same from any start. It must have the stored final
-    text, one end per turn and one `tool_end` per call."""
+    """Return the problems of a stream. It must have no gaps and be the same from any starting point. It must contain the
+    stored final text, one end per turn and one `tool_end` per call."""
     messages = await read_all(streams, stream_id)
     info = await streams.info(stream_id)
     problems = list(_dense(stream_id, messages, info.latest_sequence if info is not None else 0))
@@ -52,7 +52,7 @@ def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> It
 
 @dataclass(slots=True)
 class Tally:
-    """The facts that a reader of one session has at the end of its stream."""
+    """What a reader of one session knows at the end of its stream."""
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
     """Committed texts, each as (step, attempt, run id, text)."""
@@ -71,7 +71,8 @@ class Tally:
 
 
 def replay(messages: Sequence[StreamMessage]) -> Tally:
-    """Read as a client does: text by attempt, kept at `step_committed`, dropped at `step_discarded`."""
+    """Read messages like a client: collect text by attempt, keep it at `step_committed`, and drop it at
+    `step_discarded`."""
     tally = Tally()
     turn = 0
     for message in messages:
@@ -128,7 +129,8 @@ def _reported(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str
 
 
 def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
-    """Check final_is_committed both ways: no other text is final, and (at rest) every stored text is."""
+    """Check final_is_committed in both directions: every committed text on the stream is stored, and (at rest) every stored
+    text is committed on the stream."""
     answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
     for step, attempt, run_id, text in tally.texts:
         stored = answers.get((step, attempt, run_id))
@@ -149,8 +151,8 @@ def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
 
 
 def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
-    """Check that each call has one `tool_end`, with the stored result. Lineages may use a call id again; any of its
-    rows may be meant then."""
+    """Check that each call has one `tool_end` with the stored result. Lineages may reuse a call id; then any of its rows
+    may match."""
     calls: defaultdict[str, list[CallRow]] = defaultdict(list)
     for entry in rows.entries.values():
         if isinstance(entry, CallRow):
@@ -173,7 +175,7 @@ def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[st
 
 
 def _ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
-    """Check that the last turn's end is on the stream, with its status."""
+    """Check that the stream contains the last turn's end with its status."""
     session = rows.session
     run = rows.runs.get(session.run_id) if session is not None else None
     if session is None or run is None or session.status == "running":

@@ -1,9 +1,9 @@
 """One operating system process, in a process group of its own, and the pipes to it.
 
 Law: a process that `reports` gets JSON lines on its standard input. The first line is its assignment. Later lines are
-orders, `{"do": "leave" | "drain", "grace_s": ...}`. The end of the input says that its supervisor is gone. It answers
-with one line on its standard output once it is ready, or with the reason why it cannot be. Any other process is a
-command. All else that a process prints is its log.
+orders, `{"do": "leave" | "drain", "grace_s": ...}`. The end of the input says that its supervisor is gone. It reports
+with one line on its standard output that it is ready, or the reason why it cannot start. Any other process is a
+command. Everything else that a process prints is its log.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The command line of a process."""
+    """The command line and the environment of a process."""
 
     argv: tuple[str, ...]
     """The program and its arguments."""
     given: JsonObject | None = None
-    """The assignment that is sent to a process that `reports`, with its `worker_id` and `process_id`. None for no other
-    fields."""
+    """The assignment for a process that `reports`. `worker_id` and `process_id` are added. None for no other fields."""
     reports: bool = False
-    """Whether the process reads orders and reports that it is ready. Otherwise it is a plain command, which may end by
-    itself."""
+    """Whether the process reads orders and reports that it is ready. Otherwise it is a plain command, which may end on
+    its own."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The variables that are added to this process's environment."""
     cwd: str | None = None
-    """The working folder. None for that of this process."""
+    """The working directory. None for that of this process."""
 
 
 class Child:
@@ -79,8 +78,8 @@ class Child:
         return self.process.pid
 
     async def ready(self, timeout_s: float, ends: asyncio.Event) -> None:
-        """Wait until the process reports that it is ready. Raises `NotReadyError`, also if it is to end before it is
-        ready."""
+        """Wait until the process reports that it is ready. Raises `NotReadyError`, also if the process is asked to end
+        first."""
         if not self._command.reports:
             return
         assert self.process.stdout is not None
@@ -102,7 +101,7 @@ class Child:
             raise NotReadyError(str(said.get("error", "it said that it cannot start"))[:MAX_SAID])
 
     def ask(self, what: str, grace_s: float) -> None:
-        """Ask it to end within `grace_s`, or to drain."""
+        """Ask the process to leave within `grace_s`, or to drain."""
         if self._command.reports:
             self._send({"do": what, "grace_s": grace_s})
         elif what == "leave":
@@ -118,12 +117,11 @@ class Child:
             await self.exited.wait()
 
     def kill(self) -> None:
-        """Kill the whole process group, including what a dead process left running."""
+        """Kill the whole process group, including processes that a dead process left running."""
         self._signal(signal.SIGKILL)
 
     def how_it_ended(self) -> str | None:
-        """Return how the process ended. None for an end that needs no attention: a command that finished, or no end
-        yet."""
+        """Return how the process ended. None if the process still runs, or is a command that finished."""
         code = self.process.returncode
         if code is None or (code == 0 and not self._command.reports):
             return None
@@ -136,7 +134,7 @@ class Child:
     async def _wait(self) -> None:
         try:
             await self.process.wait()
-        except asyncio.CancelledError:  # the event loop ends without a shutdown, so the process must be killed here
+        except asyncio.CancelledError:  # the event loop stops without a shutdown, so the process must be killed here
             self.kill()
             await self.process.wait()
         finally:
@@ -163,6 +161,6 @@ class Child:
 
 
 def _opened(log: Path) -> BinaryIO:
-    """Open the log. It has the output of users' code, so only its owner may read it."""
+    """Open the log. It contains output of users' code, so only its owner may read it."""
     make_folder(log.parent)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

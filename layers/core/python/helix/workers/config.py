@@ -16,7 +16,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Config(BaseModel):
-    """Settings that are checked. Raises `DefinitionError`, which names the wrong field."""
+    """Validated settings. Raises `DefinitionError`, which names the wrong field."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -39,8 +39,8 @@ class RuntimeConfig(Config):
     debug: bool = False
     """Whether the worker processes log everything, whatever `log_level` says."""
     hot_reload: bool | None = Field(default=None, validate_default=True)
-    """Whether running agents restart when their files change. None, the default, means only in development. True
-    elsewhere is an error."""
+    """Whether running agents restart when their files change. None, the default: only in development. True is an error
+    elsewhere."""
     watch_paths: Sequence[Text] = ["teleon", "agents"]
     """The files and folders that hot reload watches. Those that do not exist are skipped."""
     max_workers: int = Field(default=10, ge=1, le=100)
@@ -56,9 +56,9 @@ class RuntimeConfig(Config):
     """The folder of the processes' logs, `<process id>.log`."""
     model: Text | None = None
     """The model for all agents: `demo`, a litellm name, or `import:module:attribute` (an adapter, or a function from
-    the agent to one). None uses each agent's own. It is a text, because worker processes read it too."""
+    the agent to one). None uses each agent's own. It is a string, because worker processes read it too."""
     sweep_s: float = Field(default=5.0, gt=0)
-    """The seconds between two sweeps, which repair what crashes left behind."""
+    """The seconds between two sweeps. A sweep repairs what crashes left behind."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
     """The number of newest checkpoints that the end of a run keeps in its session (docs/protocol.md#retention). None
     keeps all."""
@@ -95,7 +95,7 @@ class RuntimeConfig(Config):
 
     @property
     def retention(self) -> dict[str, Any]:
-        """The settings that delete old rows, as `Settings` takes them, here and in worker processes."""
+        """The retention settings in the form of `Settings`, for this process and for worker processes."""
         return {"keep_checkpoints": self.keep_checkpoints, "session_ttl_s": self.session_ttl_s}
 
 

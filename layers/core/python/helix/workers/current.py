@@ -1,7 +1,8 @@
 """The runtimes of this process: its signals shut them down, and the module-level helpers use the last one.
 
-Law: a runtime is listed from its start to its end. SIGTERM and SIGINT shut down all of them in order. Then the signal has
-its former effect, unless the program waits for the shutdown itself (`AgentRuntime.wait_for_shutdown`).
+Law: a runtime is listed from its start to its end. SIGTERM and SIGINT shut down all of them gracefully. Then the
+previous handler of the signal runs, unless the program waits for the shutdown itself
+(`AgentRuntime.wait_for_shutdown`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A worker process of the fleet (`python -m helix.workers.entry`), which a supervisor starts.
 
-Law: JSON lines come on standard input. The first is the assignment, later ones are orders, `{"do": "drain" | "leave",
-"grace_s": ...}`. The end of that input says that the supervisor is dead. The worker then leaves, and the processes that
-its tools left running end with it. One line goes out on standard output: ready, or why not. All else that the process
-prints is its log. SIGTERM asks it to leave too.
+Law: standard input has JSON lines: first the assignment, then orders `{"do": "drain" | "leave", "grace_s": ...}`. The
+end of that input means that the supervisor is dead. The worker then leaves, and the processes that its tools left
+running end with it. It writes one line to standard output: that it is ready, or why it is not. Everything else that the
+process prints is its log. SIGTERM asks it to leave too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from helix.workers.worker import Worker
 
 ORPHAN_GRACE_S = 5.0
 LAST_S = 5.0
-"""The time that an orphan has beyond its grace, to close what is open."""
+"""The seconds that an orphan has after its grace period to close what is open."""
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -39,7 +39,7 @@ class Assignment:
     """The first line that the supervisor sends."""
 
     worker_id: str
-    """The id of this life of the process."""
+    """The id of the worker, new for each life of the process."""
     agent: dict[str, Any]
     """The source of the agent that the worker serves, as `ServedAgent.dump` writes it."""
     store: str
@@ -57,7 +57,7 @@ class Assignment:
     log_level: str
     """The level of this process's log."""
     shutdown_timeout: float
-    """The seconds in which the worker leaves after a SIGTERM. It is the agent's shutdown timeout."""
+    """The seconds that the worker has to leave after a SIGTERM: the agent's shutdown timeout."""
 
     @classmethod
     def parse(cls, line: str) -> Assignment:
@@ -132,7 +132,7 @@ async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: t
 
 
 class _Leaving:
-    """The end of the worker: at its next pause, or at once when its time is up."""
+    """Ends the worker: at its next pause, or immediately when its time is up."""
 
     def __init__(self, worker: Worker, serving: asyncio.Task[None]) -> None:
         self._worker, self._serving = worker, serving
@@ -143,11 +143,11 @@ class _Leaving:
 
     def leave(self, grace_s: float) -> None:
         self._worker.leave()
-        # Some of the time is left to give back what it holds.
+        # Cut it off a little earlier, so that it has time to give back the executions that it holds.
         self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cut)
 
     def _cut(self) -> None:
-        """Cancel it until it has ended, because a cancellation can be lost."""
+        """Cancel the worker repeatedly until it has ended, because a cancellation can be lost."""
         if not self._serving.done():
             self._serving.cancel()
             self._loop.call_later(AGAIN_S, self._cut)
@@ -170,7 +170,8 @@ def _listen(
 
 
 def _end_group() -> None:
-    """End this process and the processes that it left running, as its supervisor would. Only in a group of its own."""
+    """Kill this process and the processes that it left running, as its supervisor would. Does so only in a process
+    group of its own."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

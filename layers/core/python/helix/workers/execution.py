@@ -1,9 +1,9 @@
-"""One execution, played by a worker: the deployed state machine's states and retries, in this process.
+"""Plays one execution in a worker: the states and retries of the deployed state machine, in this process.
 
     deliver_model ─> sub-agents side by side: deliver_child, then its token ─> deliver_model ... ─> deliver_end
     any final failure ─> deliver_failure
 
-Law: an execution knows only its place, and the rows decide what to do next. So playing may end between any two
+Law: an execution knows only its position, and the rows decide what to do next. So playing may end between any two
 deliveries, and another worker may begin it again.
 """
 
@@ -36,21 +36,21 @@ Deliver = Callable[[Delivery], Awaitable[T]]
 
 STORE_TRIES = 6
 WAITS_S = (0.2, 10.0)
-"""The first and the longest pause before a delivery that found another one at work is repeated. A change ends it
-sooner."""
+"""The first and the longest pause before the retry of a delivery that found another one at work. A change of the
+session ends the pause sooner."""
 GIVEN_UP_S = 20 * 60.0
 MAX_DEATHS = 3
-"""The number of workers that may die with an execution. Then it is not tried again: its run fails, and can be retried.
-Deaths in a call are counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
+"""The number of workers that may die with an execution. After that it is not tried again: its run fails, and can be
+retried. Deaths in a call are counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
 
 
 class LeftError(Exception):
-    """The worker is leaving, at a place where another can go on."""
+    """The worker is leaving, at a point where another worker can continue."""
 
 
 class Execution:
     """Plays one execution that this worker holds. `leave()` ends it at the next delivery. Cancelling the task of `play`
-    ends it at once. Tokens arrive by `reported`."""
+    ends it at once. Tokens arrive through `reported`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
         self.work = work
@@ -67,8 +67,8 @@ class Execution:
                 woken.set_result(None)
 
     async def play(self) -> Played:
-        """Play to the execution's end, or to a place where another worker goes on. Raises `StoreError` if not even its
-        failure could be recorded: then try again later."""
+        """Play to the end of the execution, or to a point where another worker can continue. Raises `StoreError` if not
+        even its failure could be recorded: then try again later."""
         engine, part = self._engine, self.work.part
         try:
             deaths = self.work.deaths
@@ -92,7 +92,7 @@ class Execution:
     # --- states ---------------------------------------------------------------------------------------------------
 
     async def _first(self) -> Position:
-        """Return the position to begin at: the first step of the part, or the one that its last holder reached."""
+        """Return the position to begin at: the first step of the part, or the step that its last holder reached."""
         part = self.work.part
         session = await self._engine.history.session(part.session_id)
         step = part.step
@@ -119,7 +119,7 @@ class Execution:
         return replace(at, step=move.step, events=move.events)
 
     async def _child(self, at: Position, call: Call) -> str:
-        """Have a sub-agent's call executed. Return the token that was waited for."""
+        """Deliver a sub-agent's call and wait for its end. Return the token that was waited for."""
         engine = self._engine
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()
@@ -146,8 +146,8 @@ class Execution:
     # --- deliveries -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, verb: Deliver[T], *, last: bool = False) -> T:
-        """Make one delivery. It is repeated like the deployed machine's: while another is at work, and while the store
-        fails. With `last`, even a worker that leaves makes it."""
+        """Make one delivery. It is repeated as by the deployed state machine: while another delivery is at work, and
+        while the store fails. With `last`, even a leaving worker makes the delivery."""
         now, tries, pause = self._engine.clock.now(), 0, WAITS_S[0]
         given_up = now + GIVEN_UP_S
         while True:
@@ -174,7 +174,8 @@ class Execution:
         return Delivery(delivery_owner(self.work.owner, self._engine.ids.new("d")))
 
     async def _unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
-        """Wait for it, but no longer than this worker stays. Nothing is at work meanwhile, so leaving loses nothing."""
+        """Wait for `what`, but no longer than this worker stays. No work is in progress meanwhile, so leaving loses
+        nothing."""
         if unless:
             await what
             return

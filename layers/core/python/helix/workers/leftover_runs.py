@@ -1,6 +1,6 @@
-"""Ends the runs that are to stop and that no worker has.
+"""Ends the runs that were asked to stop and that no worker holds.
 
-Law: only executions whose stop is recorded are played here, so no model is asked and no tool is started.
+Law: only executions with a recorded stop are played here, so no model is called and no tool is started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ProcessManager: starts, watches, ends and restarts processes of this machine.
 
-Law: an exit is noticed by waiting for it. A process that ends without being asked has crashed, and is started again
-after a pause that grows. A process that crashes in a row is given up (`RestartPolicy`). The listeners get its usage and
-the reason of its end before anything is started in its place.
+Law: the manager waits for each process, so it notices an exit at once. A process that ends without being asked has
+crashed, and is restarted after a growing pause. A process that crashes too often in a row is given up
+(`RestartPolicy`). The listeners get its usage and the reason for its end before anything is started in its place.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from helix.workers.tasks import end_tasks, first_of
 from helix.workers.usage import bind, read, share
 
 LOOK_S = 0.5
-"""The time after which memory above the limit is noticed."""
+"""The seconds between two measurements, so the delay until memory above the limit is noticed."""
 REPORT_S = 5.0
-"""The time between two reports of changing numbers."""
+"""The seconds between two reports of changing numbers."""
 LAST_GRACE_S = 2.0
-"""The time for a process over its memory limit to give back what it holds."""
+"""The seconds that a process over its memory limit has to give back what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """The pauses before a crashed process starts again. Times are in seconds.
 
-    The pause is lengthened by up to half by a jitter between 0 and 1, which the caller draws.
+    A jitter between 0 and 1, which the caller draws, lengthens the pause by up to half.
     """
 
     first_s: float = 0.5
@@ -55,7 +55,7 @@ class RestartPolicy:
         return 1 if lived_s >= self.healthy_s else before + 1
 
     def pause_s(self, deaths: int, jitter: float) -> float | None:
-        """Return the pause before the next start. None to give the process up."""
+        """Return the seconds before the next start. None to give up the process."""
         if deaths >= self.limit:
             return None
         pause = min(self.longest_s, self.first_s * 2.0 ** (deaths - 1))
@@ -67,7 +67,7 @@ ExitListener = Callable[[ProcessInfo, bool], Awaitable[None]]
 
 
 class _Managed:
-    """One process id over all its lives. `asked` is the order that it got: None while it is to run."""
+    """One managed process over all its lives. `asked` is the order that it got, or None while it should run."""
 
     def __init__(self, info: ProcessInfo, command: Command, resources: ResourceConfig) -> None:
         self.info, self.command, self.resources = info, command, resources
@@ -124,8 +124,8 @@ class ProcessManager:
         generation: int = 0,
         process_id: str | None = None,
     ) -> ProcessInfo:
-        """Start a process, and keep it running. Returns at once: see `ready`. `generation` is the caller's number for
-        the code that it was started from."""
+        """Start a process, and keep it running. Returns immediately; `ready` waits for the process. `generation` is the
+        caller's number for the code that it was started from."""
         wanted = resources or ResourceConfig()
         ident = process_id or self._ids.new("proc")
         info = ProcessInfo(
@@ -145,7 +145,7 @@ class ProcessManager:
         return managed.info
 
     async def ready(self, process_id: str) -> ProcessInfo:
-        """Wait until it runs. Raises `ProcessFailedError` if it was given up or stopped before."""
+        """Wait until the process runs. Raises `ProcessFailedError` if it was given up or stopped first."""
         managed, done = self._find(process_id), (*OVER, ProcessStatus.RUNNING)
         async with self._changes:
             await self._changes.wait_for(lambda: managed.info.status in done)
@@ -158,8 +158,8 @@ class ProcessManager:
     async def stop_process(
         self, process_id: str, *, timeout_s: float | None = None, drain: bool = False
     ) -> ProcessInfo:
-        """End a process in order: ask it, and kill it if it still runs after `timeout_s` (default its shutdown
-        timeout). With `drain` it may take all the time that its work needs."""
+        """End a process gracefully: ask it to end, and kill it if it still runs after `timeout_s` (default: its
+        shutdown timeout). With `drain` it may take as long as its work needs."""
         managed = self._find(process_id)
         if managed.asked != "stop":  # a stop that is under way is not turned into a drain
             managed.ask("drain" if drain else "stop", timeout_s)
@@ -178,8 +178,8 @@ class ProcessManager:
     async def restart_process(
         self, process_id: str, *, command: Command | None = None, generation: int | None = None
     ) -> ProcessInfo:
-        """End a process in order and start it again under its id, from `command` if one is given. It may have been
-        given up before."""
+        """End a process gracefully and start it again under the same id, from `command` if one is given. It may have
+        been given up before."""
         managed = self._find(process_id)
         managed.command = command or managed.command
         if generation is not None:
@@ -208,13 +208,13 @@ class ProcessManager:
         return [managed.info for managed in self._managed.values() if name is None or managed.info.name == name]
 
     def forget(self, process_id: str) -> None:
-        """Forget a process that is over."""
+        """Forget a process that has ended for good."""
         managed = self._managed.get(process_id)
         if managed is not None and managed.info.status in OVER:
             del self._managed[process_id]
 
     def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
-        """Return the end of its log, or an empty text without a log."""
+        """Return the end of its log, or an empty string if it has no log."""
         path = self.logs / f"{process_id}.log"
         if not path.is_file():
             return ""
@@ -223,14 +223,14 @@ class ProcessManager:
             return file.read().decode("utf-8", "replace")
 
     def drop(self, process_id: str) -> None:
-        """Forget a stopped process, of this manager or of another with these logs, and delete its log."""
+        """Forget a stopped process of this manager, or of another one with the same log folder, and delete its log."""
         managed, path = self._managed.get(process_id), self.logs / f"{process_id}.log"
         if path.parent == self.logs and (managed is None or managed.info.status is ProcessStatus.STOPPED):
             self._managed.pop(process_id, None)
             path.unlink(missing_ok=True)
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """End all processes in order, at the same time."""
+        """End all processes gracefully, at the same time."""
         running = [ident for ident, managed in self._managed.items() if managed.info.status not in OVER]
         await asyncio.gather(*(self.stop_process(ident, timeout_s=timeout_s) for ident in running))
 
@@ -270,8 +270,8 @@ class ProcessManager:
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
 
     async def _life(self, managed: _Managed) -> str | None:
-        """Run one life, from start to end. Return why it crashed, or None if it ended as asked, or by itself without an
-        error."""
+        """Run one life, from start to end. Return why it crashed, or None if it ended as asked, or on its own without
+        an error."""
         begun = {"started_at": self._clock.now(), "stopped_at": None, "generation": managed.generation}
         await self._update(managed, status=ProcessStatus.STARTING, **begun)
         try:
@@ -297,7 +297,8 @@ class ProcessManager:
             managed.child = None
 
     async def _part(self, managed: _Managed, child: Child, watching: asyncio.Task[str]) -> str | None:
-        """Handle a process that has exited, is to end, or uses too much. Return why it crashed, or None."""
+        """Handle a process that has exited, was asked to end, or exceeds its memory limit. Return why it crashed, or
+        None."""
         if child.exited.is_set():
             return child.how_it_ended()
         if watching.done():
@@ -322,7 +323,7 @@ class ProcessManager:
         return reason
 
     async def _watch(self, managed: _Managed, child: Child) -> str:
-        """Measure the process. Return, once it uses more memory than it may, the message about it."""
+        """Measure the process. Return an error message once it exceeds its memory limit."""
         loop = asyncio.get_running_loop()
         cores, limit = managed.resources.cpu_limit, managed.resources.memory_limit_mb
         sharing = None
@@ -371,7 +372,7 @@ class ProcessManager:
             self._changes.notify_all()
 
     async def _guarded(self, report: Awaitable[None]) -> None:
-        """Await the report, and log its errors: an error of a listener does not stop the supervision."""
+        """Await the report, and log its errors, so that a failing listener does not stop the supervision."""
         try:
             await report
         except StoreError as error:

@@ -1,6 +1,6 @@
-"""Runs that worker processes execute: the engine of a process that starts or plays them, on rows of one store.
+"""The engine for runs that worker processes execute, in a process that starts or plays them, on one store.
 
-Law: the engine is that of a LocalExecutor with a launcher. Both are composed in one place.
+Law: the engine is that of a `LocalExecutor`, plus a launcher. Both engines are composed in one place.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from helix.workers.leftover_runs import end_stopped
 
 
 class QueuedExecutor(LaunchingExecutor):
-    """A `LaunchingExecutor` whose runs wait for workers. A stopped run that no worker has is ended here, because no
-    worker may come."""
+    """A `LaunchingExecutor` whose runs wait for workers. A stopped run that no worker holds is ended here, because a
+    worker may never come."""
 
     def __init__(self, engine: Engine, agents: Agents, queue: WorkQueue) -> None:
         super().__init__(engine, agents)
@@ -59,7 +59,7 @@ def queued_engine(
     metrics: Callable[[Clock], Metrics] | None = None,
 ) -> tuple[Engine, Agents, WorkQueue]:
     """Return the engine, the agents that it knows, and its launcher. `max_runs` is the limit of runs of all agents at
-    once, as `RowSlots` takes it. `metrics` makes the recorder of measures, with the engine's clock."""
+    once, as `RowSlots` takes it. `metrics` makes the metrics recorder, with the engine's clock."""
     tracer = open_tracer(os.environ, service="helix-worker")
     made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
     engine, queue = made.engine, WorkQueue(store, made.engine.clock, lease_s=lease_s)

@@ -1,7 +1,7 @@
-"""Registering agents with a runtime: the definitions that are served, their sources, and the right to a name.
+"""Registers agents with a runtime: the served definitions, their sources, and the right to a name.
 
 Law: a definition is known by a digest. Registering the same one again changes nothing. Another definition under the
-name is refused, here and by the rows. It is accepted if it replaces the first on request, or if no live runtime
+name is refused, here and by the rows. It is accepted if the caller asks to replace the first, or if no live runtime
 supervises the first.
 """
 
@@ -47,7 +47,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The wishes of the caller that registers an agent."""
+    """The options that the caller gave when it registered an agent."""
 
     resources: ResourceConfig | None
     """The resources of the agent's processes. None for the agent's own, then the runtime's default."""

@@ -6,9 +6,9 @@
     await runtime.start_agent("support")
     handle = await runtime.execute("support", "Hello")
 
-Law: the desired state is rows, and the actual state is processes; this class writes the rows and supervises the
+Law: rows store the desired state, and processes are the actual state. This class writes the rows and supervises the
 processes. Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute
-runs and watch them. Runs that are at work when it shuts down stay open, and the next runtime on the store goes on with
+runs and watch them. Runs that are at work when it shuts down stay open, and the next runtime on the store continues
 them.
 """
 
@@ -53,13 +53,13 @@ from helix.workers.supervisor import Supervisor
 from helix.workers.tasks import end_tasks
 
 MORE_S = 5.0
-"""The time that a stop may take beyond the agent's own timeout, until it is reported."""
+"""The seconds beyond the agent's own timeout for which a start or a stop is waited for."""
 SWEEP_S = 60.0
 PURGE_S = 600.0
 
 
 class Monitoring(Protocol):
-    """A task that works beside a runtime, such as the scaler or the file watcher."""
+    """A background task of a runtime, such as the scaler or the file watcher."""
 
     async def start_monitoring(self) -> None: ...
 
@@ -69,14 +69,14 @@ class Monitoring(Protocol):
 class AgentRuntime:
     """The agents of this machine, served by worker processes.
 
-    - `health` checks agents by their ids.
-    - `scaler` works as long as the runtime does. Before `start` it may be replaced, or set to None.
+    - `health` checks agents by id.
+    - `scaler` runs as long as the runtime does. Before `start` it may be replaced, or set to None.
     - `control` shows and changes the desired state.
     - `executor` has the sessions and runs.
     - `processes` are the workers.
 
-    `restarts` says when a process that died is started again. `jitter` draws a number from 0 to 1 for each pause before
-    that.
+    `restarts` is the policy for restarting a process that died. `jitter` draws a number from 0 to 1 for each pause
+    before a restart.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class AgentRuntime:
         *,
         replace: bool = False,
     ) -> None:
-        """Make an agent known: an `Agent`, an async function, or the place of one as `module:attribute` or
+        """Register an agent: an `Agent`, an async function, or the import path of one, `module:attribute` or
         `file.py:attribute`. Worker processes import it from there.
 
-        `resources` defaults to the agent's own, then to the runtime's. The same definition again changes nothing.
-        Another one under the id raises `DuplicateAgentError`, unless it is to `replace` the first. Raises
+        `resources` defaults to the agent's own, then to the runtime's. The same definition again changes nothing. A
+        different definition under the same id raises `DuplicateAgentError`, unless `replace` is set. Raises
         `DefinitionError` for a definition that cannot be served.
         """
         await self._register(agent_id, agent_callable, Asked(resources, None, replace), health_check)
@@ -157,12 +157,12 @@ class AgentRuntime:
         health_check: HealthCheck | None = None,
         replace: bool = False,
     ) -> None:
-        """Make an agent known as `register_agent` does, and bound it. It calls `model`, and no answer is longer than
+        """Register an agent as `register_agent` does, with limits. It calls `model`, and no answer is longer than
         `max_tokens`.
 
-        All its runs together spend at most `cost_budget` US dollars in an hour. A call that would exceed it fails with
-        `budget_exceeded`, or pauses, as the agent says. A function is refused, because its model calls are not seen
-        here.
+        All its runs together spend at most `cost_budget` US dollars in an hour. If a call would exceed that, its run
+        fails with `budget_exceeded`, or pauses if the agent asks for that. A function is refused, because its model
+        calls are not seen here.
         """
         asked = Asked(resources, Bounds(model, max_tokens, cost_budget), replace)
         await self._register(agent_id, agent_callable, asked, health_check)
@@ -187,7 +187,7 @@ class AgentRuntime:
     # --- the runtime itself ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Supervise the agents from now on, and start those that are wanted already. A repeat changes nothing."""
+        """Begin to supervise the agents, and start those whose desired number is above 0. Idempotent."""
         if self._state == "running":
             return
         if self._state != "new":
@@ -211,8 +211,9 @@ class AgentRuntime:
             await self.watcher.start_monitoring()
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """Accept nothing more, let each worker hand over at its next pause, and end. A worker has its agent's shutdown
-        timeout, or `timeout_s`. The desired state stays, and runs stay open for the next runtime. Idempotent."""
+        """Accept no more runs, let each worker hand over its work at its next pause, and end. A worker has `timeout_s`,
+        or by default its agent's shutdown timeout. The desired state stays, and runs stay open for the next runtime.
+        Idempotent."""
         if self._state in ("over", "closing"):
             await self._over.wait()
             return
@@ -235,8 +236,8 @@ class AgentRuntime:
             self._over.set()
 
     async def wait_for_shutdown(self) -> None:
-        """Return once the runtime has shut down, by a signal or by `shutdown`. A program that never waits here ends by
-        the signal, after the shutdown."""
+        """Return once the runtime has shut down, by a signal or by `shutdown`. A program that does not wait here is
+        ended by the signal after the shutdown."""
         self.shutdown_is_awaited = True
         await self._over.wait()
 
@@ -245,7 +246,7 @@ class AgentRuntime:
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
             for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
-                try:  # each by itself: a run that cannot be read must not hold up the rest for ever
+                try:  # separately: a run that cannot be read must not hold up the rest for ever
                     await tidy()
                 except StoreError as error:
                     logger.warning("could not sweep; trying again: %s", error)
@@ -262,7 +263,7 @@ class AgentRuntime:
             self._purge_at = now + PURGE_S
 
     async def _publish_alerts(self) -> None:
-        """Publish alerts, which workers raise, to the callbacks of this process. This is a task of its own, because
+        """Publish the alerts that workers raised to the callbacks of this process. This is a task of its own, because
         callbacks may be slow."""
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
@@ -276,15 +277,15 @@ class AgentRuntime:
     # --- agents ---------------------------------------------------------------------------------------------------
 
     async def start_agent(self, agent_id: str) -> list[str]:
-        """Want at least the agent's minimum, and return the ids of its processes once they run. Idempotent. Raises
-        `AgentNotFoundError`, and `ProcessFailedError` if one does not come up."""
+        """Raise the desired number to at least the agent's minimum, and return the ids of its processes once they run.
+        Idempotent. Raises `AgentNotFoundError`, and `ProcessFailedError` if a process does not start."""
         self._registered(agent_id)
         await self.control.start(agent_id)
         return await self._at_rest(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> None:
-        """Take no more runs, interrupt those at work and end its processes, in order within its shutdown timeout. With
-        `force`, abort the runs and kill the processes."""
+        """Take no more runs, interrupt those at work, and end the agent's processes gracefully within its shutdown
+        timeout. With `force`, abort the runs and kill the processes."""
         known = self._registered(agent_id)
         await self.control.stop(agent_id, force=force)
         await self._supervisor.until(
@@ -292,20 +293,21 @@ class AgentRuntime:
         )
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Restart all its processes, each after it handed over its work. Return the ids of those that then run."""
+        """Restart all processes of the agent, each after it has handed over its work. Return the ids of those that then
+        run."""
         self._registered(agent_id)
         await self.control.restart(agent_id)
         return await self._at_rest(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Set the desired number, and return the ids of the processes that then run. Processes beyond it finish their
-        work and end. Raises `InvalidScaleError` outside of the agent's bounds."""
+        """Set the desired number, and return the ids of the processes that then run. Surplus processes finish their
+        work and end. Raises `InvalidScaleError` if the number is outside the agent's bounds."""
         self._registered(agent_id)
         await self.control.scale(agent_id, instances)
         return await self._at_rest(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status of the agent, see `FleetControl.status`."""
+        """Return the status of the agent, as `FleetControl.status` does."""
         return await self.control.status(agent_id)
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
@@ -313,7 +315,7 @@ class AgentRuntime:
         return await self.control.list(after=after, limit=limit)
 
     async def execute(self, agent_id: str, input: Input, **options: Any) -> AgentExecutionHandle[Any]:
-        """Start a run; `options` as in `Executor.execute`. An agent without instances gets one. Raises
+        """Start a run. `options` are those of `Executor.execute`. An agent without instances gets one. Raises
         `AgentStoppedError` if the agent was stopped."""
         known = self._registered(agent_id)
         entry = await read_entry(self.store, agent_id)
@@ -334,8 +336,8 @@ class AgentRuntime:
         return self._agents[agent_id]
 
     async def _at_rest(self, agent_id: str) -> list[str]:
-        """Wait until its processes are as wanted. A runtime that was not started has only written the wish, and does
-        not wait."""
+        """Wait until the agent's processes match the desired state. A runtime that was not started has only written
+        that state, and does not wait."""
         if self._state != "running":
             return []
         known = self._agents[agent_id]
@@ -375,7 +377,7 @@ class AgentRuntime:
         return not any(row.value["agent_type"] == agent_id and row.value["root"] for row in rows)
 
     async def _processes_well(self, agent_id: str) -> tuple[bool, str]:
-        """Return whether as many processes run as are wanted, and a description."""
+        """Return whether at least the desired number of processes run, and a description."""
         status = await self.control.status(agent_id)
         states = [info["status"] for info in status["processes"]]  # from rows: another runtime may supervise them
         wanted, running = status["wanted"], states.count(ProcessStatus.RUNNING)

@@ -1,8 +1,8 @@
-"""Supervisor: moves the processes of this machine from the actual to the desired state.
+"""Supervisor: brings the processes of this machine to the desired state.
 
-Law: an agent has one supervisor at a time, by a lease in its entry. A runtime without the lease starts nothing. The
-desired state is read anew each time and compared with the actual one. So it does not matter who wrote it, when, or how
-often.
+Law: an agent has one supervisor at a time, by a lease in its entry. A runtime without the lease starts nothing. Each
+time, the supervisor reads the desired state anew and compares it with the actual one. So it does not matter which
+process wrote it, when, or how often.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from helix.workers.tasks import end_tasks, first_of
 LEASE_S = 15.0
 LOOK_S = 2.0
 SILENT_S = 600.0
-"""The time after which a silent process of another machine counts as dead."""
+"""The seconds after which a silent process of another machine counts as dead."""
 PAUSE_S = 0.05
-"""The pause between two looks, because any write to a SQLite file wakes its watchers."""
+"""The seconds between two looks at the state, because any write to a SQLite file wakes its watchers."""
 
 
 class Supervisor:
@@ -86,11 +86,11 @@ class Supervisor:
                 await self.clock.sleep(PAUSE_S)
 
     def kick(self) -> None:
-        """Look again now."""
+        """Compare the states again now."""
         self._kicked.set()
 
     async def look(self) -> None:
-        """Compare the desired state with the actual one, once, and begin what is missing."""
+        """Compare the desired state with the actual one, once, and begin the changes that are needed."""
         try:
             for entry in await read_entries(self.store):
                 known = self._registered.get(entry.agent_id)
@@ -104,7 +104,7 @@ class Supervisor:
             self._looked.notify_all()
 
     async def until(self, reached: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
-        """Wait for a state of the rows or the processes. False if it was not reached within that time."""
+        """Wait until `reached` returns True for the rows or the processes. False if it does not within `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 self.kick()
@@ -116,7 +116,7 @@ class Supervisor:
         return True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """End the processes in order, and leave the agents to the next runtime. `run` must have ended."""
+        """End the processes gracefully, and leave the agents to the next runtime. `run` must have ended."""
         await self.manager.shutdown(timeout_s)
         await end_tasks(*self._tasks.values())
         try:
@@ -131,7 +131,8 @@ class Supervisor:
         return [info for info in await self.manager.list_processes(entry.agent_id) if self._counts(info, entry)]
 
     async def is_at_rest(self, entry: AgentEntry) -> bool:
-        """Return whether its processes are as many as wanted, of the wanted code, and run or were given up."""
+        """Return whether the agent has the desired number of processes, all of the desired code, and running or given
+        up."""
         infos = await self.counted(entry)
         up = [info for info in infos if info.status in (ProcessStatus.RUNNING, ProcessStatus.FAILED)]
         fresh = all(info.generation >= entry.restarts for info in infos)
@@ -165,7 +166,7 @@ class Supervisor:
         )
 
     async def _lead(self, entry: AgentEntry) -> bool:
-        """Hold the lease of the agent, or take it if it is free."""
+        """Renew the lease of the agent, or take it if it is free."""
         now = self.clock.now()
         mine = entry.supervisor == self.ident
         if mine and entry.supervisor_expires > now + 2 * LEASE_S / 3:
@@ -187,7 +188,7 @@ class Supervisor:
 
     def _counts(self, info: ProcessInfo, entry: AgentEntry) -> bool:
         """Return whether the process counts as a desired instance. A process that was given up counts until a start is
-        requested. Otherwise it would be tried for ever."""
+        requested. Otherwise the supervisor would restart it for ever."""
         if f"drain {info.process_id}" in self._tasks:
             return False
         if info.status is ProcessStatus.FAILED:
@@ -198,8 +199,8 @@ class Supervisor:
         return info.status is not ProcessStatus.STOPPED
 
     async def _wanted(self, entry: AgentEntry) -> int:
-        """Return the desired number of processes, within the cap of all workers. If none are wanted and a run waits, it
-        is one."""
+        """Return the desired number of processes, within the limit for all workers. If the number is 0 and a run waits,
+        set it to 1."""
         wanted = entry.wanted
         if wanted == 0 and await self._waits(entry.agent_id):
             wanted = 1
@@ -232,7 +233,7 @@ class Supervisor:
             self._do(f"drain {info.process_id}", end)
 
     async def _stop(self, entry: AgentEntry) -> None:
-        """End all its processes, and its runs at work."""
+        """End all processes of the agent, and its runs at work."""
         await self._stop_runs(entry)
         there = [info for info in await self.manager.list_processes(entry.agent_id) if info.status not in OVER]
         end = self.manager.kill_process if entry.force else self.manager.stop_process
@@ -259,7 +260,7 @@ class Supervisor:
                 self._do(f"retire {info.process_id}", partial(self.manager.stop_process, info.process_id))
 
     async def end_stopped(self) -> int:
-        """End the runs that are to stop and that no worker has. Return their number."""
+        """End the runs that were asked to stop and that no worker holds. Return their number."""
         return await end_stopped(self.engine, self.queue, f"{self.ident}.stops")
 
     # --- processes ------------------------------------------------------------------------------------------------
@@ -284,14 +285,14 @@ class Supervisor:
         self.kick()
 
     async def _release(self, info: ProcessInfo, crashed: bool, handed_over: bool = False) -> None:
-        """Release at once what an ended worker held."""
+        """Release at once the executions that an ended worker held."""
         for name in await self.queue.release_dead_worker(info.worker_id, died=crashed, handed_over=handed_over):
             logger.warning("worker %s ended and held the execution %s: it is free again", info.worker_id, name)
 
     async def _expire_orphans(self, entry: AgentEntry) -> None:
-        """Record the end of processes whose supervisor is dead: they end by themselves, and leave no record. On another
-        machine (a container that was replaced) this runtime cannot look. A process there that is silent for long counts
-        as dead, and the leases of its runs end."""
+        """Record the end of processes whose supervisor is dead, because they end on their own and leave no record. This
+        runtime cannot look at another machine (a container that was replaced). A process there that is silent for long
+        counts as dead, and the leases of its runs expire."""
         processes, now = await read_processes(self.store, entry.agent_id), self.clock.now()
         for info in processes:
             if info.supervisor == self.ident or info.status in OVER:
@@ -308,7 +309,7 @@ class Supervisor:
             self.manager.drop(info.process_id)
 
     def _do(self, what: str, begin: Callable[[], Awaitable[object]]) -> None:
-        """Run the task beside the loop, one at a time of each name."""
+        """Run the task in the background, one at a time for each name."""
         if what in self._tasks:
             return
 

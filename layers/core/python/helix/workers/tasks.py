@@ -1,4 +1,4 @@
-"""Reliably ends tasks, and waits for the first of several things."""
+"""Ends tasks reliably, and waits for the first of several awaitables."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def first_of(*waits: Awaitable[object], timeout_s: float | None = None) -> None:
-    """Return once one of them is done or has failed, or after `timeout_s`. Waits that are coroutines end then; tasks go
-    on."""
+    """Return once one of `waits` is done or has failed, or after `timeout_s`. The other coroutines are then cancelled;
+    tasks go on."""
     own = [asyncio.ensure_future(wait) for wait in waits if not isinstance(wait, asyncio.Future)]
     given = [wait for wait in waits if isinstance(wait, asyncio.Future)]
     try:

@@ -1,10 +1,9 @@
 """Measures what a process uses, and enforces its limits.
 
-Law: the process is measured from outside, because a process that takes too much can no longer be asked. Memory is the
+Law: the process is measured from outside, because a process that uses too much may no longer respond. Memory is the
 resident memory of the process and of its descendants. A process over its memory limit is ended. For CPU, the process is
-bound to as many cores as the limit needs, if the system allows it (Linux). That does not enforce a limit that is not a
-whole number of cores. For such a limit the process group is paused (SIGSTOP, SIGCONT) whenever it used more than its
-share.
+bound to as many cores as the limit needs, if the system allows it (Linux). That cannot enforce a limit with a fraction
+of a core. For such a limit the process group is paused (SIGSTOP, SIGCONT) whenever it has used more than its share.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import psutil
 
 MIB = 1024 * 1024
 SLICE_S = 0.1
-"""The time after which CPU use above the share is noticed."""
+"""The seconds after which CPU use above the share is noticed."""
 LONGEST_STOP_S = 1.0
-"""The longest pause of a process at a time, because it must renew its leases."""
+"""The longest pause of a process in seconds, because it must renew its leases."""
 _turn = itertools.count()
 
 
@@ -64,7 +63,7 @@ def bind(pid: int, cores: float) -> bool:
         needed = math.ceil(cores)
         if needed >= len(there):
             return cores >= len(there)
-        first = next(_turn)  # each next process begins at another core
+        first = next(_turn)  # each further process begins at another core
         process.cpu_affinity([there[(first + n) % len(there)] for n in range(needed)])
         return cores == needed
     return False

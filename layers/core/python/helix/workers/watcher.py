@@ -1,6 +1,6 @@
 """FileWatcher: restarts running agents when their files change. It is for development on this machine.
 
-Law: a new process imports everything anew, so it runs the saved code. A run at work is handed over at its next pause.
+Law: a new process imports all modules again, so it runs the saved code. A run at work is handed over at its next pause.
 New, changed and deleted files count alike.
 """
 
@@ -33,9 +33,9 @@ class WatcherConfig(Config):
     watch_paths: list[Text] = Field(default_factory=list)
     """The files and folders to watch. Those that do not exist when watching begins are skipped, with a line in the log."""
     ignore_patterns: list[Text] = Field(default=["__pycache__", "*.pyc", ".git", "venv"])
-    """The patterns of ignored names. A file is ignored if one matches its name or that of a folder that it is in."""
+    """The patterns of ignored names. A file is ignored if a pattern matches its name or that of one of its folders."""
     patterns: list[Text] = Field(default=["*.py"])
-    """The patterns of the names of files that matter."""
+    """The patterns of the names of watched files."""
     debounce_seconds: float = Field(default=1.0, ge=0)
     """The quiet time: agents restart once nothing has changed for that long."""
 
@@ -56,7 +56,7 @@ class FileWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start_monitoring(self) -> None:
-        """Watch from now on. A change after the return is not missed. Idempotent."""
+        """Begin to watch. No change after the return is missed. Idempotent."""
         if self._task is not None:
             return
         paths = [Path(path) for path in self.config.watch_paths]
@@ -104,7 +104,7 @@ class FileWatcher:
 
     async def _reload(self, changed: Collection[str]) -> None:
         names = ", ".join(sorted(changed))
-        # An agent that should run and does not was given up, maybe because of the code that has changed now.
+        # An agent that should run but does not was given up, perhaps because of the code that has now changed.
         running = [found["agent_id"] for found in await self._runtime.list_agents() if found["wanted"] > 0]
         logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "nobody")
         results = await asyncio.gather(*(self._runtime.restart_agent(it) for it in running), return_exceptions=True)

@@ -1,8 +1,8 @@
-"""A worker: holds executions that wait, and plays them (`helix.workers.execution`).
+"""A worker: claims waiting executions, and plays them (`helix.workers.execution`).
 
-Law: it executes one root run at a time, which makes it one instance. Beside it, it executes sub-agents' runs, as many
-as there are and at once, so that no tree waits for itself. It renews the executions that it holds, and drops at once
-those that it has lost.
+Law: it executes one root run at a time, so it counts as one instance. Besides that, it executes all available
+sub-agents' runs concurrently, so that a tree of agents cannot deadlock. It renews the executions that it holds, and
+immediately drops those that it has lost.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from helix.workers.tasks import end_tasks, first_of
 
 LOOK_S = 5.0
 AGAIN_S = 5.0
-"""The pause of an execution whose failure could not even be recorded."""
+"""The seconds before the retry of an execution whose failure could not even be recorded."""
 
 
 class Worker:
     """A worker for the runs of `agents`. It takes sub-agents' executions of every agent that the engine knows.
-    `worker_id` names one life of one process, without `/`."""
+    `worker_id` names one life of one process. It must not contain `/`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str]) -> None:
         self.engine, self.queue, self.worker_id = engine, queue, worker_id
@@ -53,7 +53,7 @@ class Worker:
         self._changed.set()
 
     def leave(self) -> None:
-        """Take nothing more, and give back each run at the next place where another worker can go on."""
+        """Take no more executions, and give back each run at the next point where another worker can continue."""
         self._leaving = True
         self.drain()
         for execution, _ in self._playing.values():

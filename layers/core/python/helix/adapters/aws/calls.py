@@ -1,4 +1,4 @@
-"""Calls of boto3, and the meaning of their failures."""
+"""Calls to AWS through boto3, and the classification of their errors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DENIED = frozenset(
         "KMSAccessDeniedException",
     }
 )
-"""The error codes of an operation that a role, or the policy of a key, does not allow."""
+"""The error codes that AWS returns if a role or a key policy does not allow an operation."""
 _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
 _RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
 
 
 def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
-    """Return AWS's response, or None if AWS refused with one of the `harmless` codes. Raises `AccessDeniedError`, and
-    for every other failure a `StoreError` that names the operation (`what`)."""
+    """Return AWS's response, or None if AWS refused with one of the `harmless` codes. Raises `AccessDeniedError` if
+    access is denied. Any other failure raises a `StoreError` that names the operation (`what`)."""
     try:
         return getattr(client, verb)(**request)
     except (BotoCoreError, ClientError) as error:
@@ -43,8 +43,8 @@ async def call(client: Any, verb: str, what: str, harmless: Collection[str] = ()
 
 
 def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | None:
-    """Return the error of an operation that AWS denied, or None for every other failure. AWS names the action and the
-    resource in most of its messages; otherwise they are taken from the call."""
+    """Return an `AccessDeniedError` if AWS denied the operation, or None for any other failure. Most messages of AWS
+    name the action and the resource. Otherwise both are taken from the request."""
     if not isinstance(error, ClientError) or error.response["Error"]["Code"] not in DENIED:
         return None
     found = _NAMED.search(error.response["Error"].get("Message", ""))

@@ -1,7 +1,7 @@
 """Warm functions: provisioned concurrency of the alias that an agent's state machine calls.
 
-Law: only functions that belong to one agent and to the stage are changed. An account has limited concurrency, so AWS
-may refuse. The refusal is logged, and runs use cold starts: the admission limit does not depend on warm functions.
+Law: only functions of the stage that belong to a single agent are changed. An account has limited concurrency, so AWS
+may refuse. The refusal is logged, and runs have cold starts. The admission limit does not depend on warm functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.core.errors import StoreError
 
 ALIAS = "live"
 VERB = "call_model"
-"""The function that a run waits for."""
+"""The function that is kept warm, because runs wait for it."""
 _REFUSED = frozenset(
     {
         "InvalidParameterValueException",
@@ -37,7 +37,7 @@ class ProvisionedConcurrency:
         self._client, self._stage = client, stage
 
     async def set_instances(self, agent: str, instances: int) -> None:
-        """Keep as many environments warm. `agent` must have functions of its own."""
+        """Keep `instances` execution environments warm. `agent` must have functions of its own."""
         place = {"FunctionName": f"helix-{self._stage}-{agent}-{VERB}", "Qualifier": ALIAS}
         if instances <= 0:
             await self._call("delete_provisioned_concurrency_config", place, _GONE)

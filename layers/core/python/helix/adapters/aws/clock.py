@@ -11,16 +11,16 @@ from helix.adapters.system import SystemClock
 from helix.ports.clock import Clock
 
 TOLERANCE_S = 1.0
-"""A clock this close to the server's is right. Some servers write the same `Date` for a second."""
+"""The tolerated difference from the server's clock. Some servers write the same `Date` for a second."""
 _SENT = "helix_sent"
 
 
 class TableClock(SystemClock):
     """The machine's clock, corrected by the `Date` of DynamoDB's responses.
 
-    The server writes `Date`, in whole seconds, between the moments when the request is sent and its response received. The
-    clock moves only as far as these moments show that it must. So a right clock is never moved, nor the clock of a process
-    that stands still during a call. The remaining error is some 2 s, which is within `Settings.margin_s`.
+    The server writes `Date`, in whole seconds, between the moments when the request is sent and its response received.
+    The clock is corrected only as far as these two moments require. So an accurate clock is never moved, even if the
+    process is suspended during a call. The remaining error is about 2 s, which is within `Settings.margin_s`.
     """
 
     def __init__(self, machine: Clock | None = None) -> None:

@@ -1,8 +1,8 @@
-"""CloudWatch's metrics of an agent's model calls, as the numbers that scaling decisions use.
+"""CloudWatch's metrics of an agent's model calls, converted to the numbers that scaling decisions use.
 
-Law: sums are divided by the seconds that they were counted in. Percentiles and averages are CloudWatch's own; if it
-splits the window in two, the larger one counts as an upper bound. Reading a thousand metrics costs a cent, so only
-those that policies judge are read. The other fields of `LLMMetrics` stay 0.
+Law: sums are divided by the seconds that they were counted in. CloudWatch computes the percentiles and averages. If it
+splits the window in two, the larger value serves as an upper bound. Reading a thousand metrics costs a cent, so only
+those that policies evaluate are read. The other fields of `LLMMetrics` stay 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST = {
     "p95_latency_ms": ("ModelLatency", "p95"),
     "p99_latency_ms": ("ModelLatency", "p99"),
 }
-"""The metrics whose largest value counts, by the field of `LLMMetrics`."""
+"""The metrics of which the largest value is used, by the field of `LLMMetrics`."""
 ASKED = {**SUMS, **TOKENS, **LARGEST}
 
 

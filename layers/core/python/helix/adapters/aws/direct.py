@@ -1,7 +1,8 @@
-"""The stream managers of a stage that streams without Kinesis, and of one that changes to or from Kinesis.
+"""Stream managers for stages that stream without Kinesis, and for stages that change to or from Kinesis.
 
-Law: an append is acknowledged once the log has it. So processes of both kinds can work side by side, and beside those
-of the previous mode. Records that a writer's predecessor had acknowledged are on the log, or earlier in Kinesis.
+Law: an append is acknowledged once the log has it. So processes with either manager can work side by side, and beside
+those of the previous mode. Records that were acknowledged to a writer's predecessor are on the log, or earlier in
+Kinesis.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ GONE = frozenset({"ResourceNotFoundException", "AccessDeniedException", "KMSAcce
 
 
 class DirectStreams(SegmentStreams):
-    """The log itself, with a `clock`. Each append is a write to DynamoDB, even one that loses a race. So writers that
-    collide pause at random ("full jitter")."""
+    """Streams that are appended to the log directly. They need a `clock`. Each append is a write to DynamoDB, even one
+    that loses a race. So writers that collide pause for a random time ("full jitter")."""
 
     coalesces = True
 
@@ -33,8 +34,8 @@ class DirectStreams(SegmentStreams):
 
 
 class AwaitedStreams(KinesisStreams):
-    """Appends through Kinesis that wait until the log has them. If the stage no longer has a chunk stream, all
-    acknowledged records are on the log, so the records are appended to it."""
+    """Streams that are appended through Kinesis. Each append waits until the log has its records. If the stage no
+    longer has a chunk stream, all acknowledged records are on the log, so the records are appended to it."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         try:

@@ -1,8 +1,8 @@
-"""The state store on DynamoDB: three tables, a transaction for several rows, one conditional write for a single one.
+"""The state store on DynamoDB: three tables, a transaction for several rows, a conditional write for a single row.
 Small rows of a session are packed into its row `session` (`helix.adapters.aws.packing`).
 
 Law: conditions are DynamoDB's own, so they hold between any number of Lambdas. A write that DynamoDB refuses for
-contention (conflicts, throttling) is repeated after a random pause ("full jitter"). A write that a condition refuses
+contention (conflicts, throttling) is retried after a random pause ("full jitter"). If a condition fails, the write
 raises an error with the operation's index.
 """
 
@@ -60,13 +60,14 @@ from helix.ports.state_store import (
 
 T = TypeVar("T")
 TRIES = 12
-"""The most tries of a write. If a hundred transactions of 10 ms each compete for one row, the last one needs a second."""
+"""The maximum number of attempts of a write. If a hundred transactions of 10 ms each compete for one row, the last one
+needs a second."""
 READS = 8
-"""The most reads of a row whose object in S3 is gone."""
+"""The maximum number of reads of a row whose object in S3 is missing."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 BATCH_KEYS = 100
 HEARTBEATS = 2
-"""The connections that only heartbeats use, so that they never wait for other calls."""
+"""The number of connections that are reserved for heartbeats, so that heartbeats never wait for other calls."""
 KEY_BYTES = 64  # the approximate size of a session row's key
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
 LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # a partition ends with these rows, and its objects are deleted
@@ -196,7 +197,8 @@ class _Items:
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
-                    # Before the partition's last row, so that a repeat after a crash still finds it and continues.
+                    # The objects go before the partition's last row, so that a retry after a crash still finds that row
+                    # and continues.
                     await _run_in(threads, self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
@@ -209,7 +211,7 @@ class _Items:
                 return
             except ClientError as error:
                 refused = _refused(error)
-                # A write that botocore repeated, or that failed in DynamoDB, may collide with its own first try.
+                # A write that botocore retried, or that failed in DynamoDB, may collide with its own first attempt.
                 unsure = unsure or error.response["Error"]["Code"] in _UNSURE
                 unsure = unsure or (refused is not None and len(prepared) == 1 and _repeated(error))
                 if refused is not None and not unsure:
@@ -311,8 +313,8 @@ class DynamoDBStateStore(PackingStore):
 
     It makes as many calls at once as the client has connections (`max_pool_connections`: boto3 makes 10 by default).
     `overflow` stores values that exceed an item; without it such a row is refused. `poll_s` is the interval at which a
-    watch looks again, because DynamoDB sends no notifications. `jitter` draws the share of a pause, from 0 to 1, that
-    passes before a repeat, so that writers that collided come back at different times.
+    watch polls, because DynamoDB sends no notifications. `jitter` returns a random share of the pause before a retry,
+    from 0 to 1, so that writers that collided retry at different times.
     """
 
     def __init__(
@@ -351,8 +353,8 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _refused(error: ClientError) -> int | None:
-    """Return the index of the operation whose condition failed, or None. After a conflict none of the conditions was
-    judged."""
+    """Return the index of the operation whose condition failed, or None. After a conflict, DynamoDB has not evaluated
+    any condition."""
     code = error.response["Error"]["Code"]
     if code == "ConditionalCheckFailedException":
         return 0
@@ -377,7 +379,7 @@ def _repeated(error: ClientError) -> bool:
 
 
 def _too_large(error: ClientError) -> bool:
-    """Return whether the item was refused because of its size. A repeat would be refused, too."""
+    """Return whether the item was refused because of its size. A retry would be refused too."""
     reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
     return error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in reasons
 

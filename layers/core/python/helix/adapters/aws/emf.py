@@ -1,8 +1,8 @@
-"""Metrics as lines of the log, in CloudWatch's embedded metric format. A function needs no call, wait or permission for
-it.
+"""Metrics as lines of the log, in CloudWatch's embedded metric format. Writing them needs no API call, wait or
+permission.
 
-Law: one line per `Measures`. Each metric counts for its stage, and for its agent in that stage. Fields with many values
-(ids) are properties of the line, which cost nothing and can be searched in the log.
+Law: one line per `Measures`. Each metric is recorded for its stage, and for its agent in that stage. Fields of high
+cardinality (ids) are properties of the line, which cost nothing and can be searched in the log.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 
 Powertools' provider keeps one set of values per process until it is flushed, and adds its own dimension `service`. It

@@ -2,8 +2,9 @@
 read the log.
 
 Law: an append is acknowledged once Kinesis has it, in order. Its records are on the log a moment later. So a reader may
-be behind the appended records, and `info` returns the state of the log, without records on their way. Each put names
-the one before it (`SequenceNumberForOrdering`). Without that, Kinesis orders records only by their time of arrival.
+be behind the appended records, and `info` returns the state of the log, without records that are on their way to it.
+Each put names the one before it (`SequenceNumberForOrdering`). Without that, Kinesis orders records only by their time
+of arrival.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ class KinesisStreams:
         await self._log.delete(stream_id)
 
     async def _put(self, stream_id: str, data: bytes) -> None:
-        """Put one record, with retries here, so that a flush of several continues where it stopped. After that the
-        writer repeats the whole flush, and the sequencer recognizes the records that it had."""
+        """Put one record, with retries, so that a flush of several records continues where it stopped. If the retries
+        fail, the writer repeats the whole flush, and the sequencer recognizes the records that it already has."""
         what = f"Kinesis put_record on {self._stream_name!r}"
         record: dict[str, Any] = {"StreamName": self._stream_name, "PartitionKey": stream_id, "Data": data}
         for attempt in range(TRIES):
             before = self._positions.get(stream_id)
             order = {"SequenceNumberForOrdering": before} if before else {}
             try:
-                # Kinesis refuses an unknown position: the stream was created anew.
+                # If the stream was created anew, Kinesis does not know the position and refuses it.
                 unknown = {"InvalidArgumentException"} if before else set()
                 answer = await call(self._client, "put_record", what, unknown, **record, **order)
                 if answer is None:

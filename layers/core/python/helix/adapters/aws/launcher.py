@@ -1,7 +1,8 @@
-"""Executions in Step Functions: one standard machine per resource profile. An execution is named after run and part.
+"""Executions in Step Functions, with one standard state machine per resource profile. An execution is named after its
+run and part.
 
-Law: name and input of an execution depend on its part alone, so a second start finds the first. AWS refuses it because
-the name exists, which counts as success.
+Law: the name and input of an execution depend only on its run and part, so a start is idempotent. AWS refuses a second
+start because the name exists. That refusal counts as success.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class SnsNotifier:
 
     async def publish(self, subject: str, message: Mapping[str, Any]) -> bool:
         """Publish the message as JSON. True: SNS delivers it at least once. False: there is no topic. Raises
-        `StoreError` if SNS may not have it; publish it again then."""
+        `StoreError` if SNS may not have received it. The caller should then publish it again."""
         if not self._topic:
             return False
         line = " ".join(subject.encode("ascii", "replace").decode().split())[:LONGEST_SUBJECT]

@@ -14,15 +14,15 @@ from helix.ports.state_store import Key
 
 DAY_S = 86_400
 EXPIRY_DAYS = (2, 31, 366)
-"""The lifetimes of objects in days. Objects of rows that expire are stored below `expiring(days)`, with the fewest of
-these days that outlast the row by one. The bucket's lifecycle rules (`infra/storage.py`) delete them, because DynamoDB
+"""The lifetimes of objects in days. Objects of rows that expire are stored below `expiring(days)`, with the shortest
+lifetime that outlasts the row by a day. The bucket's lifecycle rules (`infra/storage.py`) delete them, because DynamoDB
 deletes an expired row without its objects."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 def expiring(days: int) -> str:
-    """Return the prefix of objects with this lifetime. A partition's prefix cannot begin like this, because the mark
-    would be quoted in it."""
+    """Return the prefix of objects with this lifetime. No partition has such a prefix, because quoting would escape the
+    mark."""
     return f"!{days}d/"
 
 

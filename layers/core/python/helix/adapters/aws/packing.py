@@ -2,13 +2,14 @@
 transaction.
 
 A transaction that puts `session` and other rows of its partition is one conditional put if those rows are *fresh*
-(`Put.fresh`). Their values are stored in the row `session`, under `packed`. When its room gets short, a later put of
-`session` moves them to rows of their own. Each takes a plain put, before the put that drops them. Operations that may
-come `ahead` are written before, too.
+(`Put.fresh`). Their values are stored in the row `session`, under `packed`. When space runs short, a later put of
+`session` moves them to rows of their own. Each move is a plain put, made before the put that removes the row from the
+pack. Operations that may run `ahead` are written before it too.
 
-Law: callers see none of this. A packed row counts; a copy of it at its own place, left by a crash between the two puts,
-does not. Every write that packs, changes or drops a packed row is conditional on `pack`, the number of the last such
-write. A move never replaces a newer value: a row that was packed keeps the number of that write (`packed_at`).
+Law: packing is invisible to callers. The packed row is the valid one. A crash between the two puts leaves a copy at the
+row's own place, which is ignored. Every write that packs, changes or drops a packed row is conditional on `pack`, the
+number of the last such write. A move never replaces a newer value, because a moved row keeps the number of the write
+that packed it (`packed_at`).
 """
 
 from __future__ import annotations
@@ -62,22 +63,22 @@ from helix.ports.state_store import (
 )
 
 ROOM = 1000
-"""The bytes of `session` with its packed rows, below the 1,024 that one write unit pays for."""
+"""The limit of `session` with its packed rows, in bytes. It is below the 1,024 bytes that one write unit pays for."""
 GROWTH = 60
 """The bytes by which `session` may grow until the run ends, without a move."""
 CACHED = 4_096
-"""The most packs in memory, of 1 KB each. It is more than the runs that work in one process."""
+"""The limit of packs in memory, of 1 KB each. One process works on fewer runs than that."""
 FRESH_S = 5.0
 """The age up to which a remembered pack may be used to move rows. The limit keeps a worker that was paused from
 restoring rows that were deleted meanwhile."""
 
 
 class _StaleError(Exception):
-    """The remembered pack refuses an operation. Read it, and plan again."""
+    """Raised if the remembered pack refuses an operation. The caller reads the pack and plans again."""
 
 
 class PackingStore:
-    """A `StateStore` on another one. `weigh` returns the bytes of a value as stored there."""
+    """A `StateStore` on top of another one. `weigh` returns the size of a value as stored there, in bytes."""
 
     def __init__(self, inner: StateStore, weigh: Callable[[Value], int], clock: Clock) -> None:
         self._inner, self._weigh, self._clock = inner, weigh, clock
@@ -125,7 +126,7 @@ class PackingStore:
         async def stored() -> list[Row]:
             return await self._inner.query(table, partition, start=start, end=end, limit=limit, reverse=reverse)
 
-        # Ids of sessions contain no `#`; a partition with one is an index.
+        # Session ids never contain `#`, so a partition with one is an index.
         if (
             table != "sessions"
             or "#" in partition
@@ -196,8 +197,8 @@ class PackingStore:
             return
 
     async def _first_refused(self, operations: Sequence[Operation]) -> int:
-        """Return the index of the first refused operation; the last one is known to be refused. Unpacked rows have to
-        be checked here, because the store was not asked."""
+        """Return the index of the first refused operation. The caller knows that the last one is refused. The
+        conditions of unpacked rows are checked here, because the store has not checked them."""
         values = await self.get([operation.key for operation in operations[:-1]])
         for index, (operation, value) in enumerate(zip(operations, values, strict=False)):
             missing = value is None and isinstance(operation, Update)
@@ -265,7 +266,7 @@ class PackingStore:
         about: tuple[int | None, Operation | None, bool],
         rows: dict[str, Held],
     ) -> None:
-        """Add the operation on `session` to the plan. `about`: the place of the caller's operation on `session`, that
+        """Add the operation on `session` to the plan. `about`: the index of the caller's operation on `session`, that
         operation, and whether another operation touches a packed row."""
         place, anchor, touched = about
         after = Pack(self._clock.now(), pack.number, rows, there=True, known=True)
@@ -329,7 +330,8 @@ class PackingStore:
     # --- packs ----------------------------------------------------------------------------------------------------
 
     async def _known(self, partition: str, anchor: Operation | None, others: Sequence[Operation]) -> Pack:
-        """Return the remembered pack if it is enough, since a write based on an old one is refused. Otherwise read it."""
+        """Return the remembered pack if it suffices; a write that is based on an old pack is refused. Otherwise read
+        the pack."""
         pack = self._packs.get(partition)
         enough = isinstance(anchor, Put) or (
             not isinstance(anchor, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
@@ -353,8 +355,8 @@ class PackingStore:
         return pack
 
     def _remember(self, partition: str, pack: Pack) -> None:
-        """Remember a pack. A slow read may have seen an older one than is remembered. Then neither is known to be the
-        latest, and both are dropped."""
+        """Remember a pack. A slow read may return an older pack than the remembered one. Then it is unknown which is
+        the latest, so both are dropped."""
         before = self._packs.pop(partition, None)
         if pack.damaged or (before is not None and (before.number or 0) > (pack.number or 0)):
             return

@@ -1,4 +1,5 @@
-"""The rows that a row `session` packs, and the storage form of a transaction on it (`helix.adapters.aws.packing`)."""
+"""The rows that are packed into a row `session`, and the form in which transactions on it are stored
+(`helix.adapters.aws.packing`)."""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Pack:
-    """The rows that a row `session` packs, as of one moment."""
+    """The rows that are packed into a row `session`, as of one moment."""
 
     at: float
-    """The moment it was seen, in Unix seconds."""
+    """The time at which this state was seen, in Unix seconds."""
     number: int | None = None
     """The number of the last write that changed the pack. None: it never packed anything."""
     rows: dict[str, Held] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Pack:
         return (int(self.at * 1000) if self.number is None else self.number) + 1
 
     def holds(self, value: Value) -> Held:
-        """Return a value as the next write packs it."""
+        """Return the packed row that the next write makes of a value."""
         return Held(self.next, copy.deepcopy(value))
 
 
@@ -60,7 +61,7 @@ class Plan:
     operations: list[Operation] = field(default_factory=list)
     """The operations of the stored transaction."""
     origins: list[int | None] = field(default_factory=list)
-    """The place of the caller's operation for each stored operation. None: the caller did not ask for it."""
+    """The index of the caller's operation for each stored operation. None: the caller did not request it."""
     moves: list[tuple[Key, Held]] = field(default_factory=list)
     """The packed rows that move to rows of their own before the transaction."""
     ahead: list[Put | Delete] = field(default_factory=list)
@@ -79,7 +80,7 @@ class Plan:
 
     def in_order(self) -> Plan:
         """Sort the operations into the caller's order, because the first of several refusals is reported. Operations
-        that the caller did not ask for go last."""
+        that the caller did not request go last."""
         places = sorted(range(len(self.origins)), key=lambda n: (self.origins[n] is None, self.origins[n] or 0))
         self.operations = [self.operations[place] for place in places]
         self.origins = [self.origins[place] for place in places]
@@ -99,8 +100,9 @@ def packable(key: Key) -> bool:
 
 
 def is_enough(operation: Operation, pack: Pack) -> bool:
-    """Return whether the remembered pack is enough to say where the row is. It is if the row was packed, since a write
-    that differs is refused. It also is for a message, which never changes once packed."""
+    """Return whether the remembered pack suffices to locate the row. It does for a row in the pack, because a write
+    against a changed pack is refused. It also does for a message, which never changes once packed, unless the write is
+    unconditional."""
     sort = operation.key.sort
     blind = isinstance(operation, (Put, Delete)) and operation.when is None
     return sort in pack.rows or (sort.startswith("m#") and not blind)
@@ -120,7 +122,7 @@ def pack_fields(pack: Pack) -> Value:
 
 
 def guarded(when: When | None, pack: Pack) -> When | None:
-    """Return the condition, extended by the pack's number, so that a write of the pack in between refuses it."""
+    """Return the condition, extended by the pack's number. It then fails if the pack was written in between."""
     if pack.damaged or (when is not None and when.absent):
         return when
     if when is None and not pack.there:

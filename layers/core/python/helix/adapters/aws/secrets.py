@@ -1,8 +1,9 @@
 """Secrets of tools and models, from Secrets Manager and the Parameter Store of Systems Manager.
 
-Law: secret texts stay in this process's memory; no error and no log contains one. All are read together and stay fresh
-for `FRESH_S`. So a rotated secret is in use by then, and changes only between two calls. A secret that is deleted or
-denied stops a tool's call. An unavailable service stops it only if no text is known.
+Law: the values of secrets stay in this process's memory. No error and no log contains one. All are read together and
+cached for `FRESH_S`. After that time a rotated secret is in use. Values change only between two calls. A tool's call
+fails if its secret is deleted or access to it is denied. If the service is unavailable, the call fails only if no value
+is cached.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ REFUSALS = frozenset(
         "ValidationException",
     }
 )
-"""The error codes of final answers: AWS would repeat them."""
+"""The error codes of permanent errors, which a retry cannot change."""
 
 logger = get_logger(__name__)
 
 
 class AwsSecrets:
-    """The secrets of tools. `places` holds their places by the names that tools read. `client` returns boto's client of
-    a service."""
+    """The secrets of tools. `places` maps the names that tools read to the places of the secrets. `client` returns
+    boto3's client of a service."""
 
     def __init__(self, places: Mapping[str, SecretPlace], client: Callable[[str], Any], clock: Clock) -> None:
         self._places, self._client, self._clock = dict(places), client, clock
@@ -49,8 +50,8 @@ class AwsSecrets:
         self.text = secrets_of(self._texts, f"[tool.helix.secrets] of pyproject.toml declares {declared}")
 
     def refresh(self) -> None:
-        """Read all secrets, unless they are fresh. Raises `SecretNotFoundError` that names one and its place, or
-        `StoreError`."""
+        """Read all secrets, unless they are fresh. Raises `StoreError`, or a `SecretNotFoundError` that names the
+        missing secret and its place."""
         now = self._clock.now()
         if now - self._read_at < FRESH_S:
             return
@@ -82,8 +83,8 @@ class AwsSecrets:
 
 
 class ModelKeys:
-    """The variables of models' providers, such as OPENAI_API_KEY, which are put into `environment`. `names`: names or
-    ARNs of secrets, each a JSON object of variables."""
+    """The variables of model providers, such as OPENAI_API_KEY. They are set in `environment`. `names`: names or ARNs
+    of secrets, each a JSON object of variables."""
 
     def __init__(
         self, names: Sequence[str], client: Callable[[str], Any], clock: Clock, environment: MutableMapping[str, str]

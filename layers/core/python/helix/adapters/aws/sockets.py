@@ -19,7 +19,7 @@ DEADLINE_S = 2.0
 MAX_BYTES = 128 * 1024
 AT_ONCE = 64
 THREADS = 4 * AT_ONCE
-"""The number of threads. A post that its caller gave up holds its thread until its own deadline."""
+"""The number of threads. A post that its caller has abandoned occupies its thread until its own deadline."""
 # 429: too many requests, or the client's buffer is full. Both are temporary, and the client did not get the frame.
 _SLOW = frozenset(
     {"LimitExceededException", "TooManyRequestsException", "ThrottlingException", "RequestTimeout", "429", "504"}

@@ -1,9 +1,10 @@
 """Models of any provider for the port `LLMAdapter`, through the provider's own package if it is installed, otherwise
 litellm.
 
-Law: one answer or one classified error, never an exception of a provider. Retries and fallbacks are Helix's own, so
-that a partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are switched off. A
-package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any call.
+Law: a call gives one answer or one classified error, never an exception of a provider. Retries and fallbacks are
+Helix's own, so that a partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are
+switched off. A package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any
+call.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class ModelAdapter:
     `helix.adapters.models.choice.package_of` decides which package calls a model, which is logged once for each model.
     Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`,
     `ANTHROPIC_API_KEY`, `AWS_REGION`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`,
-    `aws_region_name`, ...). Settings that a model does not have are omitted for it, so fallbacks may differ.
+    `aws_region_name`, ...). Settings that a model does not support are omitted for it, so fallbacks may differ.
     `output_schema` is not sent, because the `__finish__` tool contains it.
     """
 
     repeats_failures = True
-    """True, because it retries between its fallbacks. The engine adds no retries of its own."""
+    """True, because the adapter itself retries and falls back. The engine adds no retries of its own."""
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
         self._prices = dict(prices)
@@ -118,7 +119,7 @@ class ModelAdapter:
 
     async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
         """Try one model until it answers, fails permanently, has no retry left, or would answer too late. If it refuses
-        the reasoning of earlier steps, it is asked once more without."""
+        the reasoning of earlier steps, it is called once more without it."""
         repeats = 0
         while True:
             outcome = await attempt(wire, call, self._clock.now)

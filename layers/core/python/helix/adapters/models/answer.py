@@ -63,7 +63,7 @@ class PartialAnswer:
 
     @property
     def said(self) -> str:
-        """All text so far that the model is paid for, to estimate its tokens."""
+        """All billable text so far, from which its tokens are estimated."""
         thoughts = [block.text or block.redacted or "" for block in self._blocks]
         return "".join([*thoughts, self._open, *self._text, *(call.name + call.text for call in self._calls)])
 
@@ -169,12 +169,12 @@ class PartialAnswer:
 
 
 def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopReason:
-    """Return the stop reason for any provider's word. The providers' vocabularies do not contradict each other."""
+    """Map any provider's finish reason to a stop reason. The providers' words do not contradict each other."""
     mapped = map_openai_finish_reason(finish_reason, refusal=refusal)
     for of_another in (map_anthropic_stop_reason, map_bedrock_stop_reason, map_gemini_finish_reason):
         if mapped is StopReason.UNKNOWN:
             mapped = of_another(finish_reason)
-    # A forced tool call ends with "stop" at OpenAI, every tool call does at Gemini.
+    # OpenAI reports "stop" for a forced tool call, and Gemini for every tool call.
     return StopReason.TOOL_USE if has_calls and mapped in (StopReason.END_TURN, StopReason.STOP_SEQUENCE) else mapped
 
 
@@ -205,7 +205,7 @@ def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> F
 
 
 def clean(value: Any) -> str:
-    """Return `value` if it is text, with halves of split characters (lone surrogates) replaced, because they cannot be
+    """Return `value` if it is text, with lone surrogates (halves of split characters) replaced, because they cannot be
     stored."""
     if not isinstance(value, str):
         return ""

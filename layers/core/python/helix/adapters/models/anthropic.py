@@ -116,7 +116,7 @@ class _Exchange(SdkExchange):
             body["tools"] = [_tool(tool) for tool in tools]
             body["tool_choice"] = _choice(self.request.tool_choice, thinks)
         if mark:
-            # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
+            # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
                 if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
                     blocks[-1]["cache_control"] = mark

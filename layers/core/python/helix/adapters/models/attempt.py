@@ -1,7 +1,7 @@
 """One attempt at one model: ask, read the stream to its end, close it.
 
 Law: the connection is always closed when this returns or is cancelled, and `Call.spent` includes the attempt's usage.
-It is the usage that the provider reported, or a call of unknown usage if more may be billed than was reported.
+It is the usage that the provider reported. If more may be billed, it counts as a call of unknown usage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
 LEAST_S = 60.0
-"""The time that a model leaves for each of its fallbacks, out of the time that remains."""
+"""The seconds of the remaining time that an attempt leaves for each fallback of its model."""
 
 
 @dataclass(slots=True)
@@ -37,10 +37,11 @@ class Call:
     model: str = ""
     """The model that is being tried. Empty at first: the config's model."""
     repeats_until: float = math.inf
-    """The time after which no repeat begins. Each model has an equal share of the time that is left for it and its
+    """The time after which no retry begins. Each model has an equal share of the time that is left for it and its
     fallbacks."""
     tries_until: float = math.inf
-    """The time at which a try ends. A try may take longer than its model's share, but leaves time for the fallbacks."""
+    """The time at which an attempt ends. It may take longer than its model's share, but leaves time for the
+    fallbacks."""
     spent: Usage = field(default_factory=Usage)
     """The usage of all attempts so far."""
     without_reasoning: bool = False
@@ -57,7 +58,7 @@ class Call:
             self.tries_until = max(self.repeats_until, self.deadline - LEAST_S * fallbacks)
 
     def time_for_try(self, now: float) -> float:
-        """Return the seconds that a try may take."""
+        """Return the seconds that an attempt may take."""
         return min(self.request.config.timeout_s, self.tries_until - now)
 
     @property

@@ -1,8 +1,8 @@
 """Amazon Bedrock's models through boto3's ConverseStream, with the credentials that boto3 finds. On AWS these are the
 function's role.
 
-A name is `bedrock/` and Bedrock's model id: of a model, of a cross-region inference profile (`us.`, `eu.`, `global.`),
-or an ARN, which contains its region.
+A model's name is `bedrock/` and an id of Bedrock. The id is that of a model, that of a cross-region inference profile
+(`us.`, `eu.`, `global.`), or an ARN, which contains its region.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _OF_THE_SESSION = {
     "region_name": "region_name",
 }
 _REGION = ("AWS_REGION_NAME", "AWS_REGION")
-"""The variables with a region that boto3 does not read."""
+"""The environment variables for the region that boto3 does not read."""
 _LITELLMS = frozenset({"api_key", "auth_token"})
-"""The credentials of litellm, which are not sent to a model."""
+"""litellm's options for credentials, which are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
 _LONGEST_S = 86_400
-"""The limit of silence for boto3. Those of `LLMConfig` end the attempt earlier."""
+"""The read timeout of boto3, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
 _CONNECT_S = 10
 _CONNECTIONS = 64
 _ANY: JsonObject = {"type": "object", "properties": {}}
@@ -181,8 +181,8 @@ class _Exchange(NativeExchange):
         )
 
     def _arguments(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        """Return the arguments of `ConverseStream`. Provider options with names of its arguments are passed as such,
-        all others as fields of the model."""
+        """Return the arguments of `ConverseStream`. A provider option that has the name of an argument is passed as
+        that argument. All others are passed as fields of the model."""
         entry = entry_of(self.model)
         system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
         arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
@@ -202,7 +202,7 @@ class _Exchange(NativeExchange):
         mark = cache_mark(self.request.config)
         if mark and caches:
             point = {"cachePoint": {"type": "default"} | ({"ttl": mark["ttl"]} if "ttl" in mark else {})}
-            # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
+            # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
             marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
             for blocks in (*marked, tools.get("tools") if self._is_claude else None):
                 if blocks:
@@ -225,7 +225,8 @@ class _Exchange(NativeExchange):
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tools. Converse requires the tools of a history that has calls, even if none is offered any more."""
+        """Return the tools. If the history has calls, Converse requires their tools, even if none is offered any
+        more."""
         request = self.request
         tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
         if not tools:

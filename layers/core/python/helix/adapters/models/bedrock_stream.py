@@ -1,8 +1,8 @@
 """One ConverseStream of boto3 in a thread of its own, read from an event loop.
 
 Law: `abort` ends the connection at once, whether the answer has begun or not. boto3 has no such method, so the socket
-of the connection is noted when the request is sent. It is shut down unless the connection went back to its pool. The
-thread is a separate one because a stream may last minutes, and the event loop's pool of threads is small.
+of the connection is noted when the request is sent. It is shut down unless the connection went back to its pool. Each
+stream has its own thread, because it may last minutes and the event loop's thread pool is small.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Context windows and list prices, from the table that litellm ships.
 
-Law: litellm itself is not imported, which takes seconds. Its table is read at the first request, once per process.
-Values from the caller override the table. A name that only looks like one of another provider's is unknown, because a
-wrong price is worse than none.
+Law: litellm itself is not imported, because that takes seconds. Its table is read at the first request, once per
+process. Values from the caller override the table. A name that only resembles another provider's model is unknown,
+because a wrong price is worse than none.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ logger = get_logger(__name__)
 
 
 class LitellmCatalog:
-    """A `ModelCatalog` on litellm's table. Names are litellm's and may begin with the provider, as in `openai/gpt-4o`
-    and `gpt-4o`.
+    """A `ModelCatalog` on litellm's table. Names are litellm's. The provider may be omitted: `openai/gpt-4o` or
+    `gpt-4o`.
 
     prices has US dollars per token, `{model: (input, output)}`. limits has tokens, `{model: (window, answer)}`. Both
     are looked up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
@@ -98,7 +98,7 @@ def entry_of(model: str) -> Mapping[str, Any]:
 
 
 def chat_models() -> list[str]:
-    """Return the models that have a name without a provider."""
+    """Return the chat models whose names have no provider."""
     return [name for name, entry in _table().items() if "/" not in name and entry.get("mode") == "chat"]
 
 
@@ -129,7 +129,8 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _most(entry: Mapping[str, Any], base: float | None, *names: str) -> float | None:
-    """Return the highest price among all tiers of these names: longer prompts and longer-lived caches cost more."""
+    """Return the highest price among all tiers of these names, because longer prompts and longer-lived caches cost
+    more."""
     if base is None:
         return None
     tiers = [name for name in entry if _CACHE_LIFE.sub("", _PROMPT_TIER.sub("", name)) in names]

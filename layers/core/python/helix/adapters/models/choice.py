@@ -45,7 +45,7 @@ _LITELLMS = frozenset(
         *("modify_params", "cache_control_injection_points", "web_search_options"),
     }
 )
-"""The provider options that litellm acts on, and no provider has."""
+"""The provider options that litellm itself handles. No provider has them."""
 _TRANSLATED: Mapping[str, frozenset[str]] = {
     "openai": frozenset(
         {"api_version", "azure_ad_token", "azure_ad_token_provider", "base_model", "client_id", "tenant_id"}
@@ -131,8 +131,8 @@ def wire_of(package: str, prices: Prices) -> Wire:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """Switch the garbage collector off during an import. An import makes thousands of objects, all of which stay, and
-    the collector would take a tenth of its time."""
+    """Switch the garbage collector off during an import. An import creates thousands of objects, all of which stay. The
+    collector would take a tenth of the import's time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -161,7 +161,7 @@ def _own(model: str) -> str | None:
 
 
 def _can(package: str, model: str, config: LLMConfig) -> bool:
-    """Return whether the package's adapter serves this model and these options as litellm does."""
+    """Return whether the package's adapter supports this model and these options as well as litellm does."""
     if config.provider_options.keys() & (_LITELLMS | _TRANSLATED[package]):
         return False
     name = model.partition("/")[2]

@@ -16,16 +16,16 @@ from helix.adapters.models.wire import BrokenStreamError, RefusedAnswerError
 
 PIECE: Final = 64 * 1024
 FREE: Final = 2**20
-"""The bytes that any answer may have."""
+"""The decompressed bytes that are allowed on top of `RATIO`, in any answer."""
 RATIO: Final = 100
 """The decompressed bytes that each compressed byte may produce. Text, and server-sent events of it, stay below 40."""
 _EITHER: Final = zlib.MAX_WBITS | 32
-"""The mode in which the header decides between gzip and zlib."""
+"""The `wbits` for zlib to detect gzip or zlib by the header."""
 
 
 async def bound(response: Any) -> None:
     """Replace the stream of a compressed response by one that is decompressed here. It is a hook for an `AsyncClient`
-    of httpx, or of httpx2, which the anthropic package has."""
+    of httpx, or of httpx2, which the anthropic package uses."""
     named = response.headers.get_list("content-encoding", split_commas=True)
     encodings = [name for name in (name.strip().lower() for name in named) if name not in ("", "identity")]
     if not encodings:
@@ -45,7 +45,7 @@ BOUNDED: Final[Mapping[str, Any]] = {"event_hooks": {"response": [bound]}}
 
 @cache
 def _class_like(given: Any) -> Any:
-    """Return a stream class of the given one's package, because the response checks this."""
+    """Return a stream class from the package of `given`, because the response checks its class."""
     base = next(each for each in given.__mro__ if each.__name__ == "AsyncByteStream")
     return type("Unpacked", (_Unpacked, base), {})
 

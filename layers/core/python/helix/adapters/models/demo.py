@@ -1,7 +1,7 @@
 """The demonstration model: lets an agent run for real without a language model or credentials.
 
-It is a deterministic program. It picks the words that carry the question, calls the tools that the agent offers with
-them, and answers with sentences that the tools returned. It understands nothing, and says so at the start of each run.
+It is a deterministic program. It picks the keywords of the question, calls the agent's tools with them, and answers
+with sentences that the tools returned. It understands nothing, and says so at the start of each run.
 
 Law: the answer depends on the request alone, so a resumed run continues where it stopped. A run ends within
 `MAX_ANSWERS` answers. A tool with a name that suggests side effects is called only if the question uses the same words.

@@ -1,8 +1,8 @@
 """The effort and verbosity of a model (`LLMConfig.reasoning`, `verbosity`), in each provider's terms.
 
-Law: an effort means the same everywhere. A model that lacks it uses the nearest one that it has, and a model that does
-not reason gets none. The same settings in `provider_options` override it. A model that is not in the catalog is treated
-like its provider's newest models.
+Law: an effort means the same for every provider. A model that lacks it uses the nearest one that it has. A model that
+does not reason gets none. The same settings in `provider_options` override it. A model that is not in the catalog is
+treated like its provider's newest models.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int |
 
 
 def bedrock_options(effort: Effort | None, name: str, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """Return the fields of the model itself, beside those of Converse."""
+    """Return the model's own request fields, which are sent in addition to those of Converse."""
     low = name.lower()
     if "claude" in low:
         return claude_options(effort, entry, limit)

@@ -1,6 +1,7 @@
-"""Texts as vectors, by any embedding model that litellm can call.
+"""Embeddings: converts texts to vectors with any embedding model that litellm can call.
 
-Law: a vector for each text, in order, or one classified error. All usage is counted, also that of unusable answers.
+Law: a call gives a vector for each text, in order, or one classified error. All usage is counted, including that of
+unusable responses.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class LiteLLMEmbedding:
     ...). `timeout_s` bounds one call. `spent`: the usage of all calls.
 
     Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later.
-    OpenAI's own client has retried twice by then, which litellm cannot turn off.
+    OpenAI's own client retries twice before that, and litellm cannot turn this off.
     """
 
     def __init__(

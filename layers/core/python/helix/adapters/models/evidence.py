@@ -47,7 +47,7 @@ def stem(word: str) -> str:
 
 
 def keywords(text: str, limit: int = 6) -> list[str]:
-    """Return the words that carry the question, in its order. If there are more than `limit`, the longest ones are
+    """Return the significant words of a question, in its order. If there are more than `limit`, the longest ones are
     kept."""
     found = [w for w in dict.fromkeys(words(text)) if w not in STOP_WORDS and (len(w) > 2 or w.isdigit())]
     retained = set(sorted(found, key=len, reverse=True)[:limit])
@@ -103,7 +103,7 @@ class Evidence:
         return [fields for _, fields in sorted(chosen.values(), key=lambda pair: -pair[0])]
 
     def sentences(self, limit: int = 3) -> list[str]:
-        """Return the sentences with most keywords, each once, best first. Rare keywords weigh more."""
+        """Return the sentences with the most keywords, each once, best first. Rare keywords have more weight."""
         stems = {s: {stem(w) for w in words(s)} for p in self.passages for s in sentences_of(p.text)}
         spread = {k: sum(stem(k) in found for found in stems.values()) for k in self.keywords}
         weights = {k: 1 + math.log(len(stems) / count) for k, count in spread.items() if count}
@@ -134,7 +134,7 @@ def sentences_of(text: str) -> Iterator[str]:
 
 
 def prose_of(message: str) -> str:
-    """Return a user message as text. From a JSON object (a structured task for a sub-agent), the text values are taken."""
+    """Return a user message as text. For a JSON object (a structured task for a sub-agent), return its text values."""
     try:
         value = loads(message)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The meaning of an exception of a model call, classified in one place.
+"""The classification of exceptions of model calls, in one place.
 
-Law: `classify` is total. Codes are stable. Messages name the model and say what to do. They contain no secret, and the
-provider's own words only with `HELIX_LOG_CONTENT=1`.
+Law: `classify` accepts every exception. Codes are stable. Messages name the model and say what to do. They contain no
+secret, and the provider's own words only with `HELIX_LOG_CONTENT=1`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _BY_BODY_TYPE = {
     "rate_limit_error": "rate_limited",
     "timeout_error": "timeout",
 }
-"""The codes of an error within a stream, by its type. Such an error has no status."""
+"""The codes of errors that arrive within a stream, by type. Such errors have no HTTP status."""
 _BY_AWS_CODE = {
     "throttlingexception": "rate_limited",
     "toomanyrequestsexception": "rate_limited",
@@ -109,9 +109,10 @@ _ABOUT_REASONING = re.compile(
     r"(?i)signature|redacted_thinking|thinking`? blocks?|encrypted[_ ]content|of type .?reasoning|\breasoning.? items?\b"
     r"|Item with id 'rs_"
 )
-"""Words of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is missing."""
+"""A pattern for errors of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is
+missing."""
 _WANTS_RESPONSES = re.compile(r"/v1/responses")
-"""Words of OpenAI about a new model that received tools at /v1/chat/completions."""
+"""A pattern for OpenAI's error if a new model receives tools at /v1/chat/completions."""
 _TIMEOUTS = frozenset(
     {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
 )
@@ -172,8 +173,8 @@ def failure(
 
 
 def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
-    """Return the meaning of an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to
-    read a Retry-After date."""
+    """Classify an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to read a
+    Retry-After date."""
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
@@ -190,8 +191,8 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def may_be_billed(error: BaseException) -> bool:
-    """Return whether a provider may bill an attempt that `error` ended before its stream began. It does not if it
-    refused the request with a status, or was never reached."""
+    """Return whether a provider may bill an attempt that `error` ended before its stream began. A provider does not
+    bill a request that it refused with an HTTP status, or that never reached it."""
     chain = list(_chain(error))
     if any(_named(e, _UNREACHED) for e in chain):
         return False

@@ -157,8 +157,8 @@ def load_litellm() -> ModuleType:
 
 
 def _ignore_its_warnings() -> None:
-    """Repeat the filters that litellm sets when imported. pytest forgets them after the test that imported it, and
-    where warnings are errors the next stream would fail."""
+    """Set litellm's warning filters again. pytest resets them after the test that imported litellm. If warnings are
+    errors, the next stream would fail."""
     for message in _ITS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
 

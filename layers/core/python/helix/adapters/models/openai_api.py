@@ -1,4 +1,4 @@
-"""The choice of OpenAI's interface for a model, and of its address. Nothing is imported for the decision."""
+"""The choice of OpenAI's interface for a model, and of its base URL. Nothing is imported for the decision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWN_HOSTS = re.compile(
 )
 _AZURE_PATH = "/openai/v1"
 REASONING = re.compile(r"^(o\d|gpt-([5-9]|\d\d)(?!.*-chat))")
-"""Models that reason. They refuse `stop` and, while they reason, `temperature`."""
+"""A pattern for models that reason. They refuse `stop` and, while they reason, `temperature`."""
 _VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")
 _CHAT_MODELS = re.compile(r"audio|search-(preview|api)|^gpt-3\.5-turbo-instruct")
 
@@ -64,7 +64,7 @@ def takes_verbosity(model: str) -> bool:
 
 
 def base_of(model: str, options: Mapping[str, Any]) -> str | None:
-    """Return the address from the options or the environment, or None for the package's own."""
+    """Return the base URL from the options or the environment, or None for the package's default."""
     provider = provider_of(model)
     given = options.get("base_url") or options.get("api_base")
     base = given or next(filter(None, map(os.environ.get, _BASES[provider])), None)

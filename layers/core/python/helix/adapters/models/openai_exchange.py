@@ -1,5 +1,5 @@
-"""The common part of OpenAI's two interfaces: the address, the credentials, and the abilities that follow from a
-model's name."""
+"""The common part of OpenAI's two interfaces: the base URL, the credentials, and the capabilities that a model's name
+implies."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
 _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "base_url", "organization": "organization"}
 KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
-"""The time that a server has to end an answer after `[DONE]`."""
+"""The seconds that a server has to end a response after `[DONE]`."""
 _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
-"""Models with structured outputs, used for models that are missing in the table."""
+"""A pattern for models with structured outputs. It decides for models that the table does not have."""
 
 
 class Stream(AsyncStream[T]):  # type: ignore[misc]
-    """A stream that is read to its end. The package stops at `[DONE]`, and then closes a connection whose answer was
-    not read."""
+    """A stream that is read to its end. The package itself stops at `[DONE]`, and then has to close the connection
+    because the response was not read completely."""
 
     async def _iter_events(self) -> AsyncIterator[Any]:
         events = super()._iter_events()
@@ -51,8 +51,8 @@ class Stream(AsyncStream[T]):  # type: ignore[misc]
 
 
 class OpenAIExchange(SdkExchange):
-    """An exchange with `openai/...` or `azure/...`. `reasons`: whether the model reasons; the name of a deployment at
-    Azure may not tell. `effort`: the reasoning effort in the model's terms."""
+    """An exchange with `openai/...` or `azure/...`. `reasons`: whether the model reasons, which the name of an Azure
+    deployment may not reveal. `effort`: the reasoning effort in the model's terms."""
 
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients) -> None:
         super().__init__(request, model, prices, clients, Stream)

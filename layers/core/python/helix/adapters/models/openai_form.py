@@ -117,7 +117,7 @@ def to_messages(
             case _:
                 assert_never(message)
     if mark is not None and made:
-        # The beginning of the prompt never changes; its end is the beginning of the next step's prompt.
+        # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
         for message_ in {0: made[0], 1: made[-1]}.values():
             _mark(message_, mark)
     return made

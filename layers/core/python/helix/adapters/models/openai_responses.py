@@ -31,14 +31,14 @@ from helix.core.messages import (
 )
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
-"""The options that the session sets itself. A second value would contradict it."""
+"""The options that follow from the session. A second value would contradict it."""
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
 _CHOICES = frozenset({"auto", "required", "none"})
 _UNSUMMARIZED = set[tuple[str, int]]()
-"""The models, each with a hash of its options (which may contain a key), that refused to show summaries because OpenAI
-has not verified the organization."""
+"""The models that refused to show summaries because OpenAI has not verified the organization. Each has a hash of its
+options, which may contain a key."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 

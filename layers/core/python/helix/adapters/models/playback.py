@@ -1,4 +1,4 @@
-"""Plays a finished answer the way a provider streams one. The models that are programs share it.
+"""Streams a finished answer as a provider would. All models that are programs use it.
 
 Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception of a callback is
 dropped.
@@ -29,7 +29,7 @@ DELTA_CHARS = 12
 
 
 class OutOfTimeError(Exception):
-    """The caller's deadline came before the answer."""
+    """Raised if the caller's deadline passes before the answer is complete."""
 
 
 class Pace:

@@ -1,4 +1,4 @@
-"""The providers that a model's name may begin with, and the problem of a name that begins with none of them.
+"""The providers that a model's name may begin with, and a check for names without one of them.
 
 Law: nothing is imported for the decision. A provider that only a newer litellm knows is called like any other. The list
 only decides which names look like mistakes.
@@ -45,14 +45,14 @@ FAMILIES: Final = {
     "command": "cohere",
     "mistral": "mistral",
 }
-"""The provider that litellm assumes for a model without one, by the name's family."""
+"""The provider that litellm assumes for a name without a provider, by the beginning of the name."""
 _ELSEWHERE = ("custom_llm_provider", "api_base", "base_url")
-"""The provider options that give a model's location, whatever its name."""
+"""The provider options that say where a model is, whatever its name begins with."""
 
 
 def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) -> str | None:
-    """Return the problem of the name, or None for a name that may be right. A name is wrong if it begins with no known
-    provider, and nothing else suggests one. The config may do so, or a variable `<PROVIDER>_API_KEY` or
+    """Return why the name is wrong, or None if it may be right. A name is wrong if it does not begin with a known
+    provider, and nothing else suggests one. The config may suggest one, or a variable `<PROVIDER>_API_KEY` or
     `<PROVIDER>_API_BASE`."""
     if config.adapter == "litellm" or any(config.provider_options.get(name) for name in _ELSEWHERE):
         return None
@@ -66,7 +66,7 @@ def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) 
 
 
 def unknown_provider(model: str) -> str:
-    """Return the problem of a model whose provider is not known, with a suggestion."""
+    """Return the message about a model whose provider is not known, with a suggestion."""
     provider, slash, rest = model.partition("/")
     if slash:
         return (

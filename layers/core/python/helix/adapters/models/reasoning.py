@@ -1,9 +1,9 @@
-"""Reasoning belongs to the model that produced it.
+"""The reasoning of earlier steps, which is sent only to the model that produced it.
 
-Law: a model is sent only its own reasoning. Providers sign or encrypt it, and refuse another model's. The stored
+Law: a model receives only its own reasoning. Providers sign or encrypt it, and refuse that of another model. The stored
 message names its model. Reasoning of an unknown model is sent, because most sessions use one model only. If a provider
-refuses reasoning nevertheless, the step is asked once more without any. Its answer records that (`without_reasoning`),
-and all older reasoning is omitted from later steps.
+refuses reasoning nevertheless, the step is requested once more without any. Its answer records that
+(`without_reasoning`), and all older reasoning is omitted from later steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from helix.ports.model import LLMGenerateInput
 
 WITHOUT_REASONING = "without_reasoning"
 _SIGNED_ID = "__thought__"
-"""The mark in the id of a call behind which litellm keeps a signature of Gemini's."""
+"""The mark in a call's id. litellm puts Gemini's signature after it."""
 
 
 def request_for(request: LLMGenerateInput, model: str, *, without: bool = False) -> LLMGenerateInput:
-    """Return the request with only the reasoning that `model` accepts. `without`: with no reasoning at all.
+    """Return the request with only the reasoning that `model` accepts. `without`: omit all reasoning.
 
-    A turn of calls that Claude continues has to begin with its own thinking, if it thinks. If that thinking is omitted,
-    Claude is asked not to think in this step.
+    If Claude thinks, a turn of calls that it continues must begin with its own thinking. If that thinking is omitted,
+    Claude is told not to think in this step.
     """
     first = _first_that_counts(request.messages)
     messages: list[AnyMessage] = []

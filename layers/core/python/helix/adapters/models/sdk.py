@@ -20,7 +20,7 @@ from helix.ports.model import LLMGenerateInput
 NOT_SENT = frozenset(
     {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
 )
-"""The provider options that the adapter depends on, or that have settings of their own."""
+"""The provider options that the adapter sets itself, or that have settings of their own."""
 OPENAIS = frozenset(
     {
         *("audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "organization", "prediction"),

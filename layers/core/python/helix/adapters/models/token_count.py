@@ -1,4 +1,4 @@
-"""Offline token counts: with the tables that litellm ships, or those in `TIKTOKEN_CACHE_DIR`.
+"""Offline token counts, from the tables that litellm ships or those in `TIKTOKEN_CACHE_DIR`.
 
 Law: counting never fails a run and never uses the network. tiktoken would fetch a table that is missing or damaged, so
 it is only called after the file was found intact. Without a table the count is an estimate, and is marked as such.
@@ -29,7 +29,7 @@ PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
 IMAGE_TOKENS, SMALL_IMAGE_TOKENS = 765, 85
 """The tokens of an image of 1024 x 1024, and of one in low detail."""
 PIECE = 50_000
-"""The characters that are encoded at once. Longer texts without a space take tiktoken too long."""
+"""The number of characters that are encoded at once. A longer text without a space takes tiktoken too long."""
 DEFAULT = "cl100k_base"
 _TABLES = {
     "cl100k_base": (
@@ -59,7 +59,8 @@ class TokenCount:
 
 
 class TokenCounter:
-    """A counter for any model. It is exact for OpenAI's models, and close enough for all others to choose and plan."""
+    """A counter for any model. It is exact for OpenAI's models. For all others it is close enough for choices and
+    plans."""
 
     def count_tokens(self, text: str, model: str = "gpt-4") -> int:
         """Return the tokens of `text`, 0 for an empty one."""

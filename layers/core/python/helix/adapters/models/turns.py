@@ -27,7 +27,7 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 NOTHING = "(empty)"
 """The replacement for a blank text."""
 LEAST_ANSWER = 4096
-"""The tokens of an answer, without those of its thinking, if no setting limits it and Claude requires a number."""
+"""The token limit of an answer, without its thinking, if no setting limits it. Claude requires a limit."""
 
 
 def turns(

@@ -110,7 +110,7 @@ class Exchange(Protocol):
 
 
 class Wire(Protocol):
-    """A provider's imported package. It is created in a thread, because the import takes long."""
+    """A provider's imported package. It is created in a thread, because the import takes a long time."""
 
     def exchange(self, request: LLMGenerateInput, model: str) -> Exchange: ...
 

@@ -1,7 +1,7 @@
 """Batches of commands: the commands of concurrent callers go to Redis and back together.
 
-Law: each caller's commands stay in order and together, and each caller gets its own answers. A batch is sent once. If
-its answers are lost, it is unknown which commands were executed.
+Law: each caller's commands stay in order and together, and each caller gets its own replies. A batch is sent once. If
+its replies are lost, it is unknown which commands were executed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 Command = tuple[str | int, ...]
 COMMANDS = 200
-"""The most commands of one batch. Others are sent beside it, and its first caller waits for the last of its answers."""
+"""The limit of commands in one batch. Further commands go into batches beside it, because a caller waits for the last
+reply of its batch."""
 
 
 class Batches:
-    """The batches of one client, `redis`. `at_once`: the most batches at a time, each on a connection of its own."""
+    """The batches of one client, `redis`. `at_once`: the limit of concurrent batches, each on a connection of its
+    own."""
 
     def __init__(self, redis: Any, at_once: int) -> None:
         self._redis, self._free = redis, at_once
@@ -25,8 +27,8 @@ class Batches:
         self._begins = False
 
     async def ask(self, *commands: Command) -> list[Any]:
-        """Return an answer for each command. Raises `RedisError` or `OSError`: a refusal by the server, or a lost
-        connection."""
+        """Return a reply for each command. Raises `RedisError` or `OSError` if the server refuses a command or the
+        connection is lost."""
         answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._line.append((commands, answers))
         self._send_next()
@@ -48,7 +50,7 @@ class Batches:
         self._send_next()
 
     async def _send(self) -> None:
-        """Send the commands of one moment, after all its callers have asked."""
+        """Send one batch. It starts with the next turn of the event loop, so that all callers of this turn share it."""
         self._begins = False
         batch: list[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = []
         count = 0
@@ -75,6 +77,6 @@ class Batches:
                 answers.cancel()  # when the event loop ends
 
     async def close(self) -> None:
-        """Wait for the batches on their way."""
+        """Wait for the batches that are on their way."""
         if self._tasks:
             await asyncio.wait(self._tasks)

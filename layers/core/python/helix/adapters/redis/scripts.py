@@ -1,8 +1,7 @@
 """The scripts that Redis executes atomically: a transaction, and one page of a query.
 
-Law: a transaction reads and checks everything before it writes anything, and every possible failure happens before the
-first write. Numbers are compared and added digit by digit, because Lua's own numbers are doubles, exact only up to
-2**53.
+Law: a transaction reads and checks everything before it writes anything, so it can fail only before its first write.
+Numbers are compared and added digit by digit, because Lua's own numbers are doubles, exact only up to 2**53.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The state store on Redis, for several machines that share one, without a cloud.
 
-Law: a transaction is one script, executed atomically by one primary, and sent once. If its answer is lost, it is
-unknown whether it was executed, and `StoreError` says so. Reads are sent again. Durability depends on Redis's
-configuration (docs/guide/durability.md explains it).
+Law: a transaction is one script, executed atomically by one primary, and sent once. If its reply is lost, it is unknown
+whether it was executed, and `StoreError` says so. Reads are retried. Durability depends on Redis's configuration
+(docs/guide/durability.md explains it).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class RedisStateStore:
     It needs one primary, with or without replicas. A cluster does not work, because its transactions are limited to one
     hash slot. Redis 6.2 or later is required. prefix: the beginning of every key; stores with different prefixes share
     nothing. replicas: the number of replicas that must have a transaction before it is acknowledged (`WAIT`); otherwise
-    `StoreError` is raised. timeout_s: the limit for connecting, and for each answer. connections: the most connections
-    at a time. Commands of the same moment share one, so a few are enough. A store belongs to one event loop.
+    `StoreError` is raised. timeout_s: the limit for connecting, and for each reply. connections: the limit of open
+    connections. Commands of the same moment share one, so a few are enough. A store belongs to one event loop.
 
     A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 
@@ -182,7 +182,7 @@ class RedisStateStore:
             await subscriptions.close()
             await redis.aclose()
 
-    # --- asking Redis ---------------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------------------------
 
     async def _page(self, index: str, asked: list[str | int]) -> list[Any]:
         found: list[Any] = (await self._read(_script(QUERY, [index], asked)))[0]
@@ -200,8 +200,8 @@ class RedisStateStore:
         raise AssertionError("unreachable")
 
     async def _ask(self, batches: Batches, *commands: Command) -> list[Any]:
-        """Run commands. Scripts are sent by their hash, and in full if the server does not know them yet; it did
-        nothing then."""
+        """Run commands. Scripts are sent by their hash. If the server does not know one, it has done nothing, and the
+        script is sent in full."""
         try:
             return await batches.ask(*commands)
         except NoScriptError:
@@ -212,7 +212,7 @@ class RedisStateStore:
         batches = self._heartbeats if name == HEARTBEAT and self._heartbeats is not None else work
         if not self._replicas:
             return int((await self._ask(batches, script))[0])
-        # `WAIT` counts for the connection that wrote.
+        # `WAIT` applies to the writes of its own connection.
         wait = ("WAIT", self._replicas, int(self._timeout_s * 500))
         refused, reached = await batches.ask(_whole(script), wait)
         if refused < 0 and reached < self._replicas:
@@ -227,7 +227,7 @@ class RedisStateStore:
         return self._batches
 
     def _bind(self) -> None:
-        """Make the connections of this event loop. Those of a loop that ended are left to it."""
+        """Make the connections of this event loop. Those of a loop that has ended are abandoned."""
         if self._closed:
             raise StoreError(f"the Redis store {self.place} is closed")
         loop = asyncio.get_running_loop()
@@ -252,7 +252,7 @@ class RedisStateStore:
         )
 
     async def _check(self, redis: Any) -> None:
-        """Refuse a server that would lose rows, as far as it reports that. Warn if it forgets them when it restarts."""
+        """Refuse a server that would lose rows, as far as it reports that. Warn if it loses rows when it restarts."""
         try:
             info = await _cancellable(redis.info())
         except ResponseError as error:  # a user without the right to ask may still read and write
@@ -278,7 +278,7 @@ class RedisStateStore:
 
 
 async def _cancellable(asking: Awaitable[T]) -> T:
-    """Raise a cancellation that `asyncio.wait_for`, which redis-py sends with, has lost (Python 3.11 does that)."""
+    """Raise a cancellation that `asyncio.wait_for` has lost, as it can in Python 3.11. redis-py sends with it."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()

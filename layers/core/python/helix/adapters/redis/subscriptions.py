@@ -1,9 +1,9 @@
-"""Notification of changes: one connection that subscribes to the watched partitions.
+"""Notifications of changes, through one connection that subscribes to the watched partitions.
 
 Law: no change is missed. A subscription begins when the server confirms it, which is after `watch` returned. So the
 confirmation counts as a change, and the waiter reads again. Messages published while the connection was lost are
 missed, and every confirmation of the new connection counts as a change. A partition that is no longer watched stays
-subscribed until others displace it. So a reader that looks, waits and looks again is not woken needlessly each time.
+subscribed until others displace it. So a reader that reads, waits and reads again is not woken needlessly each time.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Subscriptions:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel the task until it ends: `asyncio.wait_for`, which redis-py sends with, can lose a cancellation in Python
-    3.11."""
+    """Cancel the task repeatedly until it ends, because `asyncio.wait_for` can lose a cancellation in Python 3.11.
+    redis-py sends with it."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)

@@ -1,1 +1,1 @@
-"""`helix chat`: on the screen of a terminal, or in plain lines."""
+"""`helix chat`: a full-screen chat in the terminal, or a plain line-by-line one."""

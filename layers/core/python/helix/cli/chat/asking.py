@@ -1,6 +1,7 @@
-"""The form for a call that waits: an approval, as it is or with edited arguments, a client's result, or a ruling.
+"""The form that answers a waiting call. The user approves it (optionally with edited arguments) or denies it, enters the
+result of a client tool, or says what became of a call with an unknown outcome.
 
-Law: the service checks the answer. If it refuses, the form shows why, and keeps the text that the user typed.
+Law: the service checks the answer. If the service refuses it, the form shows why and keeps the text that the user typed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Send = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Asking(Vertical):
-    """The form for the call that waits, with the number of `more` waiting calls. `answer` is `Talk.answer`."""
+    """The form for one waiting call. `more` is the number of other waiting calls. `answer` is `Talk.answer`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "first", "Answer", show=False, priority=True)]
 
@@ -96,7 +97,7 @@ class Asking(Vertical):
 
 
 def _described(call: Call) -> str:
-    """Return the fields of the arguments' JSON schema, one per line."""
+    """Describe the arguments by the fields of their JSON schema, one per line."""
     known = call.parameters.get("properties")
     needed = call.parameters.get("required") or []
     lines = []

@@ -1,7 +1,7 @@
-"""The history on the screen: a block for each item of a conversation, drawn again when the item has changed.
+"""The chat history on the screen. Each item of a conversation has a block, which is redrawn when the item changes.
 
-Law: text of models, tools and users is content, never markup, and goes through `shown`. Markdown is cleaned once more after
-the parser, because the parser decodes entities. HTML is shown as text.
+Law: text from models, tools and users is content, never markup, and goes through `shown`. Markdown is cleaned again after
+parsing, because the parser decodes entities. HTML is shown as text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 
 def shown(text: str) -> str:
-    """Return a text that the screen can only show as it is."""
+    """Return the text without anything that the screen would interpret."""
     return printable(text.replace("\u2028", " ").replace("\u2029", " "))
 
 
@@ -43,7 +43,7 @@ def content(*parts: str | tuple[str, str]) -> Content:
 
 
 def _themed(style: str) -> str:
-    """Replace colours by those of the theme, which can be read on its background."""
+    """Replace colours with those of the theme, which are readable on its background."""
     return " ".join(_COLOURS.get(word, word) for word in style.split())
 
 
@@ -61,7 +61,7 @@ def _clean(state: StateCore) -> None:
 
 
 class Said(Markdown):
-    """The growing text of a model. Choosing a link shows its address, and does not open it."""
+    """A model's text while it streams. Selecting a link shows its address instead of opening it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text), parser_factory=markdown_parser, open_links=False)
@@ -89,7 +89,7 @@ class Head(Static, can_focus=True):
 
 
 class Fold(Vertical):
-    """A line that can be opened. `make` creates the widget below it when the line is first opened."""
+    """A collapsible line. `make` creates the widget below it when the user first expands the line."""
 
     def __init__(self, make: Callable[[], Widget]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Fold(Vertical):
         await self.draw()
 
     async def draw(self) -> None:
-        """Draw the present state."""
+        """Redraw the widget with its current state."""
 
 
 class Thought(Fold):
@@ -133,7 +133,7 @@ class Thought(Fold):
 
 
 class Called(Fold):
-    """A call: its line, and below it the arguments and the result, or the conversation of its sub-agent."""
+    """A call. Its line expands to the arguments and the result, or to the conversation of its sub-agent."""
 
     class Wanted(Message):
         """A request to read the stored conversation of a sub-agent."""
@@ -209,7 +209,7 @@ class StepBlock(Vertical):
         self._called: dict[str, Called] = {}
 
     def compose(self) -> Any:
-        """Create all present parts at once, because a stored session has many steps."""
+        """Create all existing parts at once. Adding them one by one would be slow for a stored session with many steps."""
         step = self._step
         if step.state == "discarded":
             return
@@ -248,7 +248,7 @@ class StepBlock(Vertical):
         self._final = step.state == "committed" and all(call.state in ("done", "failed") for call in step.calls)
 
     async def _strike(self) -> None:
-        """Strike a discarded attempt through. It stays visible, and cannot be mistaken for a valid one."""
+        """Strike through a discarded attempt. It stays visible but cannot be mistaken for a valid one."""
         step, self._final = self._step, True
         await self.remove_children()
         why = f": {step.why}" if step.why else ""
@@ -280,7 +280,7 @@ class Line(Static):
 
 
 class Talked(Vertical):
-    """A conversation. Of a long one, only the newest items are shown."""
+    """A conversation. If it is long, only the newest items are shown."""
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """`helix chat`: a conversation with an agent in one session.
 
-Law: everything is stored, so leaving loses nothing. The screen needs a terminal and Textual, which no other command
-imports. Without them, as in scripts, the chat has plain lines.
+Law: everything is stored, so the user can leave at any time without losing anything. The full-screen chat needs a terminal
+and Textual, which no other command imports. Without them, for example in scripts, the chat uses plain lines.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ def chat(
 
 
 def _has_screen() -> bool:
-    """Return whether input and output are a terminal that can move its cursor."""
+    """Return whether standard input and output are a terminal with cursor movement."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -1,6 +1,6 @@
-"""Commands of a chat, such as `/help`, `/cost` and `/branch`, for the screen and for plain lines.
+"""The slash commands of a chat, such as `/help`, `/cost` and `/branch`, for both front ends.
 
-Law: a command does I/O only through the client. It returns an outcome, which the two front ends show or do.
+Law: a command does I/O only through the client. It returns an outcome, and the front end shows it or acts on it.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ class Shown:
     note: str = ""
     """The line below the table."""
     right: Sequence[str] = ()
-    """The headings of the columns that are aligned to the right, because they contain numbers."""
+    """The headings of the right-aligned columns, which contain numbers."""
 
 
 @dataclass(frozen=True)
 class Choosing(Shown):
-    """A table from which the user chooses a row."""
+    """A table in which the user chooses a row."""
 
     take: Callable[[int], Coroutine[Any, Any, Outcome]] = field(kw_only=True)
-    """The function that acts on the chosen row. It gets the row's index and returns the outcome."""
+    """A function that receives the index of the chosen row, acts on it and returns the outcome."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The chat continues in another session."""
+    """An outcome: the chat continues in another session."""
 
     session_id: str | None
     """The session to continue in. None for a new one."""
@@ -76,15 +76,15 @@ class Opened:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The session's run is continued."""
+    """An outcome: the chat continues the session's run."""
 
     verb: str
-    """The way to continue it: `resume` or `retry`."""
+    """The client verb that continues it: `resume` or `retry`."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """The chat ends."""
+    """An outcome: the chat ends."""
 
 
 Outcome = Shown | Opened | GoOn | Left
@@ -98,7 +98,7 @@ class Commands:
         self._trail: list[str] = []
 
     async def obey(self, client: HelixClient, line: str, session_id: str | None) -> Outcome:
-        """Execute a command. Raises `RefusedError` for an unknown command, and for one that has nothing to act on."""
+        """Execute a command line. Raises `RefusedError` if the command is unknown or has nothing to act on."""
         name, _, rest = line.strip().partition(" ")
         if name in LEAVE:
             return Left()
@@ -186,7 +186,7 @@ async def _cost(client: HelixClient, session_id: str) -> Shown:
 
 
 def budget(of: dict[str, Any]) -> str:
-    """Return how much of a budget is used, in words (`helix.core.reports.BudgetFound`)."""
+    """Describe how much of a budget (`helix.core.reports.BudgetFound`) is used."""
     used, limit = of["used"] or 0, of["limit"] or 0
     if of["unit"] == "usd":
         return f"${used:.2f} of ${limit:.2f}"

@@ -1,8 +1,8 @@
-"""A conversation, built from a session's messages and the later chunks of its stream. `clients/console/src/fold.ts` does
-the same.
+"""A conversation, built from a session's stored messages and the later chunks of its stream. `clients/console/src/fold.ts`
+implements the same rules.
 
-Law: no I/O; the same messages and chunks give the same conversation. A sub-agent has a conversation of its own, below the
-call that it works for. Text of a discarded attempt stays, marked as discarded.
+Law: no I/O; the same messages and chunks give the same conversation. A sub-agent has its own conversation below the call
+that started it. The text of a discarded attempt is kept and marked as discarded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ class Call:
     """A call of a tool or a sub-agent."""
 
     id: str
-    """The call's id, as the model's answer has it."""
+    """The call's id from the model's answer."""
     name: str
     """The name of the tool. That of a sub-agent begins with `SUBAGENT_TOOL_PREFIX`."""
     arguments: JsonObject = field(default_factory=dict)
-    """The arguments that the call is executed with: the model's, or those that a person approved instead."""
+    """The arguments of the execution: the model's, or the edited ones that a person approved."""
     state: Literal["open", "running", "waiting", "done", "failed"] = "open"
-    """The progress of the call. An `open` call has not started, or its run ended first. A `waiting` one needs a person."""
+    """The progress of the call. An `open` call has not started, or its run ended before it could. A `waiting` call needs a
+    person."""
     attempt: int = 0
-    """The number of times that a worker claimed the call. More than 1 means that a worker died. 0 before the first."""
+    """How many times workers have claimed the call. 0: none has yet. More than 1: a worker died."""
     result: Any = None
     """The result of a call that succeeded."""
     error: str | None = None
@@ -43,9 +44,9 @@ class Call:
     parameters: JsonObject = field(default_factory=dict)
     """The JSON schema of the arguments, for the form that edits them. Empty if it is not known."""
     reason: str | None = None
-    """The reason why the tool asks for approval. None if its rule does not give one."""
+    """The reason why the tool needs approval. None if its approval rule does not give one."""
     edited: bool = False
-    """Whether a person approved other arguments than the model's."""
+    """Whether a person edited the model's arguments when approving the call."""
     child: Conversation | None = None
     """The conversation of the sub-agent that the call started. None for tools."""
 
@@ -57,29 +58,29 @@ class User:
     text: str
     """The content of the message."""
     run_id: str | None
-    """The run that the message began. None until the service has confirmed it. Empty for a stored message without a run."""
+    """The run that the message started. None until the service confirms it. Empty for a stored message without a run."""
 
 
 @dataclass(eq=False)
 class Step:
-    """An attempt at a step: the model's answer as far as it has arrived, and its calls."""
+    """An attempt at a step: the part of the model's answer that has arrived, and its calls."""
 
     run_id: str | None
-    """The run that made the attempt. None if only a waiting call is known of the step."""
+    """The run that made the attempt. None if a waiting call is all that is known about the step."""
     step: int
     """The number of the step in its session."""
     attempt: int
-    """The number of the attempt, from 1. 0 if it is not known, as for stored messages; then every attempt matches."""
+    """The number of the attempt, starting at 1. 0: unknown, as for stored messages, so any attempt matches."""
     text: str = ""
     """The text of the answer so far."""
     thinking: str = ""
     """The model's reasoning so far."""
     calls: list[Call] = field(default_factory=list)
-    """The calls of the answer, in call order as far as they are known."""
+    """The known calls of the answer, in call order."""
     state: Literal["open", "committed", "discarded"] = "open"
     """`open` while the text is provisional, `committed` once it is stored, `discarded` if the attempt was dropped."""
     why: str | None = None
-    """The reason why the attempt was discarded. None if the stream does not say it."""
+    """The reason why the attempt was discarded. None if the stream does not give one."""
 
 
 @dataclass(eq=False)
@@ -89,16 +90,16 @@ class Notice:
     text: str
     """The content of the line."""
     style: str = "yellow"
-    """The style of the line, as Rich writes it."""
+    """The line's style in Rich's notation."""
 
 
 Item = User | Step | Notice
 STORED = 2**62
-"""A sequence after every real one. It means that the stored messages have all of the stream."""
+"""A sequence above every real one. It means that the stored messages already contain the whole stream."""
 
 
 class Conversation:
-    """The conversation of a session. `below` has the conversations of the session and its sub-agents, by session id."""
+    """The conversation of a session. `below` maps session ids to the conversations of the session and its sub-agents."""
 
     def __init__(self, session_id: str, agent: str = "", below: dict[str, Conversation] | None = None) -> None:
         self.id, self.agent = session_id, agent
@@ -110,8 +111,8 @@ class Conversation:
         self._base, self._stored = 0, 0
 
     def load(self, messages: Sequence[AnyMessage], children: Mapping[str, tuple[str, str]], sequence: int = 0) -> None:
-        """Start with the stored messages. `children` has the session and agent of each call's sub-agent. `sequence` is the
-        end of the part of the stream that the messages contain. Chunks of later steps still count."""
+        """Start with the stored messages. `children` maps call ids to the session and agent of the call's sub-agent. The
+        messages contain the stream up to `sequence`; chunks of later steps are still added."""
         self._base = sequence
         self._stored = max((m.step or 0 for m in messages if m.role != "system"), default=0)
         for message in messages:
@@ -131,12 +132,12 @@ class Conversation:
             self.runs.add(getattr(message, "run_id", None) or "")
 
     def named(self, session_id: str) -> None:
-        """Set the session's id, which a new session has from its first run on."""
+        """Set the session's id. A new session gets it with its first run."""
         self.below[session_id] = self.below.pop(self.id)
         self.id = session_id
 
     def insert(self, user: User) -> None:
-        """Insert a message before the steps of its run that are already here."""
+        """Insert a message before any steps of its run that already arrived."""
         first = (
             i
             for i, item in enumerate(self.items)
@@ -145,7 +146,7 @@ class Conversation:
         self.items.insert(next(first, len(self.items)), user)
 
     def confirm(self, user: User, run_id: str) -> None:
-        """Mark a message as the one that began this run."""
+        """Mark a message as the one that started this run."""
         self.items.remove(user)
         self.runs.add(run_id)
         if not self.has(run_id):
@@ -153,7 +154,7 @@ class Conversation:
             self.insert(user)
 
     def has(self, run_id: str) -> bool:
-        """Return whether the run's message is here."""
+        """Return whether the conversation contains the run's message."""
         return any(isinstance(item, User) and item.run_id == run_id for item in self.items)
 
     def notice(self, text: str, style: str = "yellow") -> None:
@@ -162,12 +163,12 @@ class Conversation:
             self.items.append(Notice(text, style))
 
     def waiting(self) -> Iterator[Call]:
-        """Yield the calls that wait for a person, with those of sub-agents."""
+        """Yield the calls that wait for a person, including those of sub-agents."""
         for one in self.below.values():
             yield from (call for call in one._calls.values() if call.state == "waiting")
 
     def expect(self, pending: Sequence[Pending]) -> None:
-        """Mark the calls that the session waits for, even if the stream no longer has them."""
+        """Mark the calls that the session waits for, even if the stream no longer contains them."""
         for one in pending:
             if one.kind == "child":
                 continue
@@ -183,7 +184,7 @@ class Conversation:
     # --- the stream -----------------------------------------------------------------------------------------------------
 
     def take(self, message: StreamMessage, chunk: c.StreamChunk | None) -> None:
-        """Add a message of the stream. `chunk` is its chunk, if it has one."""
+        """Apply a message of the stream. `chunk` is the chunk that it carries, if any."""
         own = self.below.get(message.session_id)
         if own is None or (message.sequence <= own._base and (chunk is None or chunk.step <= own._stored)):
             return

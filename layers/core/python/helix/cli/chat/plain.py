@@ -1,7 +1,7 @@
-"""A chat in plain lines, for pipes, for simple terminals, and for `--plain`.
+"""A line-by-line chat for pipes, simple terminals and `--plain`.
 
-Law: it asks the questions of a paused run one by one, wherever the agent runs. In a pipe every line is a message, except
-those that leave the chat, because only a person types commands.
+Law: it asks for the answers to a paused run one by one, wherever the agent runs. In a pipe every line is a message, except
+the commands that leave the chat, because only a person types commands.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Chat:
         return await self._commands.obey(self._client, line, self.session_id)
 
     def loop(self) -> int:
-        """Send messages until the end of the input. First ask for the answers that the session waits for."""
+        """Ask for the answers that the session waits for, then send messages until the end of the input."""
         goes_on = self.session_id is None or self._answer_open(self.session_id)
         while goes_on and (message := self._ask("> ")) and message not in commands.LEAVE:
             if message.startswith("/") and sys.stdin.isatty():
@@ -105,7 +105,7 @@ class Chat:
             write(shown.note)
 
     def _turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
-        """Wait for a run, and if it paused, ask for the answers. Return whether the chat goes on."""
+        """Wait for a run. If it pauses, ask for the answers. Return whether the chat goes on."""
         try:
             result = self._runner.run(playing)
         except CallerError as error:
@@ -146,7 +146,7 @@ class Chat:
         return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
 
     def _ask(self, prompt: str) -> str:
-        """Read a line from the user, stripped. It is empty at the end of the input and at Ctrl-C."""
+        """Read a line from the user and strip it. At the end of the input and at Ctrl-C, return an empty text."""
         try:
             return ask(prompt)
         except (EOFError, KeyboardInterrupt):

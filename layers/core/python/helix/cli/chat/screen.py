@@ -1,7 +1,7 @@
 """The chat on the screen: the history, the form of a waiting call, the prompt, and a line with status and cost.
 
-Law: the screen shows the data of `Talk` and the outcomes of `Commands`, and decides nothing itself. It is drawn a few times
-a second, however fast the stream is.
+Law: the screen shows the data of `Talk` and the outcomes of `Commands`, and makes no decisions itself. It is redrawn a few
+times per second, however fast the stream is.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ PLAIN_CSS = """
 TextArea:nocolor .text-area--cursor, OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
 Head:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
 """
-"""Styles without colours, in which the element with the focus is shown in reverse."""
+"""Styles without colours. They show the focused element in reverse video."""
 
 
 class PrintableText(LineFilter):
-    """A filter that passes everything that is drawn through `printable`, in all widgets. That includes earlier messages in
-    the prompt."""
+    """A filter that passes the drawn text of every widget through `printable`, including earlier messages that the prompt
+    recalls."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(printable(text), style, control) for text, style, control in segments]
 
 
 class WithoutColour(LineFilter):
-    """A filter for `NO_COLOR`. Textual's own one writes shades of grey."""
+    """A filter for `NO_COLOR`. Textual's own filter still writes shades of grey."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(text, style and _uncoloured(style), control) for text, style, control in segments]
@@ -135,7 +135,7 @@ class Prompt(TextArea):
         self.move_cursor(self.document.end)
 
     def sent(self, text: str) -> None:
-        """Empty the prompt after its text was sent, and remember the text."""
+        """Clear the prompt after its text was sent, and add the text to the history."""
         if not self.earlier or self.earlier[-1] != text:
             self.earlier.append(text)
         self._place, self.text = 0, ""
@@ -237,13 +237,13 @@ class ChatScreen(App[None]):
         return content(*parts, (f" · {talk.session_id}" if talk.session_id else "", "dim"))
 
     async def _look(self) -> None:
-        """Read the status of a running session from time to time, because a worker that died does not report it."""
+        """Poll the status of a running session, because a worker that dies cannot report it."""
         if self.talk.status == "running":
             with suppress(*TRANSIENT):
                 await self.talk.refresh()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """Show a line of the log, of a tool's output, or of a refusal."""
+        """Show a log line, a line of a tool's output, or a refusal."""
         self.talk.conversation.notice(text, style)
         self._changed()
 
@@ -268,7 +268,8 @@ class ChatScreen(App[None]):
     @on(Prompt.Sent)
     @work
     async def send(self, event: Prompt.Sent) -> None:
-        """Send the text of the prompt. After a refusal, put it back, unless the user has begun another one."""
+        """Send the text of the prompt. If it is refused, put it back, unless the user has started typing another
+        message."""
         text, prompt = event.text.strip(), self.prompt
         if not text:
             return
@@ -300,8 +301,8 @@ class ChatScreen(App[None]):
                 self.exit()
 
     async def action_stop(self, control: bool) -> None:
-        """Interrupt the run, and leave at the second time. Ctrl+C copies a selection first, and Escape leaves a form
-        first."""
+        """Interrupt the run; if pressed again, leave the chat. If text is selected, Ctrl+C copies it instead. In a form,
+        Escape leaves the form instead."""
         if control and (selected := self.screen.get_selected_text()):
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
@@ -330,7 +331,7 @@ class ChatScreen(App[None]):
 
 
 class AgentService(StoreService):
-    """The service of a store, with an agent that runs in this process."""
+    """The service on a store, with an agent that runs in this process."""
 
     def __init__(self, local: LocalAgent) -> None:
         super().__init__(local.db)
@@ -380,7 +381,7 @@ def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
 
 @contextmanager
 def _log_to(app: ChatScreen) -> Iterator[None]:
-    """Show lines of the log in the history, because on the screen they would appear at random places."""
+    """Show log lines in the history. Written directly to the terminal, they would appear at random places on the screen."""
     root, loop = logging.getLogger(), asyncio.get_running_loop()
 
     class Lines(logging.Handler):

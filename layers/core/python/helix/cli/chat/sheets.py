@@ -1,4 +1,4 @@
-"""Tables over the chat's screen, to look at or to choose a row from."""
+"""Tables that open over the chat, to read or to choose a row from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sheet(ModalScreen[None]):
 
 
 class Picker(ModalScreen[int | None]):
-    """A table whose result is the index of the chosen row. None if it was closed."""
+    """A table that returns the index of the chosen row, or None if the user closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSE
 
@@ -56,6 +56,6 @@ class Picker(ModalScreen[int | None]):
 
 
 def _two_lines(row: Any) -> Any:
-    """Return a row as two lines, so that a narrow screen shows all of it."""
+    """Format a row as two lines, so that it fits on a narrow screen."""
     first, *middle, last = row
     return content((first, "bold"), f"  {last}\n", (" · ".join(cell for cell in middle if cell), "dim"))

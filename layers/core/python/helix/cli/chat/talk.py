@@ -1,8 +1,8 @@
 """The session that a chat shows: its stored rows, its stream, and the user's actions on it.
 
-Law: the stored session is read once. Then its stream is followed across runs, also those that other clients start. A
-refusal or a lost connection does not lose the user's text. It is sent, waits for the end of the run, or is returned to the
-prompt.
+Law: the stored session is read once. Then its stream is followed across runs, including those that other clients start. A
+refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is returned to
+the prompt.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
 class Talk:
-    """A chat's session. `connect` creates a client, also to replace one that has given up. `changed` is called when the
-    screen must be drawn again."""
+    """A chat's session. `connect` creates a client; it is called again when a client has given up. `changed` is called when
+    the screen must be redrawn."""
 
     def __init__(self, connect: Callable[[], HelixClient], agent: str, changed: Callable[[], None]) -> None:
         self._connect, self.agent, self.changed = connect, agent, changed
@@ -61,7 +61,7 @@ class Talk:
         await self.client.close()
 
     def show(self, session_id: str | None) -> None:
-        """Show another session. None: a new one, which the first message creates."""
+        """Switch to another session. None: a new one, which the first message creates."""
         if self._reading is not None:
             self._reading.cancel()
         self._reading, self.session_id, self.state = None, session_id, None
@@ -77,12 +77,12 @@ class Talk:
 
     @property
     def busy(self) -> bool:
-        """Whether a run is executed by a living process, or is being started."""
+        """Whether a live process executes a run, or a run is being started."""
         return self._starting or (self.status == "running" and not self.stalled)
 
     @property
     def stalled(self) -> bool:
-        """Whether the process of the run is gone. Then /resume or the next message takes the run over."""
+        """Whether the process of the run has died. Then /resume or the next message takes the run over."""
         state = self.state
         return (
             state is not None
@@ -94,7 +94,8 @@ class Talk:
     # --- what the user does ---------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Start a run with the message. If a run goes on, queue the message until its end. Raises the service's errors."""
+        """Start a run with the message. While a run is active, queue the message until it ends. Raises the service's
+        errors."""
         if self.busy:
             self.queued.append(text)
             self.changed()
@@ -113,7 +114,7 @@ class Talk:
             self.changed()
 
     async def go_on(self, verb: str) -> None:
-        """Continue the session's run, by the verb `resume` or `retry`."""
+        """Continue the session's run. `verb` is `resume` or `retry`."""
         if self.session_id is None:
             raise SessionNotFoundError("(none yet)")
         await self._start(
@@ -121,7 +122,7 @@ class Talk:
         )
 
     async def answer(self, call: Call, **verdict: Any) -> None:
-        """Answer a call that waits. `verdict` has the arguments of `HelixClient.answer`."""
+        """Answer a waiting call. `verdict` contains the arguments of `HelixClient.answer`."""
         self._drain(await self.client.answer(str(self.session_id), call.id, **verdict))
         call.state = "open"
         await self.refresh()
@@ -149,7 +150,7 @@ class Talk:
             self._starting = False
 
     def _drain(self, handle: AgentExecutionHandle[Any]) -> None:
-        """Read the handle's own feed to its end, so that its buffer does not fill up."""
+        """Drain the handle's own feed, so that its buffer does not fill up."""
 
         async def read() -> None:
             with suppress(*TRANSIENT):
@@ -162,7 +163,7 @@ class Talk:
     # --- what is stored, and what comes ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Read the session's status again, and its budgets."""
+        """Reload the session's status and budgets."""
         if (session_id := self.session_id) is None:
             return
         state = await self.client.get_session(session_id)
@@ -199,7 +200,7 @@ class Talk:
                 await self._reconnect(error)
 
     async def _reconnect(self, error: Exception) -> None:
-        """Replace a client that has given up. The new one continues at the same place."""
+        """Replace a client that has given up. The new one continues the stream at the same position."""
         self.lost = True
         self.conversation.notice(f"{error}. It is tried again.")
         self.changed()
@@ -239,7 +240,7 @@ class Talk:
         await self._stored(child)
 
     async def _take(self, message: StreamMessage) -> bool:
-        """Process a message of the stream. Return True if the session must be read again from its beginning."""
+        """Process a message of the stream. Return whether the session must be reloaded from its beginning."""
         chunk = message.parsed() if message.kind == "chunk" else None
         own, replayed = message.session_id == self.session_id, message.sequence <= self._base
         if isinstance(chunk, StreamResyncChunk) and not replayed:
@@ -261,8 +262,8 @@ class Talk:
         return False
 
     async def _begun(self, run_id: str) -> None:
-        """Insert the user's message of a run, if it is not here yet. Another client may have started the run, or the
-        message has only just been sent."""
+        """Insert the user's message of a run, unless the conversation contains it already. Another client may have started
+        the run, or the message was sent only just now."""
         found = await self.client.get_messages(str(self.session_id), limit=RECENT)
         for message in _MESSAGES.validate_python(found["messages"]):
             if isinstance(message, UserMessage) and message.run_id == run_id and not self.conversation.has(run_id):

@@ -1,1 +1,1 @@
-"""The deployed app, on this machine (`dev`, `demo`) and in an AWS account (`deploy`, `destroy`)."""
+"""Commands for the deployed app, on this machine (`dev`, `demo`) and in an AWS account (`deploy`, `destroy`)."""

@@ -1,7 +1,7 @@
-"""`helix check --stage`: a smoke test of a deployed stage, with a report that can be sent to others.
+"""`helix check --stage`: a smoke test of a deployed stage, with a report that is safe to share.
 
-Law: it changes nothing permanently. Its sessions belong to a user of its own and are deleted. Its key is revoked, and
-expires in any case. The alarm that it sets has its own state again within a minute. The report does not contain secrets,
+Law: it changes nothing permanently. Its sessions belong to a dedicated user and are deleted. Its key is revoked, and would
+expire anyway. The alarm that it sets returns to its real state within a minute. The report does not contain secrets,
 account numbers, or data of other users.
 """
 
@@ -59,7 +59,7 @@ def check(
 
 
 def run_checks(client: Any, stage: str, door: Door = AS_DEPLOYED, *, as_json: bool = False) -> int:
-    """Check a stage and print the report. Return the exit code: failed if a check has failed, otherwise completed."""
+    """Check a stage and print the report. Return the exit code `FAILED` if a check failed, otherwise `COMPLETED`."""
     try:
         clients = StageClients.of(client, stage)
     except (BotoCoreError, ClientError) as error:

@@ -1,7 +1,7 @@
 """The checks of `helix check --stage`, one function each.
 
-Law: a check asserts what a user would see, through the stage's own interfaces: its socket, its alarms and its log. It waits
-for a state, for at most `PATIENCE_S`, and reports what it waited for.
+Law: a check asserts what a user would see through the stage's own interfaces: its socket, its alarms and its log. It waits
+at most `PATIENCE_S` for a state. After a timeout it reports the state that it waited for.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from helix.runtime.tables import open_stage
 PATIENCE_S = 120.0
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""The silence of a stream, in seconds, after which the service is asked for the run's result."""
+"""The seconds without a chunk after which the client polls the service for the run's result."""
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000
 ALARMS = ("govern-fails", "messages-throttled", "events-undelivered")
-"""The alarms to choose from. The check sets one that is not set already."""
+"""The candidate alarms. The check sets one that is not already in the `ALARM` state."""
 REASON = "helix check: a test, nothing is wrong"
 Result = Literal["ok", "failed", "not run"]
 
 
 class NotRunError(Exception):
-    """The check cannot be made on this stage. The message says why."""
+    """The check does not apply to this stage. The message says why."""
 
 
 class CheckError(Exception):
@@ -48,23 +48,23 @@ class Finding:
     """The outcome of a check."""
 
     name: str
-    """The check, in words."""
+    """The check's name in the report."""
     result: Result
-    """Whether the check succeeded or failed. `not run` means that it cannot be made on this stage."""
+    """Whether the check succeeded or failed. `not run` means that it does not apply to this stage."""
     seconds: float
-    """The time that the check took."""
+    """The duration of the check."""
     detail: str
     """The reason for a failure, or a remark. May be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageClients:
-    """A stage as CloudFormation describes it, with clients to reach it."""
+    """A stage as CloudFormation describes it, with AWS clients."""
 
     stage: str
     """The name of the stage."""
     client: Callable[[str], Any]
-    """A function that creates boto3's client of a service."""
+    """A function that creates a boto3 client for an AWS service."""
     outputs: Mapping[str, str]
     """The outputs of the stage's stack."""
     auth: str
@@ -74,7 +74,7 @@ class StageClients:
 
     @classmethod
     def of(cls, client: Callable[[str], Any], stage: str) -> Self:
-        """Look a stage up. Raises boto3's errors if it does not exist."""
+        """Look up a stage. Raises boto3's errors if it does not exist."""
         found = client("cloudformation").describe_stacks(StackName=f"helix-{stage}")["Stacks"][0]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
         function = client("lambda").get_function_configuration(FunctionName=f"helix-{stage}-ws_authorize")
@@ -92,7 +92,7 @@ class StageClients:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The way to open the stage's socket."""
+    """The URL and key with which the checks open the stage's socket."""
 
     url: str | None = None
     """The WebSocket URL. None: the one in the stage's outputs."""
@@ -104,8 +104,8 @@ AS_DEPLOYED = Door()
 
 
 class Probe:
-    """The connection and the sessions that the checks of one report share. Leaving it deletes the sessions, and revokes the
-    key if it created one."""
+    """The connection and the sessions that the checks of one report share. Exiting the context deletes the sessions and
+    revokes the key if it created one."""
 
     def __init__(self, clients: StageClients, door: Door) -> None:
         self.at, self.clock = clients, SystemClock()
@@ -129,7 +129,7 @@ class Probe:
         await self.store.close()
 
     async def find(self, name: str, look: Callable[[Probe], Awaitable[str]]) -> Finding:
-        """Execute a check and return its outcome. Errors become findings."""
+        """Execute a check and return its outcome. An error becomes a failed finding."""
         began = self.clock.now()
         result: Result
         try:
@@ -180,7 +180,7 @@ class Probe:
         return handle
 
     async def at_a_tool(self, script: Script) -> RemoteHandle:
-        """Start a run, and return it when it executes a tool."""
+        """Start a run, and return its handle once it is executing a tool."""
         handle = await self.begin(script)
         async for chunk in await handle.stream():
             if chunk.type == "tool_start":
@@ -189,7 +189,7 @@ class Probe:
 
 
 async def alarm(probe: Probe) -> str:
-    """Set an alarm. It must be published to the encrypted topic, received by `govern`, and recorded."""
+    """Set an alarm, and verify that it is published to the encrypted topic, received by `govern` and recorded."""
     names = [f"{probe.at.stack}-{name}" for name in ALARMS]
     found: list[dict[str, Any]] = (await probe.aws("cloudwatch", "describe_alarms", AlarmNames=names))["MetricAlarms"]
     if not found:
@@ -216,7 +216,7 @@ async def alarm(probe: Probe) -> str:
 
 
 async def log(probe: Probe) -> str:
-    """Look for a new log line, in a group that is encrypted if the stage has a key."""
+    """Look for a new log line in a log group, which must be encrypted if the stage has a key."""
     group, since = f"/aws/lambda/{probe.at.stack}-govern", int((probe.clock.now() - PATIENCE_S) * 1000)
     found = (await probe.aws("logs", "describe_log_groups", logGroupNamePrefix=group))["logGroups"]
     mine = next((one for one in found if one["logGroupName"] == group), None)
@@ -239,7 +239,7 @@ async def connection(probe: Probe) -> str:
 
 
 async def message(probe: Probe) -> str:
-    """Send a message of several frames, and receive it back."""
+    """Send a message that needs several WebSocket frames, and receive it back."""
     handle = await probe.begin("message", "x" * MESSAGE_CHARS)
     result = await handle.result()
     version, _, length = (result.text or "").partition(" ")
@@ -250,7 +250,7 @@ async def message(probe: Probe) -> str:
 
 
 async def calls(probe: Probe) -> str:
-    """Make all calls in one step, each in an invocation of its own."""
+    """Execute all calls of one step, each in its own invocation."""
     result = await (await probe.begin("calls")).result()
     if result.text != str(CALLS):
         raise CheckError(f"{result.status}: {result.text} of {CALLS} calls succeeded: {result.error}")
@@ -267,7 +267,7 @@ async def interrupt(probe: Probe) -> str:
 
 
 async def stop(probe: Probe) -> str:
-    """Stop the execution of a waiting run in Step Functions. Its event must reach `fail_run`."""
+    """Stop the Step Functions execution of a waiting run, and verify that its event reaches `fail_run`."""
     handle = await probe.at_a_tool("wait")
     machine = probe.at.outputs["MachinePattern"].replace("{profile}", "default")
     execution = f"{machine.replace(':stateMachine:', ':execution:')}:{handle.run_id}"

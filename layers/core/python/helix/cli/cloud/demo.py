@@ -1,5 +1,5 @@
-"""`helix demo`: one question to the deployed app, offline, and a report of what AWS's services recorded of the run. With
-`--kill`, workers are killed during the run."""
+"""`helix demo`: ask the deployed app one question in the offline cloud, and report what the AWS services recorded about the
+run. With `--kill`, workers are killed during the run."""
 
 from __future__ import annotations
 

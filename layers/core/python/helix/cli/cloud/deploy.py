@@ -1,7 +1,7 @@
-"""`helix deploy`: run the CDK command line in the pinned version, with checks before it and keys after it.
+"""`helix deploy`: check the stage, run the pinned version of the CDK CLI, and create the first keys.
 
-Law: CDK deploys, in the user's terminal and with the user's credentials. A key is created only if the stage does not have
-one yet. So a second deployment does not give access to anyone.
+Law: CDK deploys in the user's terminal with the user's credentials. A key is created only if the stage has none, so a
+second deployment does not grant access to anyone.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Target:
     def cdk(self, verb: str, *words: str) -> None:
         """Deploy or destroy the stage.
 
-        If the project has its own CDK app, synthesise it first, because only its manifest knows its stacks. A deployment
-        then leaves out the stacks of other stages. A deletion covers the stage's stack and those that use it.
+        If the project has its own CDK app, synthesise it first, because only its manifest lists its stacks. A deployment
+        then skips the stacks of other stages. A deletion covers the stage's stack and those that depend on it.
         """
         context = [word for name, value in self.context.items() for word in ("-c", f"{name}={value}")]
         if not self.app:
@@ -116,8 +116,8 @@ class Target:
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
 
     def _program(self) -> list[str]:
-        """Return the command line of CDK, in the version that Helix is made for. It is the project's own installation if
-        that has the version. Otherwise npx fetches it."""
+        """Return the command that runs the CDK version that Helix requires: the project's own installation if it has that
+        version, otherwise npx, which downloads it."""
         wanted = json.loads((FILES / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
         modules = self.root / "node_modules"
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -169,7 +169,7 @@ def deploy(
 
 
 def bring(target: Target, *, yes: bool) -> dict[str, str]:
-    """Deploy the stage, unless its present state forbids it. Return the outputs of its stack."""
+    """Deploy the stage, unless its current state does not allow it. Return the outputs of its stack."""
     tools = read_project(target.root).tools
     if target.setting("offline", "") != "true":
         check_builder(tools.images(target.stage))
@@ -200,8 +200,8 @@ def bring(target: Target, *, yes: bool) -> dict[str, str]:
 
 
 def check_console(target: Target) -> None:
-    """Raise `RefusedError` if the console needs CloudFront, and the region does not allow it. The synthesis cannot check
-    it, because most templates are made for any region."""
+    """Raise `RefusedError` if the console needs CloudFront and the region does not support it. The synthesis cannot check
+    this, because most templates are region-agnostic."""
     console = target.setting("console", "off") if target.setting("offline", "") != "true" else "off"
     problem = console_problem(console, str(target.client("cloudformation").meta.region_name))
     if problem is not None:
@@ -209,7 +209,7 @@ def check_console(target: Target) -> None:
 
 
 def keep_log_role(target: Target) -> None:
-    """Keep the role by which API Gateway writes the logs of all APIs of an account and region.
+    """Keep an existing role with which API Gateway writes the logs of all APIs of the account in this region.
 
     The stack sets the role if it is missing. It replaces an existing role only if the setting `api_log_role` says so.
     """
@@ -219,8 +219,8 @@ def keep_log_role(target: Target) -> None:
 
 
 def read_concurrency(target: Target) -> None:
-    """Set `concurrency` of the context to the concurrency that Lambda allows the stage. It is the account's unreserved
-    concurrency in the region, and what the stage's own functions reserve."""
+    """Set `concurrency` of the context to the concurrency that Lambda allows the stage. This is the account's unreserved
+    concurrency in the region plus what the stage's own functions already reserve."""
     if target.setting("concurrency", "") != "" or target.setting("offline", "") == "true":
         return
     client = target.client("lambda")

@@ -1,8 +1,8 @@
-"""`helix destroy`: delete a stage, and name the resources that stay before and after.
+"""`helix destroy`: delete a stage. The command lists the resources that stay, before and after the deletion.
 
-Law: the command stops all runs before it begins the deletion, but does not wait longer than `stopping.PATIENCE_S` for them.
-CloudFormation says which resources it retains. Only buckets and tables that the stack's own template does not retain are
-emptied and unprotected.
+Law: the command stops all runs before the deletion and waits at most `stopping.PATIENCE_S` for them. CloudFormation says
+which resources it retains. Only buckets and tables that the stack's own template does not retain are emptied and
+unprotected.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _stop(target: Target, deployed: Deployed) -> None:
 
 
 def _delete(target: Target, deployed: Deployed) -> None:
-    """Delete the stack. If it fails because running functions have filled a bucket again, empty it and repeat the
-    deletion, now without these functions."""
+    """Delete the stack. If that fails because functions that were still running wrote to an emptied bucket, empty it and
+    retry. By then the functions are deleted."""
     protect_tables(target.client("dynamodb"), deployed)
     _empty(target, deployed)
     try:
@@ -90,7 +90,7 @@ def _delete(target: Target, deployed: Deployed) -> None:
 
 
 def _empty(target: Target, deployed: Deployed) -> int:
-    """Empty the buckets that are deleted, and return the number of objects."""
+    """Empty the buckets that will be deleted, and return the number of deleted objects."""
     storage, count = target.client("s3"), 0
     for bucket in deployed.buckets:
         count += (found := empty(storage, bucket))

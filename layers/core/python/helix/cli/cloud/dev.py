@@ -1,8 +1,7 @@
-"""`helix dev`: the offline cloud in a terminal, with its traces, until Ctrl-C.
+"""`helix dev`: run the offline cloud in a terminal and show its traces, until Ctrl-C.
 
-Law: Ctrl-C and SIGTERM end it in order at any moment. If it cannot start, one line says why. Files with keys are readable
-only by their owner, from the first byte on. If the user has set an endpoint for traces, it gets them, and none are shown
-here.
+Law: Ctrl-C and SIGTERM shut it down cleanly at any moment. If it cannot start, one line says why. Files with keys are never
+readable by anyone but their owner. If the user has set an endpoint for traces, they are sent there and not shown here.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ Show = Callable[[list[Received]], None]
 
 @contextlib.contextmanager
 def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator[tuple[dict[str, str], str | None]]:
-    """Receive traces while the block runs. Yield the variables that functions need, and the address of the traces.
+    """Receive traces while the block runs. Yield the environment variables for the functions, and the address that receives
+    the traces.
 
     If the user has set an endpoint, yield the user's own variables and that endpoint instead. Without OpenTelemetry, yield
     no variables and None.
@@ -98,8 +98,8 @@ class CloudOptions:
     state: State = None
     """The folder where sessions are stored. None: `.helix` in the project."""
     model: Model = None
-    """The model for all agents. None: that of the context, or the agents' own models. If a key is missing for these, the
-    demonstration model is used."""
+    """The model for all agents. None: the one in the context, or else the agents' own models. If an API key for those is
+    missing, the demonstration model is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +143,20 @@ def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: 
 
 
 class Serving:
-    """A cloud that is up, shown in the terminal."""
+    """A running cloud, shown in the terminal."""
 
     def __init__(self, cloud: OfflineCloud, *, as_json: bool) -> None:
         self._cloud, self._as_json, self._ended = cloud, as_json, threading.Event()
 
     def serve(self, choice: ModelChoice, profiles: Any, began: float, traces: str | None) -> None:
-        """Serve until a signal. `profiles` are the agents' profiles, or None if their code is not watched. `began` is the
-        start of the command in Unix seconds."""
+        """Serve until a signal arrives. `profiles` contains the agents' profiles, or is None if their code is not watched.
+        `began` is the start of the command in Unix seconds."""
         cloud, ended = self._cloud, self._ended
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         console = Console(sys.stdout, prefix=cloud.function(""), colour=colour, as_json=self._as_json)
-        # Log lines of functions are not shown while the cloud ends.
+        # Hide the functions' log lines while the cloud shuts down.
         cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
         watching = threading.Event()
         if profiles is not None:
@@ -176,7 +176,7 @@ class Serving:
         say("stopping; sessions are saved")
 
     def _warm(self) -> None:
-        """Warm the functions while the user reads the welcome. If the cloud ends meanwhile, ignore the error."""
+        """Warm up the functions while the user reads the welcome. If the cloud shuts down meanwhile, ignore the error."""
         with contextlib.suppress(OfflineError):
             self._cloud.warm()
 
@@ -246,10 +246,11 @@ def find_root(project: str) -> Path:
 def make_cloud(
     options: CloudOptions, root: Path, context: Mapping[str, str], *, aside: str = "", **wanted: Any
 ) -> tuple[OfflineCloud, ModelChoice, Any]:
-    """Create a cloud. Return it with its model and the agents' profiles. Raises `RefusedError` for broken code.
+    """Create a cloud. Return it with its model and the agents' profiles. Raises `RefusedError` if the project's code is
+    broken.
 
-    `context` is CDK's. `aside` is the folder of its state, below that of the project. `wanted` has further options of
-    `OfflineCloud`.
+    `context` is the CDK context. `aside` is a subfolder for its state, below the project's state folder. `wanted` contains
+    further options of `OfflineCloud`.
     """
     stored = root / STATE if options.state is None else Path(options.state)
     if options.state is None:
@@ -275,7 +276,7 @@ def make_cloud(
 
 
 def _key(cloud: OfflineCloud) -> str:
-    """Return the operator's key. It is created once, and stored beside the state."""
+    """Return the operator's key, which is created once and stored beside the state."""
     stored = cloud.folder / KEY_FILE
     if stored.is_file() and cloud.knows_operator(key := stored.read_text(encoding="utf-8").strip()):
         return key

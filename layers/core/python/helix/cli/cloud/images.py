@@ -1,4 +1,5 @@
-"""Container images of a stage: the check that they can be built, and their replacement in the offline cloud."""
+"""A check that the container images of a stage can be built, and a note about the offline cloud, which does without
+them."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from collections.abc import Collection, Mapping
 from helix.cli.output import RefusedError
 
 PROGRAM = "CDK_DOCKER"
-"""The environment variable that names another program than `docker` for CDK."""
+"""The environment variable with which CDK uses another program instead of `docker`."""
 ANSWERS_S = 30
 
 
 def check_builder(packages: Collection[str], environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `RefusedError` if `packages` need images, and none can be built here."""
+    """Raise `RefusedError` if `packages` need container images and this machine cannot build any."""
     if not packages:
         return
     program = environment.get(PROGRAM) or "docker"
@@ -38,7 +39,7 @@ def check_builder(packages: Collection[str], environment: Mapping[str, str] = os
 
 
 def in_place_of_images(packages: Collection[str]) -> str:
-    """Return one line about what the offline cloud uses instead of images, or "" if the stage does not have any."""
+    """Return one line that says what the offline cloud uses instead of images, or "" if the stage has no images."""
     if not packages:
         return ""
     named = ", ".join(name if _installed(name) else f"{name} (not installed)" for name in sorted(packages))

@@ -1,4 +1,4 @@
-"""`helix demo --kill`: three workers of a run are killed, and a report says how the run continued.
+"""`helix demo --kill`: kill three workers of a run, and report how the run continued.
 
 Law: the report is made from the stored rows, after the run.
 """
@@ -22,7 +22,7 @@ from helix.testing.invariants import find_problems, read_tree
 
 LOOK_S = 0.05
 TAIL_S = 0.5
-"""The seconds before a death is shown, so that the last chunks of the killed worker come first."""
+"""The delay in seconds before a death is shown, so that the last chunks of the killed worker appear first."""
 INTRODUCTION = """\
 A worker is the process that runs a Lambda function. Three workers of this run will be killed with SIGKILL:
 before an answer of the model is stored, after a tool ran and before its result is stored, and at the end.
@@ -39,15 +39,15 @@ class Death:
     """A killed worker."""
 
     plan: str
-    """The planned place of its death, one of `helix.local.kill_points.PLANS`."""
+    """The planned kill point, one of `helix.local.kill_points.PLANS`."""
     record: dict[str, Any]
-    """The record that the worker wrote before it died: its verb, session and process, and details of the place."""
+    """The record that the worker wrote before it died: its verb, session and process, and details of the kill point."""
     at: float
-    """The time of its death in Unix seconds, by the modification time of the record's file."""
+    """The time of its death in Unix seconds, taken from the modification time of the record's file."""
 
     @property
     def moment(self) -> str:
-        """The last thing that the worker did, and the next one that it did not."""
+        """The last thing that the worker did, and the next thing that it did not get to do."""
         match self.plan:
             case "answer":
                 return f"had the model's answer of step {self.record['step']}, and had not stored it"
@@ -58,7 +58,7 @@ class Death:
 
 
 class Kills:
-    """The planned deaths of one run. `folder` is an empty folder that only this run uses."""
+    """The planned kills of one run. `folder` is an empty folder that only this run uses."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,18 +66,18 @@ class Kills:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables for the functions' environment."""
+        """The environment variables for the functions."""
         return {KILLS: str(self._folder)}
 
     def plan(self, session_id: str) -> None:
-        """Plan the death of a worker of the session at each of the places."""
+        """Plan to kill one worker of the session at each kill point."""
         for name in PLANS:
             planned = self._folder / f"{name}.planned"
             planned.write_text(session_id, encoding="utf-8")
             planned.rename(self._folder / name)
 
     async def watch(self, show: Callable[[str], None]) -> None:
-        """Show each death when it happens, until cancelled."""
+        """Show each kill as it happens, until cancelled."""
         while True:
             for death in self._fresh():
                 await asyncio.sleep(TAIL_S)
@@ -98,7 +98,7 @@ class Kills:
                 yield death
 
     async def report(self, store: StateStore, session_id: str) -> list[str]:
-        """Return the lines of the report: each death, how the run continued, and what was repeated."""
+        """Return the lines of the report: each kill, how the run continued, and what was repeated."""
         list(self._fresh())
         problems = await find_problems(store, SegmentStreams(store), session_id, at_rest=True)
         tree = await read_tree(store, session_id)
@@ -115,7 +115,7 @@ class Kills:
 
 
 def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str]]:
-    """Yield lines on how the run continued after a death, as (heading, text)."""
+    """Yield (heading, text) lines that say how the run continued after a kill."""
     here = [rows for rows in tree if rows.session_id == death.record["session_id"]]
     match death.plan:
         case "answer":

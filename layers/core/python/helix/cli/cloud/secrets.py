@@ -1,4 +1,4 @@
-"""The check before a deployment that the secrets of its tools exist."""
+"""A check before a deployment: the secrets that its tools use must exist."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NOT_THERE = ("ParameterNotFound", "ResourceNotFoundException")
 
 
 def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str]) -> None:
-    """Raise `RefusedError` with the names of missing secrets. ARNs are not checked, because they may belong to another
-    account, which only the functions can read."""
+    """Raise `RefusedError` with the names of missing secrets. ARNs are not checked: a secret in another account may be
+    readable only for the functions."""
     missing = {
         name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
     }

@@ -1,4 +1,4 @@
-"""The check that Kinesis allows a change of the shards of a stage's chunk stream in one step."""
+"""A check before a deployment: Kinesis must allow the new shard count of the chunk stream in one step."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from helix.cli.output import RefusedError
 def check_shards(kinesis: Any, stream: str, shards: int) -> None:
     """Raise `RefusedError` if Kinesis would refuse to change `stream` to `shards` shards.
 
-    Kinesis at most doubles them, and at most halves them, in one step. A new stream may have any number. 0 leaves the
-    number to Kinesis.
+    In one step, Kinesis can at most double or halve the number of shards. A new stream may have any number. With 0, Kinesis
+    chooses the number.
     """
     if shards == 0:
         return

@@ -1,7 +1,7 @@
 """A deployed stage as CloudFormation describes it, and the protection of its data.
 
-Law: data is protected only after a successful deployment. A protected table or stack would keep a failed first deployment
-from deleting its resources, and the next one from creating them.
+Law: data is protected only after a successful deployment. Protection during the first deployment would prevent its rollback
+from deleting the resources, and then the next deployment could not create them.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ class Resource:
     kind: str
     """The type in CloudFormation, such as `AWS::DynamoDB::Table`."""
     name: str
-    """The physical id in CloudFormation. Depending on the type, it is a name or an ARN."""
+    """The physical ID in CloudFormation: a name or an ARN, depending on the type."""
     retained: bool
-    """Whether the resource stays when the stack is deleted, by its deletion policy."""
+    """Whether the deletion policy retains the resource when the stack is deleted."""
     own: bool = True
     """Whether the resource belongs to Helix, and not to the app around it."""
 
     @property
     def words(self) -> str:
-        """The resource as the user reads it, such as `table helix-prod-sessions`."""
+        """The resource in words, such as `table helix-prod-sessions`."""
         return f"{self.kind.rpartition('::')[2].lower()} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A stage that is deployed."""
+    """A deployed stage."""
 
     account: str
-    """The number of the AWS account."""
+    """The AWS account ID."""
     protected: bool
-    """Whether the stack has termination protection, and refuses its deletion."""
+    """Whether the stack has termination protection, which blocks its deletion."""
     resources: tuple[Resource, ...]
     """All resources of the stack and its nested stacks."""
 
@@ -61,7 +61,8 @@ class Deployed:
 
     @property
     def buckets(self) -> list[str]:
-        """The buckets that are deleted with the stack. S3 deletes only empty buckets."""
+        """The buckets that are deleted with the stack. They must be emptied first, because S3 deletes only empty
+        buckets."""
         return [r.name for r in self.resources if r.kind == BUCKET and r.own and not r.retained]
 
     @property
@@ -78,7 +79,7 @@ class Deployed:
 
     @property
     def key(self) -> str | None:
-        """The key that is deleted with the stack. KMS deletes it 30 days later."""
+        """The KMS key that is scheduled for deletion with the stack. KMS deletes it 30 days later."""
         return next((r.name for r in self.resources if r.kind == KEY and not r.retained), None)
 
 
@@ -94,7 +95,7 @@ def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def look(cloudformation: Any, name: str) -> Deployed | None:
-    """Return the stage of this stack, or None if it does not exist."""
+    """Read the stage of this stack. Return None if it does not exist."""
     stack = described(cloudformation, name)
     if stack is None:
         return None
@@ -111,16 +112,17 @@ def look(cloudformation: Any, name: str) -> Deployed | None:
 
 
 def release_failed(cloudformation: Any, name: str) -> None:
-    """Let CDK delete a stack whose creation failed, as it does before it creates it again. CDK sets termination protection
-    before the creation begins, and does not lift it (https://github.com/aws/aws-cdk/issues/901)."""
+    """Remove the termination protection of a stack whose creation failed, so that CDK can delete and recreate it. CDK
+    enables the protection before the creation and does not disable it (https://github.com/aws/aws-cdk/issues/901)."""
     stack = described(cloudformation, name)
     if stack is not None and stack["StackStatus"] in CREATION_FAILED and stack.get("EnableTerminationProtection"):
         cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
 
 
 def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
-    """Set deletion protection for the tables that the stack retains, and remove it from all others. The template does not
-    have it, so updates and drift detection ignore it (https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_StackResourceDrift.html)."""
+    """Enable deletion protection for the tables that the stack retains, and disable it for all others. It is not part of
+    the template, so updates and drift detection ignore it
+    (https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_StackResourceDrift.html)."""
     for wanted in (True, False):
         for table in deployed.tables(retained=wanted):
             known = dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled", False)
@@ -130,7 +132,7 @@ def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
 
 
 def templates(cloudformation: Any, stack: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the stack's own template, then those of its nested stacks."""
+    """Yield the template of the stack, then those of its nested stacks."""
     yield _template(cloudformation, stack)
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
         for found in page["StackResourceSummaries"]:
@@ -157,7 +159,8 @@ def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Delete every object, version and unfinished upload of the bucket. Return the number of objects and versions."""
+    """Delete every object, version and incomplete multipart upload in the bucket. Return the number of objects and
+    versions."""
     count = 0
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         there = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]

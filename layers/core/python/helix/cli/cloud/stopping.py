@@ -1,10 +1,10 @@
-"""The end of a stage's executions, before the stage is deleted.
+"""Stop a stage's runs and executions before the stage is deleted.
 
-Law: the schedules are disabled first, because the sweep would start stopped runs again. Executions are stopped, because
-CloudFormation deletes a state machine only after its last execution, and a run may wait for days. If the data stays, each
-run that was at work or queued is failed first, and can be retried. The stage's own `fail_run` does it, and is called for
+Law: the schedules are disabled first, because the sweep would restart stopped runs. Executions are stopped, because
+CloudFormation deletes a state machine only after its last execution has ended, and a run may wait for days. If the data
+stays, each active or queued run is failed first, so that it can be retried later. The stage's own `fail_run` is invoked for
 each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the failure of
-a sub-agent wakes a parent that is at work.
+a sub-agent wakes an active parent.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PAGE = 100
 AT_ONCE = 8
 CAUSE = "the stage is being deleted (helix destroy)"
 DELETION = "delete:"
-"""The prefix of the index's entries that are deletions and not runs."""
+"""The prefix of index entries that stand for deletions, not runs."""
 
 
 @contextlib.contextmanager
 def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
-    """Disable the stage's schedules. They stay disabled after the block. If an error ends the block, they are enabled
-    again."""
+    """Disable the stage's schedules before the block. They stay disabled afterwards. If the block raises an error, they are
+    enabled again."""
     found = [events.describe_rule(Name=rule) for rule in deployed.rules]
     scheduled = [rule["Name"] for rule in found if rule.get("ScheduleExpression") and rule["State"] == "ENABLED"]
     try:
@@ -50,7 +50,7 @@ def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
 
 
 def schedules_on(events: Any, deployed: Deployed) -> None:
-    """Enable the schedules, as the template has them. A deletion that did not finish may have left them disabled."""
+    """Enable the schedules, as in the template. An unfinished deletion may have left them disabled."""
     for rule in deployed.rules:
         with contextlib.suppress(ClientError):  # the rule is deleted by now
             if events.describe_rule(Name=rule)["State"] == "DISABLED":
@@ -58,7 +58,7 @@ def schedules_on(events: Any, deployed: Deployed) -> None:
 
 
 class Stopping:
-    """The end of a stage's runs and executions. `store` is the stage's store if its data stays, otherwise None."""
+    """Stops a stage's runs and executions. `store` is the stage's store if its data stays, otherwise None."""
 
     def __init__(
         self, client: Callable[[str], Any], deployed: Deployed, fail_run: str, store: StateStore | None, clock: Clock
@@ -68,8 +68,8 @@ class Stopping:
         self._store, self._clock = store, clock
 
     async def stop(self) -> int:
-        """Stop executions and runs until none are left, because the end of one may start the next in the queue. Return the
-        number that was left after `PATIENCE_S`."""
+        """Stop executions and runs until none are left; the end of one may start the next in the queue. Return the number
+        that is still left after `PATIENCE_S`."""
         until = self._clock.now() + PATIENCE_S
         while True:
             runs = await self._open_runs()
@@ -79,7 +79,7 @@ class Stopping:
             await self._clock.sleep(LOOK_S)
 
     def _stop_executions(self) -> int:
-        """Stop all running executions, and return their number."""
+        """Stop all running executions and return how many there were."""
         pages = self._states.get_paginator("list_executions")
         count = 0
         for machine in self._machines:
@@ -93,8 +93,8 @@ class Stopping:
         return count
 
     async def _open_runs(self) -> list[tuple[int, JsonObject]]:
-        """Return some of the runs that have not ended, or whose effects are not done. Each has the number of its ancestors,
-        and the payload for `fail_run`."""
+        """Return a batch of the runs that have not ended or whose effects are pending, each as its number of ancestors and
+        the payload for `fail_run`."""
         if self._store is None:
             return []
         history, found = History(self._store), list[tuple[int, JsonObject]]()
@@ -115,7 +115,7 @@ class Stopping:
                 await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in level[start : start + AT_ONCE]))
 
     def _fail(self, run: JsonObject) -> None:
-        """Call `fail_run`. A run that does not end is found again, and counts as left."""
+        """Invoke `fail_run`. If the run does not end, the next round finds it again and counts it as left."""
         error: JsonObject = {"Error": "Helix.StageDeleted", "Cause": CAUSE}
         payload = json.dumps({**run, "error": error}).encode()
         self._functions.invoke(FunctionName=self._fail_run, Qualifier="live", Payload=payload)

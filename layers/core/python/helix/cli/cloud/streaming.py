@@ -1,7 +1,7 @@
-"""The check of a change of the setting `streaming` on a deployed stage: its order and its time.
+"""A check before a deployment: the setting `streaming` may change only in the right order and at the right time.
 
-Law: a stage does not change between `kinesis` and `direct` in one step. It has `both` in between, until functions that were
-deployed earlier have ended, and all chunks in Kinesis are on the log (docs/adr/0028-streams-without-kinesis.md).
+Law: a stage cannot change between `kinesis` and `direct` in one step. In between it uses `both`, until invocations of the
+earlier code have ended and all chunks in Kinesis are in the log (docs/adr/0028-streams-without-kinesis.md).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from helix.cli.output import RefusedError
 from helix.ports.clock import Clock
 
 FLIGHT_S = 20 * 60.0
-"""The wait after the deployment of `both`, in seconds. Functions run for at most 15 minutes."""
+"""The wait in seconds after the deployment of `both`. An invocation runs for at most 15 minutes."""
 LATE = ("chunks-behind", "chunks-refused")
-"""The alarms of a projector that has not taken all chunks from Kinesis."""
+"""The alarms of a projector that has not yet processed all chunks in Kinesis."""
 
 
 def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: str, wanted: str) -> None:

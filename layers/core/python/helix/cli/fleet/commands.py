@@ -31,7 +31,7 @@ Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent")
 
 
 def _with_control(store: Store, act: Callable[[FleetControl, DeployedRuntime], Awaitable[T]]) -> T:
-    """Return the result of `act`, which gets the desired state of the agents in the store, and their runs."""
+    """Return the result of `act`, which receives the control of the store's agents and the runtime for their runs."""
 
     async def on(rows: StateStore) -> T:
         clock, deployed = SystemClock(), DeployedRuntime(rows)
@@ -94,12 +94,12 @@ def restart(agent: Agent, store: Store) -> None:
 
 
 MOST = 1000
-"""The most decisions and crashes that a history is made from."""
+"""The maximum number of decisions and crashes in a history."""
 
 
 def print_found(found: Sequence[dict[str, Any]], columns: dict[str, Any], *, json: bool, otherwise: str) -> None:
-    """Print each entry as a line of JSON, or all as a table. Each column's function returns a cell. `otherwise` is the line
-    for an empty list."""
+    """Print each entry as a line of JSON, or all as a table. Each column's function returns its cell. `otherwise` is
+    printed if the list is empty."""
     if json:
         for each in found:
             write_json(each)
@@ -145,7 +145,7 @@ async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dic
         counter = counters.get(entry["agent_id"])
         entry["limit"] = None if counter is None else counter.bound
         entry["stopped_by"] = None if counter is None else counter.stopped_by
-        # A deployment lists its runs as processes. On this machine, runs of an agent without a limit are not counted.
+        # A deployed stage lists its runs as processes. On this machine, runs of an agent without a limit are not counted.
         unlimited = len(entry["processes"]) if deployed else 0
         entry["runs"] = counter.running if counter is not None and counter.bound is not None else unlimited
         entry["queued"] = 0 if counter is None else counter.queued
@@ -197,7 +197,7 @@ def history(agent: Agent, store: Store, limit: Limit = 20, json: Json = False) -
 
 
 async def _history(rows: StateStore, agent: str) -> list[dict[str, Any]]:
-    """Return the scaling decisions, and the starts and ends of processes, by time."""
+    """Return the scaling decisions and the starts and ends of processes, ordered by time."""
     log = DecisionLog(rows, SystemClock(), SystemIds())
     events: list[dict[str, Any]] = []
     for row in await log.history(agent, limit=MOST):

@@ -1,6 +1,7 @@
 """`helix fleet serve`: serve agents with a runtime in this terminal, until Ctrl-C.
 
-Law: the agents' modules are imported before the runtime handles signals, so that Ctrl-C ends an import that hangs.
+Law: the agents' modules are imported before the runtime installs its signal handlers, so that Ctrl-C can stop an import
+that hangs.
 """
 
 from __future__ import annotations

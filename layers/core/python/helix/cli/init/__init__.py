@@ -1,1 +1,1 @@
-"""`helix init`: create a project that runs at once."""
+"""`helix init`: create a project that runs immediately."""

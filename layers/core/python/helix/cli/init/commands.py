@@ -1,7 +1,7 @@
 """`helix init`: create a project from a template, or add missing files to an existing project.
 
-Law: existing files are not changed, except that `pyproject.toml` gets the table `[tool.helix]` at its end if it lacks one.
-Calling the command again completes one that was interrupted.
+Law: existing files are not changed, except that the table `[tool.helix]` is appended to a `pyproject.toml` without one. If
+the command was interrupted, calling it again completes the work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUESTIONS = {
     "research": "What happens to bees in winter?",
     "minimal": "When does the shop open?",
 }
-"""A question for each template that its tools can answer."""
+"""For each template, a question that its tools can answer."""
 
 
 Template = StrEnum("Template", ["desk", "research", "minimal"])
@@ -76,7 +76,7 @@ def init(
 
 
 def _source(root: Path) -> str:
-    """Return the folder that the project's agents are in. Raises `RefusedError`."""
+    """Return the folder that contains the project's agents. Raises `RefusedError`."""
     try:
         return read_project(root).table.source
     except NoProjectError:
@@ -86,7 +86,7 @@ def _source(root: Path) -> str:
 
 
 def _make(root: Path, source: str, template: Template) -> Iterator[tuple[str, str]]:
-    """Create the files. Yield for each what was done, and its path."""
+    """Create the files. For each, yield what was done and its path."""
     yield _settings(root, source), PYPROJECT
     agents = f"{AGENTS}/__init__.py"
     files = _files(template)

@@ -1,4 +1,4 @@
-"""The actions of the commands. Each starts or joins a run, follows it to its end, and returns its handle."""
+"""The actions behind the commands. Each starts or joins a run, follows it to its end, and returns its handle."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Action = Callable[[Follower], Awaitable[Handle]]
 
 
 def _followed(session_id: str | None, start: Action) -> Action:
-    """Return an action that starts a run once no process has its session, and follows it. If the process of the session
-    died, the action waits until its lease has lapsed."""
+    """Return an action that waits until no process owns the session, then starts a run and follows it. If the owner died,
+    the action waits until its lease expires."""
 
     async def action(follower: Follower) -> Handle:
         if session_id is not None:
@@ -58,7 +58,7 @@ def unanswered(session_id: str, questions: Sequence[Question]) -> RefusedError:
 
 
 def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:
-    """Return an action that gives one answer after the other, and follows each to the end of its run."""
+    """Return an action that submits the answers one by one and follows each to the end of its run."""
 
     async def action(follower: Follower) -> Handle:
         for confirmation in confirmations:
@@ -69,8 +69,8 @@ def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:
 
 
 async def _answer(follower: Follower, session_id: str, confirmation: Confirmation) -> None:
-    """Give an answer and follow the run. If the call is a sub-agent's, the sub-agent's run goes on first, and its parents'
-    runs follow."""
+    """Submit an answer and follow the run. If the call belongs to a sub-agent, the sub-agent's run continues first, then
+    its parents' runs."""
     executor, agent = follower.executor, follower.agent
     root = await executor.sessions.get(session_id)
     info = await executor.streams.info(root.stream_id)
@@ -93,8 +93,8 @@ async def _answer(follower: Follower, session_id: str, confirmation: Confirmatio
 
 
 async def _join(follower: Follower, session_id: str) -> None:
-    """Follow the run of an answer that did not start one. A living run picks the answer up. If its process died or it was
-    stopped, resume it."""
+    """Follow the run after an answer that did not start one. A live run picks the answer up. If its process died or the run
+    was stopped, resume it."""
     try:
         await follower.until_free(session_id)
     except AgentAlreadyRunningError:

@@ -1,7 +1,7 @@
 """The agent that a command runs: in this process, in the workers of a fleet, or in a service (`--url`, `--stage`).
 
-Law: a run of a service is shown in the same way as a run of this process. The first Ctrl-C interrupts it and waits for its
-end. The second leaves at once, and the run continues in the service.
+Law: a run in a service is shown in the same way as a run in this process. The first Ctrl-C interrupts it and waits for its
+end. The second exits at once, and the run continues in the service.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from helix.services.claim_input import check_session_id
 from helix.services.session_calls import session_calls
 
 FLEETS_OWN = ModelChoice(None, "the fleet's model")
-"""The model of a fleet. The process that serves the fleet chooses it, because this process has other environment variables,
-and may not have the keys."""
+"""The model of a fleet's agents. The process that serves the fleet chooses it, because this process has different
+environment variables and may lack the keys."""
 
 
 Result = AgentResult[Any] | None
@@ -54,7 +54,7 @@ class Mode:
     """Options of commands that show a run."""
 
     json: Json = False
-    """Whether the output is JSON lines, for programs."""
+    """Whether to print JSON lines, for programs."""
     fleet: Annotated[
         bool, typer.Option("--fleet", help="Let the workers of `helix fleet serve` on this store run it")
     ] = False
@@ -63,24 +63,24 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """The way in which a command shows its runs."""
+    """How a command shows its runs."""
 
     mode: Mode = Mode()
     """The options of the command line."""
     out: TextIO | None = None
     """The file that the run is written to. None: standard output."""
     message: str | None = None
-    """The user's message, which is shown above the run. None if it is not to be shown."""
+    """The user's message, which is shown above the run. None: no message is shown."""
     brief: bool = False
     """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
 
 
 class Partner(Protocol):
-    """An agent and the place of its sessions. Each verb acts on a session, and shows the run to its end."""
+    """An agent and the place of its sessions. Each method acts on a session and shows the run to its end."""
 
     @property
     def name(self) -> str:
-        """The agent's own name, as its sessions have it."""
+        """The agent's own name, as its sessions record it."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -102,12 +102,12 @@ class Partner(Protocol):
         ...
 
     def end(self, result: Result) -> None:
-        """Show how to continue after a command's last run, unless the view of the run has shown it."""
+        """Show how to continue after a command's last run, unless the run's view has already shown it."""
         ...
 
 
 def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
-    """Return the agent that a command names, in its place. `stored` is a session that must exist.
+    """Return the partner for the agent and the place that a command names. `stored` is a session that must exist.
 
     Raises `RefusedError` for options that do not fit the place, and for an agent that cannot be loaded.
     """
@@ -184,8 +184,8 @@ class LocalAgent:
         return self.hints("chat", "--session", session_id)
 
     async def check_model(self, store: StateStore, session_id: str | None) -> None:
-        """Refuse to continue a session of a real model with the demonstration model, if that is used only because a key is
-        missing. Raises `RefusedError`."""
+        """Raise `RefusedError` if the demonstration model, used only because a key is missing, would continue a session of
+        a real model."""
         missing = self.choice.missing
         if session_id is not None and missing is not None and session_id not in self._checked:
             check_session_id(session_id)
@@ -205,7 +205,7 @@ SERVICES_OWN = "the service's model"
 
 
 def named_agent(name: str) -> Agent[Any, Any]:
-    """Return a placeholder for an agent of a service, of which only the name is known."""
+    """Return a placeholder for a service's agent, since only its name is known."""
     model = LLMConfig(model=SERVICES_OWN)
     return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
@@ -215,7 +215,7 @@ def place_of(where: Where) -> str:
 
 
 class RemoteAgent:
-    """Implements `Partner` with an agent of a service. `choice` is the model that it calls, if that is known here."""
+    """Implements `Partner` with an agent in a service. `choice` is the model that it calls, if this process knows it."""
 
     def __init__(self, name: str, where: Where, showing: Showing = Showing(), choice: ModelChoice = UNKNOWN) -> None:
         self.name, self._where, self._showing = name, where, showing
@@ -295,7 +295,7 @@ class RemoteAgent:
             raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self.name!r}")
 
     def note(self, text: str) -> None:
-        """Show a line of the caller among the lines of the run."""
+        """Show a line from the caller between the lines of the run."""
         if isinstance(self._view, TerminalView):
             self._view.note(text)
 

@@ -1,6 +1,6 @@
 """The commands `helix run`, `resume`, `retry` and `answer`.
 
-Law: everything is stored, so leaving loses nothing.
+Law: everything is stored, so the user can leave at any time without losing anything.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Answers:
     deny: Annotated[Calls, typer.Option("--deny", metavar="CALL", help="Deny a waiting call")] = None
     """The ids of the calls to deny."""
     data: Annotated[str | None, typer.Option("--data", help="JSON or text that goes with the answer")] = None
-    """The data of all these answers, as JSON, or as text if it is not JSON. Its use depends on the call, see
+    """The data for all these answers, parsed as JSON if possible, otherwise text. Its use depends on the call; see
     `Confirmation.data`."""
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None
-    """The reason of the denials. The model reads it."""
+    """The reason for the denials. The model reads it."""
 
 
 Work = Callable[[Partner], Awaitable[Result]]
@@ -109,14 +109,14 @@ class Asked:
     where: Where
     """The place of the sessions."""
     mode: Mode
-    """The options that say how the run is executed and shown."""
+    """The options for executing and showing the run."""
     session: str | None
     """The session to act on. None for a new one with a new id."""
     message: str | None = None
     """The user's message, which is shown above the run. None if the command does not send one."""
 
     def play(self, work: Work, *, stored: bool = True) -> int:
-        """Execute the command, and return the exit code of its run. `stored`: the session must exist.
+        """Execute the command and return the exit code of its run. `stored`: whether the session must exist.
 
         If standard output is JSON, everything that agents and tools print goes to standard error.
         """

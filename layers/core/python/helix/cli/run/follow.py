@@ -1,11 +1,11 @@
 """Following a run to its end, and waiting for a session whose process may have died.
 
-Law: the first Ctrl-C interrupts the run and waits for its end. The second leaves at once and releases the lease, so that
-`resume` works immediately. If this process ends in another way, the session can be resumed once its lease has lapsed.
+Law: the first Ctrl-C interrupts the run and waits for its end. The second exits at once and releases the lease, so that
+`resume` works immediately. If this process ends in another way, the session can be resumed once its lease has expired.
 
-A command takes over a run only after the worker's lease has lapsed. If the worker shows a sign of life before that (the
-lease moves, a step commits, the stream grows), the command is refused at once. So two workers never compete, and no command
-waits for a living worker.
+A command takes over a run only after the worker's lease has expired. If the worker shows a sign of life before that (it
+renews the lease, commits a step or extends the stream), the command is refused at once. So two workers never compete, and a
+command never waits for a live worker.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from helix.runtime.system import SystemClock
 
 
 async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], session_id: str) -> list[Question]:
-    """Return the calls that wait for a person, in call order. The calls of a sub-agent take the place of the call that
-    waits for it."""
+    """Return the calls that wait for a person, in call order. A call that waits for a sub-agent is replaced by the
+    sub-agent's waiting calls."""
     state = await load(session_id)
     found: list[Question] = []
     if state is None:
@@ -51,8 +51,8 @@ async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], 
 def confirmations(
     approve: Sequence[str] | None, deny: Sequence[str] | None, data: str | None, reason: str | None, *, other: bool
 ) -> list[Confirmation]:
-    """Return the answers that the command line gives, approvals first. `other`: the command line also asks for another way
-    to resume. Raises `RefusedError` for options that contradict each other."""
+    """Return the answers given on the command line, approvals first. `other`: whether the command line also asks for
+    another way to resume. Raises `RefusedError` for conflicting options."""
     approved, denied = list(approve or ()), list(deny or ())
     if not approved and not denied:
         if data is not None or reason is not None:
@@ -70,7 +70,7 @@ def confirmations(
 
 
 def parse_data(text: str) -> Any:
-    """Return the value of a JSON text, or the text itself if it is not JSON."""
+    """Parse a text as JSON. Return the text itself if it is not JSON."""
     try:
         return loads(text)
     except ValueError:
@@ -88,9 +88,10 @@ POLL_S = 0.1
 
 
 async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
-    """Wait until no worker has the session, which need not exist. Raises `AgentAlreadyRunningError`.
+    """Wait until no worker owns the session, which need not exist. Raises `AgentAlreadyRunningError`.
 
-    The wait is announced only when a living worker would have renewed its lease, so that a refusal stays a single line.
+    The wait is announced only after the time in which a live worker would have renewed its lease, so that a refusal stays a
+    single line.
     """
     state = await executor.sessions.load(session_id)
     if state is None or state.status != "running" or not state.lease_expires:
@@ -111,12 +112,12 @@ async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
 
 
 def _over(state: SessionState, now: float, patient: bool) -> bool:
-    """Return whether the lease has lapsed. If the clock was set back, the worker still gets time to renew the lease."""
+    """Return whether the lease has expired. If the clock was set back, the worker still gets time to renew the lease."""
     return lapsed(state, now) and (state.lease_expires < now or patient)
 
 
 async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
-    """Return why a fleet's run does not proceed, if no process serves its agent. Otherwise return None."""
+    """Return why a fleet's run makes no progress if no process serves its agent, otherwise None."""
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
         return None
@@ -165,8 +166,8 @@ class Follower:
         await until_free(self.executor, session_id, self._clock)
 
     async def follow(self, handle: Handle, *, after: int | None = None, root: str | None = None) -> int:
-        """Show the run to its end, and return the sequence of the last chunk. `root` is the session that the user named, if
-        it is not the run's own."""
+        """Show the run to its end and return the sequence number of the last chunk. `root` is the session that the user
+        named, if the run belongs to another one."""
         self._followed = handle
         self.view.opened(root or handle.session_id)
         sequence = after or 0
@@ -193,8 +194,8 @@ class Follower:
             await asyncio.gather(coming, return_exceptions=True)
 
     async def _check_alive(self, handle: Handle) -> None:
-        """Raise `RunLostError` if the worker has not renewed its lease for half a lease too long. Up to then it may only be
-        late."""
+        """Raise `RunLostError` if the worker's lease renewal is overdue by more than half a lease. Before that, the worker
+        may only be late."""
         state = await self.executor.sessions.get(handle.session_id)
         slack_s = self.executor.engine.settings.claim_s / 2
         if state.status != "running" or state.current_run_id != handle.run_id:
@@ -232,7 +233,7 @@ class Follower:
 
 @contextlib.contextmanager
 def on_signals(handler: Callable[[], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Call `handler` at these signals while the block runs, if the system and the thread allow it."""
+    """Call `handler` for these signals while the block runs, if the operating system and the thread allow it."""
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):

@@ -1,4 +1,4 @@
-"""Commands that change a session without running an agent: interrupt, abort, branch, clone, delete."""
+"""Commands that act on a session without running an agent: interrupt, abort, branch, clone, delete."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def delete(session: SessionName, where: Where) -> None:
 
 
 async def checkpoint_of(client: HelixClient, session_id: str, checkpoint: str | None, step: int | None) -> str | None:
-    """Return the id of the checkpoint that the user named, by its id or its step. None: the latest. Raises
+    """Return the id of the checkpoint that the user named by its id or its step. None: the latest checkpoint. Raises
     `CheckpointNotFoundError`, and `RefusedError` if both are given."""
     if step is None:
         return checkpoint

@@ -1,7 +1,7 @@
-"""`helix cost`: the cost of a session, or of a stage at rest, line by line.
+"""`helix cost`: the itemized cost of a session, or of an idle stage.
 
-Law: the total is the sum of the lines that are shown. A line that is counted or estimated, not measured, says so. A session
-on this machine does not pay for a platform.
+Law: the total is the sum of the printed lines. A line says so if its value is counted or estimated rather than measured. A
+session on this machine has no platform cost.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def cost(
 
 
 async def read_ledger(client: HelixClient, where: Where, session_id: str, streaming: str) -> Ledger:
-    """Compute the ledger of a session from its rows, in any place. For `streaming` see `streaming_of`."""
+    """Compute the ledger of a session from its rows, wherever they are. For `streaming` see `streaming_of`."""
     rows = open_store(":memory:")
     found = await read_tree(client, session_id)
     for start in range(0, len(found), PAGE):
@@ -99,7 +99,7 @@ def _idle(store: Where, *, json: bool) -> None:
 
 
 def streaming_of(where: Where) -> str:
-    """Return the stage's setting `streaming`. Only CloudFormation knows it, so a service at a URL counts as one with
+    """Return the stage's setting `streaming`. Only CloudFormation knows it, so a service at a URL is assumed to use
     Kinesis."""
     if where.stage is None:
         return "kinesis"
@@ -116,7 +116,7 @@ def streaming_of(where: Where) -> str:
 
 
 def ledger_rows(lines: Sequence[Line], session: str) -> list[list[str]]:
-    """Return the rows of a table. A service is named once, and a sub-agent's session above its lines."""
+    """Return the rows of a table. A service is named only once, and a sub-agent's session is named above its lines."""
     rows: list[list[str]] = []
     service = ""
     for line in lines:
@@ -141,7 +141,7 @@ def _number(quantity: float) -> str:
 
 
 def usd_of(nanos: int) -> str:
-    """Return an amount in US dollars, with up to nine decimals, so that the shown amounts add up."""
+    """Format an amount in US dollars with up to nine decimals, so that the printed amounts add up exactly."""
     text = f"{nanos / NANOS:.9f}".rstrip("0")
     whole, _, rest = text.partition(".")
     return f"${whole}.{rest.ljust(4, '0')}"

@@ -1,7 +1,7 @@
-"""`helix export` and `helix import`: a session as a file of JSON lines.
+"""`helix export` and `helix import`: write a session to a file of JSON lines, and read it back.
 
-Law: an export shows one moment. A running session is refused, and a session that changes during the export is read again.
-An import writes rows, so only the operator of the store may do it.
+Law: an export is a consistent snapshot. A running session is refused, and a session that changes during the export is read
+again. An import writes rows, so only the operator of the store may use it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ async def _export(client: HelixClient, session_id: str) -> Export:
 
 
 async def _streamed(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:
-    """Wait until the stream has the end of the run, which may come later than its row. Return at once if the stream has
-    been deleted."""
+    """Wait until the stream contains the end of the run, which may arrive after the run's row. Return at once if the stream
+    was deleted."""
     judge, after = one_run(session_id, run["turn"]), run["start_sequence"]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):

@@ -1,8 +1,8 @@
-"""`helix forget`: delete everything that is stored of a user, and verify it.
+"""`helix forget`: delete all data of a user, and verify the deletion.
 
-Law: nothing is written before the caller confirms. A note of the data to delete is written before the first deletion. So a
-repeated command continues one that died, and the last check covers everything that the first one saw. Unless `--abort` is
-given, a running session is not touched, and neither is the other data of its user.
+Law: nothing is written before the caller confirms. A note of the data to delete is stored before the first deletion. So
+after a crash the command can be repeated, and the last check covers everything that the first attempt found. Without
+`--abort`, the command is refused while a session of the user is running.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
-    """Write a note of the data to delete, and revoke the user's keys, so that new sessions cannot begin meanwhile."""
+    """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start meanwhile."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.note(await forgetting.look())
     keys = ApiKeys(rows, SystemClock())
@@ -76,8 +76,8 @@ async def _begin(rows: StateStore, where: Where, user: str) -> None:
 
 
 async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    """Delete the data that does not belong to a session, check what is left, and delete the notes if nothing is. Return
-    what is left."""
+    """Delete the data outside of sessions and count what is left. If nothing is left, delete the notes too. Return the
+    counts."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.delete(await forgetting.look())
     after = await _held(rows, where, user)

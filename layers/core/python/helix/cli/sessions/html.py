@@ -1,7 +1,7 @@
 """A session as one HTML page: `helix show --html`.
 
-Law: the page is one file that loads nothing and runs nothing. Its policy (CSP) allows only its own style sheet, by its
-hash. The words of models, tools and people are always text: the tree of elements is escaped when it is written, and
+Law: the page is one file that loads no resources and runs no scripts. Its Content Security Policy allows only its own style
+sheet, by hash. Text from models, tools and people always stays text: it is escaped when the element tree is written, and
 control characters are made visible (`core.printable`).
 """
 
@@ -35,7 +35,7 @@ from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock
 
 OPEN_CHARS: Final = 600
-"""The most characters of arguments and result with which a call is shown open at first."""
+"""The maximum total length of arguments and result, in characters, for a call that is shown expanded at first."""
 SUMMARY_CHARS: Final = 120
 
 STYLE: Final = """
@@ -88,12 +88,12 @@ class Conversation:
     """A session with the sessions of its sub-agents."""
 
     page: Page
-    """The session itself, with all of its messages."""
+    """The session itself, with all its messages."""
     children: dict[str, Conversation] = field(default_factory=dict)
-    """The conversations of sub-agents, by the ids of the calls that they worked for."""
+    """The conversations of sub-agents, by the id of the call that started each."""
     missing: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The sub-agents whose sessions do not exist, by call id. Each has the agent's name, and what happened to its session
-    as in `formats.MISSING`."""
+    """The sub-agents whose sessions do not exist, by call id: the agent's name, and the status of its session as a key of
+    `formats.MISSING`."""
 
 
 def write_html(where: Where, session_id: str, to: str) -> None:
@@ -128,7 +128,7 @@ async def read_conversation(client: HelixClient, session_id: str) -> Conversatio
 
 
 def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
-    """Return the page. `now` is the current time in Unix seconds, which the page shows."""
+    """Return the HTML page. The page shows `now`, the current time in Unix seconds."""
     state = shown.page.state
     title = f"{state.agent_type}: {state.session_id}"
     policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
@@ -153,7 +153,7 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
 
 
 def _el(tag: str, *inside: Element | str, **attributes: str) -> Element:
-    """Create an element. Its texts are made printable. `cls` is its class."""
+    """Create an element, and make its texts printable. `cls` is its CSS class."""
     if (cls := attributes.pop("cls", None)) is not None:
         attributes["class"] = cls
     made = Element(tag, {name: printable(value) for name, value in attributes.items()})
@@ -288,7 +288,7 @@ def _label(text: str) -> Element:
 
 
 def _pretty(text: str) -> str:
-    """Return a JSON object or list with line breaks, and any other text unchanged."""
+    """Pretty-print a JSON object or list. Return any other text unchanged."""
     if text[:1] not in ("{", "["):
         return text
     try:
@@ -301,7 +301,7 @@ def _pretty(text: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Element | str]], numbers: int) -> Element:
-    """Create a table. Its last `numbers` columns are numbers."""
+    """Create a table whose last `numbers` columns contain numbers."""
 
     def line(tag: str, cells: Sequence[Element | str]) -> Element:
         first = len(cells) - numbers

@@ -101,8 +101,8 @@ def _reading(
 
 
 def moment_of(text: str, now: float) -> float:
-    """Parse a time that the user gave: `2h` ago, or a date or time (UTC without an offset). Return it in Unix seconds.
-    Raises `RefusedError`."""
+    """Parse a time that the user typed: an age such as `2h`, or a date or time (UTC unless it has an offset). Return Unix
+    seconds. Raises `RefusedError`."""
     match = re.fullmatch(r"(\d{1,9})\s*([a-z]+)", text.strip())
     if match is not None and match[2] in UNITS:
         return now - int(match[1]) * UNITS[match[2]]

@@ -42,7 +42,7 @@ def logs(
 
 
 def event_line(at: float, function: str, text: str) -> str:
-    """Return a function's log event as one line: time (UTC), level, function, message, session and run. `at` is in Unix
+    """Format a function's log event as one line: time (UTC), level, function, message, session and run. `at` is in Unix
     seconds."""
     fields = load_object(text) or {}
     if (units := _units(fields)) is not None:
@@ -60,7 +60,7 @@ def event_line(at: float, function: str, text: str) -> str:
 
 
 _UNCAUGHT = "[ERROR] "
-"""The text with which Lambda begins the line of an exception that a function raised."""
+"""The prefix of the line that Lambda logs for an uncaught exception."""
 _HIDDEN = frozenset(
     {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id", "stage"}
     | {"session_id", "run_id", "exception", "exception_name", "stack_trace", "_aws"}
@@ -69,7 +69,7 @@ _UNITS = {"Milliseconds": "ms", "Seconds": "s", "Percent": "%"}
 
 
 def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the units of the metrics of a line in the embedded metric format, by name. None for any other line."""
+    """Return the metrics' units by name if the line is in CloudWatch's embedded metric format, otherwise None."""
     try:
         metrics = [metric for directive in fields["_aws"]["CloudWatchMetrics"] for metric in directive["Metrics"]]
         return {metric["Name"]: _UNITS.get(metric.get("Unit"), "") for metric in metrics}
@@ -78,7 +78,7 @@ def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _measured(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
-    """Return the dimensions of the metrics, and each metric that is not 0."""
+    """Format the dimensions of the metrics, and each metric that is not 0."""
     about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
     values = {name: value for name in units if (value := _number(fields.get(name)))}
     return " ".join([*about, *(f"{name}={_figure(value, units[name])}" for name, value in values.items())])
@@ -89,7 +89,7 @@ def _figure(value: float, unit: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return the value of a metric. Powertools writes a list of values."""
+    """Return the value of a metric, which Powertools writes as a list."""
     first = value[0] if isinstance(value, list) and value else value
     return round(first, 6) if isinstance(first, int | float) else 0
 
@@ -107,7 +107,7 @@ def _of_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
 
 
 def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
-    """Yield the log lines of all functions of the stage, by time."""
+    """Yield the log lines of all functions of the stage, ordered by time."""
     from helix.cli.cloud.deploy import aws_errors
 
     client, prefix = aws_client("logs", where.profile, where.region), f"/aws/lambda/helix-{where.stage}-"

@@ -1,4 +1,4 @@
-"""`helix show`: a session on one page, with its newest messages, or all of them."""
+"""`helix show`: print a session on one page, with its newest messages or all of them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from helix.runtime.system import SystemClock
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
 Line = tuple[str | tuple[str, str], ...]
-"""The parts of a line. Each is a text, or a text and its style."""
+"""The parts of a line. Each is a text, or a text with its style."""
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A session as it is shown."""
+    """The data of a session that the page shows."""
 
     state: SessionState
     """The session's committed state."""
     queued: dict[str, Any] | None
-    """The place of the session's run in the queue for a slot (`helix.core.replies.Queued`). None if it does not wait."""
+    """The position of the session's run in the queue for a slot (`helix.core.replies.Queued`). None if it is not queued."""
     messages: Sequence[AnyMessage]
     """The newest messages of the history, oldest first."""
     offset: int
-    """The index of the first of `messages` in the history, which is the number of earlier messages."""
+    """The index in the history of the first of `messages`, which is also the number of earlier messages."""
     runs: Sequence[dict[str, Any]]
     """The newest runs, newest first."""
     more_runs: bool
@@ -52,9 +52,9 @@ class Page:
     more_checkpoints: bool
     """Whether there are older checkpoints."""
     sub_sessions: Sequence[dict[str, Any]]
-    """The sessions of the sub-agents, each with its agent, its status and the call that it works for."""
+    """The sessions of the sub-agents, each with its agent, its status and the call that started it."""
     questions: Sequence[Question]
-    """The calls that wait for a person, with those of sub-agents."""
+    """The calls that wait for a person, including those of sub-agents."""
 
     def dump(self) -> dict[str, Any]:
         return {

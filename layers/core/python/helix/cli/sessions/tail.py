@@ -1,4 +1,4 @@
-"""`helix tail`: show a session's run live, in the same way as the command that started it."""
+"""`helix tail`: show a session's run live, with the same view as the command that started it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helix.core.errors import DamagedRowError, HelixError
 from helix.core.wire import one_run
 
 WAIT_S = 15.0
-"""The silence, in seconds, after which the stream of an ended run counts as damaged."""
+"""The seconds without a chunk after which the stream of an ended run counts as damaged."""
 
 
 def tail(
@@ -39,7 +39,7 @@ def tail(
 
 
 async def watch(client: HelixClient, where: Where, session: str, *, follow: bool, json: bool) -> int:
-    """Show the session's last run, and with `follow` later ones. Return the exit code."""
+    """Show the session's last run, and with `follow` also later ones. Return the exit code."""
     found: dict[str, Any] = dict(await client.ask("get_session", {"session_id": session, "runs": 1}))
     state, runs = found["session"], found["runs"]
     if not runs:
@@ -66,7 +66,7 @@ async def watch(client: HelixClient, where: Where, session: str, *, follow: bool
 
 
 async def _fail_unended(client: HelixClient, feed: Feed, session: str) -> None:
-    """Fail the feed if the run has ended, and its stream stays without an end. The end may come later than the row."""
+    """Fail the feed if the run has ended but its stream never gets an end. The end may arrive after the run's row."""
     try:
         while not feed.done:
             position = feed.position

@@ -1,4 +1,4 @@
-"""Views of a run: the protocol that commands show runs through, headings and hints, and the view for programs."""
+"""The protocol through which commands show runs, the headings and hints of views, and the view for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language mod
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Commands for one agent, to be shown as the next ones to type."""
+    """The commands for one agent that a view suggests as the next ones to type."""
 
     agent: str
     """The agent as the user named it on the command line."""
@@ -45,12 +45,12 @@ class Hints:
 
 
 def command(*words: str) -> str:
-    """Return a command line of this program. A word `...` becomes the placeholder of a message."""
+    """Return a command line of this program. A word `...` becomes a placeholder for a message."""
     return " ".join([program(), *('"..."' if word == "..." else shlex.quote(word) for word in words)])
 
 
 def program() -> str:
-    """Return the name to call this program by: `helix` if the shell finds it, otherwise the path that the user typed."""
+    """Return how to call this program: `helix` if the shell finds it, otherwise the path that the user typed."""
     typed = sys.argv[0] if sys.argv else "helix"
     if os.path.basename(typed) == "__main__.py":
         return "python -m helix.cli"
@@ -76,7 +76,7 @@ class Question:
     agent_type: str
     """The agent that made the call."""
     reason: str | None = None
-    """The reason why the tool asks, as in `core.rows.Pending`. None if its rule does not give one."""
+    """The reason why the tool needs an answer, as in `core.rows.Pending`. None if its rule does not give one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Heading:
     """The lines that a view shows before the first run."""
 
     agent: AnyAgent
-    """The agent that runs. Of an agent of a service only the name is known."""
+    """The agent that runs. For an agent in a service, only the name is known."""
     choice: ModelChoice
     """The model that was chosen in this process."""
     db: str
@@ -128,7 +128,7 @@ def demonstration_notice(choice: ModelChoice) -> str:
 
 
 def model_in_words(choice: ModelChoice) -> str:
-    """Return the name of the model that is used, in the words of `helix dev` and `helix fleet serve`."""
+    """Describe the model in use, with the same wording as `helix dev` and `helix fleet serve`."""
     if choice.missing:
         return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
     if choice.is_demonstration:

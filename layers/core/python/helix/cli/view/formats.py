@@ -1,4 +1,4 @@
-"""Values as short text, and tables, in the same format for all commands."""
+"""Formatting of values and tables, the same for all commands."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LONGEST_TEXT, MOST_ITEMS = 60, 3
 
 
 def short(value: object, limit: int = 200) -> str:
-    """Return a value as JSON in at most `limit` characters. Long texts are cut, and only the first items of a list are
-    shown. A value that is a text has no quotes."""
+    """Format a value as JSON in at most `limit` characters. Long strings are cut, and only the first items of a list are
+    shown. A string value has no quotes."""
     if isinstance(value, str):
         return cut(value, limit)
     return cut(_short(value), limit)
@@ -38,7 +38,7 @@ def _short(value: object) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text on one line, with an ellipsis at its end if it was cut."""
+    """Put a text on one line and cut it to `limit` characters, with an ellipsis at the end."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -48,7 +48,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def change(operation: Mapping[str, Any]) -> str:
-    """Return an RFC 6902 operation as an assignment. For example, adding to `/a/b/-` is `a.b += ...`."""
+    """Format an RFC 6902 (JSON Patch) operation as an assignment. For example, adding to `/a/b/-` becomes `a.b += ...`."""
     path = str(operation.get("path", "")).removeprefix("/").replace("/", ".").replace("~1", "/").replace("~0", "~")
     match operation.get("op"):
         case "add" if path == "-" or path.endswith(".-"):
@@ -67,7 +67,8 @@ def tokens(usage: Usage) -> str:
 
 
 def cost(usage: Usage, *, imaginary: bool = False) -> str:
-    """Return a cost in US dollars, with more decimals for small amounts. `imaginary` marks the cost of a demonstration."""
+    """Format a cost in US dollars, with more decimals for small amounts. `imaginary` marks the cost of the demonstration
+    model."""
     if not usage.priced:
         return "price unknown"
     digits = 2 if usage.cost_micros == 0 or usage.cost_usd >= 1 else 4 if usage.cost_micros >= 100 else 6
@@ -99,12 +100,12 @@ MISSING: Final[Mapping[str, str]] = {"deleted": "was deleted", "not_started": "h
 
 
 def status_style(status: str) -> str:
-    """Return the colour of a status, for Rich. Empty for other words."""
+    """Return the Rich colour of a status, or an empty text for any other word."""
     return _STYLES.get(status, "")
 
 
 def lines_of(value: object, indent: int = 0) -> Sequence[str]:
-    """Return a JSON value as an indented outline, with `name: value` and dashes for lists. Texts are not cut."""
+    """Format a JSON value as an indented outline, with `name: value` lines, and dashes for lists. Texts are not cut."""
     pad = "  " * indent
     match value:
         case Mapping() if value:
@@ -131,7 +132,7 @@ def print_table(
     right: Sequence[str] = (),
     last: Literal["fold", "ellipsis"] = "fold",
 ) -> None:
-    """Print a table that `table_of` creates."""
+    """Print a table. The parameters are those of `table_of`."""
     console().print(table_of(columns, rows, right=right, last=last))
 
 
@@ -142,7 +143,7 @@ def table_of(
     right: Sequence[str] = (),
     last: Literal["fold", "ellipsis"] = "fold",
 ) -> Table:
-    """Create a table, in which statuses have their colours. `right` has the columns with numbers.
+    """Create a table with coloured statuses. `right` names the right-aligned columns, which contain numbers.
 
     Only the last column shrinks on a narrow terminal, because an id that is cut cannot be used.
     """

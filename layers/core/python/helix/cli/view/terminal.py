@@ -1,7 +1,7 @@
 """The view of a run for people: text as it arrives, one line for each other event, and the commands to type next.
 
-Law: each kind of chunk is shown, or left out on purpose. Sub-agents are indented below the call that started them. A
-terminal cannot take back the text of a discarded step, so a line says that it is discarded.
+Law: each kind of chunk is either shown or deliberately omitted. Sub-agents are indented below the call that started them.
+The text of a discarded step is already printed, so a line says that it is discarded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.core.usage import Usage
 from helix.runtime.models import DEMONSTRATION
 
 BUDGET = "budget_exceeded"
-"""The completion reason of a run that paused without waiting for a person."""
+"""The completion reason of a run that a budget paused, which does not wait for a person."""
 RESULT_CHARS, CHANGE_CHARS, CALL_CHARS = 240, 160, 60
 _RESUMED = {
     "continue": "going on where it stopped",
@@ -70,7 +70,7 @@ _LINES: dict[type, Callable[[Any], tuple[str, str]]] = {
     c.CustomEventChunk: lambda k: (f"* {k.event_name}: {formats.short(k.data, RESULT_CHARS)}", "blue"),
     c.UnknownChunk: lambda k: (f"* {k.type}", "dim"),
 }
-"""The functions that turn a chunk into one line, as its text and its style."""
+"""For each chunk type, a function that returns the chunk's line as its text and its style."""
 
 
 class TerminalView:
@@ -162,7 +162,7 @@ class TerminalView:
             self._next("resume", self._hints("resume", handle.session_id))
 
     def _answered_by(self, chunk: c.StepCommittedChunk) -> None:
-        """Show the name of each model that answered, once, if this process did not choose the model."""
+        """Show the name of each answering model once, if this process did not choose the model."""
         chosen_here = self._hints is not None or self._heading.choice.name is not None
         if chosen_here or chunk.model is None or chunk.model in self._models:
             return
@@ -225,7 +225,7 @@ class TerminalView:
             self._next("real model", f"set {variable}, or add --model with any litellm name")
 
     def _output(self, result: AgentResult[Any]) -> None:
-        """Show the output if it is structured. A text is already on the screen."""
+        """Show the output if it is structured. A text output is already on the screen."""
         output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
         if output is None or (isinstance(output, str) and output == result.text):
             return
@@ -264,7 +264,7 @@ class TerminalView:
             self._next("deny", hints("resume", session_id, "--deny", question.call_id))
 
     def _next(self, what: str, command: str) -> None:
-        """Show a command without wrapping it, so that it can be copied."""
+        """Show a command without wrapping, so that it can be copied."""
         self._out.line(Text.assemble((f"  {what:<12}", "dim"), command))
 
     # --- lines with their margin --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A writer to a terminal or a pipe, for whole lines and for text that arrives in pieces.
 
-Law: arriving text is wrapped at words within its margin. In a pipe, text is not wrapped, and control codes are not
-written. A line never starts in the middle of another speaker's line.
+Law: streamed text is wrapped at words within its margin. In a pipe, text is not wrapped, and control codes are not written.
+A speaker's text never starts in the middle of another speaker's line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Writer:
             indent = " " * hang
 
     def grow(self, speaker: Hashable, delta: str, style: str = "", *, margin: str = "") -> None:
-        """Write more of a speaker's text. End the text of another speaker first."""
+        """Append to a speaker's text. If another speaker's text is open, end it first."""
         if speaker != self._speaker:
             self.end()
             self._speaker, self._margin, self._style = speaker, margin, style
@@ -56,7 +56,7 @@ class Writer:
                 self._space = piece if self._column else ""
 
     def end(self) -> None:
-        """End the growing text, so that the next line starts at the left."""
+        """End the open text, so that the next line starts in the first column."""
         self._put_word()
         self._new_line()
         self._speaker = None

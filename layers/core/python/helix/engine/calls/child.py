@@ -1,7 +1,8 @@
-"""A sub-agent's call: one path to start, attach, wait and report, wherever it is executed (docs/protocol.md#children).
+"""A sub-agent's call. One code path starts the child, attaches to it, waits for it and reports its result, wherever the
+child is executed (docs/protocol.md#children).
 
-Law: the child's ids were made with the parent's answer, so every delivery of the call attaches to the same child. Its
-end puts the result on the parent's call row.
+Law: the child's ids were made with the parent's answer, so every delivery of the call attaches to the same child. When
+the child ends, its result is written to the parent's call row.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from helix.ports.state_store import When
 
 @dataclass(frozen=True, slots=True)
 class ChildCall:
-    """A claimed call, and the sub-agent that gives its result."""
+    """A claimed call, and the sub-agent that produces its result."""
 
     row: CallRow
     """The parent's call row, claimed for the child."""
     request: ToolCallRequest
-    """The call with the arguments that the child gets."""
+    """The call, with the arguments that are passed to the child."""
     ref: ChildRef
     """The ids of the child's session and first run."""
     agent: AnyAgent
@@ -48,8 +49,9 @@ class ChildCall:
 
 
 async def call_child(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
-    """Bring a sub-agent's call one delivery further: start or attach to the child, then execute it here or wait for it.
-    `token` is for a child that is executed elsewhere; it is answered when the child's session stops running."""
+    """Advance a sub-agent's call by one delivery: start or attach to the child, then execute it here or wait for it.
+    `token` is the task token for a child that is executed elsewhere. It is completed when the child's session stops
+    running."""
     request = view.rows.answer.tool_calls[view.place(call_id)]
     row, ref = view.rows.calls[view.place(call_id)], view.rows.answer.children[call_id]
     if row is None or row.state not in ("claimed", "done"):
@@ -109,11 +111,11 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
 async def _execute_elsewhere(
     run: RunContext, call: ChildCall, child: Claimed | ChildWaits | SessionRow, token: str
 ) -> Progress:
-    """Have the child executed by another worker. `waits`: the token is kept for its end. Otherwise there is nothing to
-    wait for."""
+    """Have another worker execute the child. Returns `waits` if the token is stored until the child ends. Otherwise
+    there is nothing to wait for."""
     engine, session_id = run.engine, call.ref.session_id
     if isinstance(child, SessionRow) and child.status == "running" and child.lease_owner is not None:
-        # a process that answers no tokens executes it
+        # A process that does not complete task tokens executes the child.
         raise WorkInProgressError(f"sub-agent session {session_id!r}", child.lease_expires)
     if not await add_token(engine, session_id, token):
         return "over"
@@ -134,7 +136,7 @@ async def _execute_elsewhere(
 
 
 async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) -> Progress:
-    """Give a child that must not be started a failed result, which the parent's model sees."""
+    """Record a failed result for a child that must not be started. The parent's model sees the result."""
     changes = {"state": "done", "content": result_content(reason, False), "success": False, "by": "plan"}
     done = row.model_copy(update={**changes, "ended_at": run.now()})
     key = view.key(row.call_id)
@@ -148,8 +150,8 @@ async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) ->
 
 @asynccontextmanager
 async def _limit(run: RunContext, call: ChildCall) -> AsyncIterator[None]:
-    """Abort the sub-agent once it has run for longer than the tool allows. Its call then has a failed result that the
-    parent's model sees."""
+    """Abort the sub-agent once it has run for longer than the tool allows. Its call then gets a failed result, which
+    the parent's model sees."""
 
     tool = run.agent.find_tool(call.request.name)
     assert tool is not None

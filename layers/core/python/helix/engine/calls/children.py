@@ -5,7 +5,7 @@ call row holds the report, which is written at most once.
 
 A parent's execution waits for a child with a task token. The parent writes the token and then reads the child's
 session; the child's end writes the session and then reads the tokens. So one of the two sees the other. A wake-up may
-repeat, or find no execution that waits.
+be repeated, and may find no waiting execution.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from helix.services.claim_input import ClaimInput, Opening
 async def attach(
     run: RunContext, view: StepView, request: ToolCallRequest, ref: ChildRef
 ) -> Claimed | ChildWaits | SessionRow:
-    """Attach to the child of this call, making or resuming it. Return a claimed run to execute, the call that waits for
-    it, or its session if it has ended or another worker executes it."""
+    """Create, resume or attach to the child of this call. Return a claimed run to execute, the call that waits for the
+    child, or the child's session if it has ended or another worker executes it."""
     engine, parent = run.engine, view.session
     tool = run.agent.find_tool(request.name)
     assert tool is not None and tool.agent is not None
-    # No worker of the parent stays to watch the time of a sub-agent that is executed elsewhere.
+    # If the sub-agent is executed elsewhere, no worker of the parent stays to enforce the tool's timeout. So its run
+    # gets a deadline.
     deadline = None if engine.in_process else run.now() + tool.timeout_s
     trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
-    # The parent's run must still be running: its end looks for children only once.
+    # The parent's run must still be running, because its end looks for children only once.
     guard: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]
     waits = Pending(call_id=request.id, tool_name=request.name, kind="child", child_session_id=ref.session_id)
     while True:
@@ -59,7 +60,7 @@ async def attach(
                 ask = replace(ask, mode="takeover")
             case "paused" if child is not None and await engine.history.unanswered(child):
                 return ChildWaits(waits)
-            case "interrupted" | "paused":  # such a pause waits for no person: a budget had no room
+            case "interrupted" | "paused":  # the pause does not wait for a person: a budget had no room
                 pass
             case _:
                 assert child is not None
@@ -95,8 +96,8 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
 
 
 async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
-    """Put the ended child's outcome on its parent's call row, if that has no result. A parent that is paused on it is
-    claimed in the same transaction; the claim is returned, to be started."""
+    """Write the ended child's outcome to its parent's call row, if that has no result. If the parent is paused on this
+    call, claim it in the same transaction. Return the claim, whose run the caller must start."""
     if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
         return None  # a run that was taken over is failed, but its session goes on under the next run
     while True:
@@ -140,8 +141,8 @@ async def is_done(engine: Engine, key: Key) -> bool:
 
 
 def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
-    """Return the parent's call row with the child's outcome and the usage of all its runs. A failed or aborted child is
-    a failed result."""
+    """Return the parent's call row with the child's outcome and the usage of all its runs. A child that failed or was
+    aborted gives a failed result."""
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
@@ -157,7 +158,7 @@ def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
 
 
 async def add_token(engine: Engine, session_id: str, token: str) -> bool:
-    """Remember that the execution behind `token` waits until this session no longer runs. False if the session was
+    """Store the task token of an execution that waits until this session no longer runs. False if the session was
     deleted."""
     digest = hashlib.sha256(token.encode()).hexdigest()[:32]  # a token is longer than a key may be
     put = Put(row_key(session_id, token_sort(digest)), {"token": token})
@@ -171,7 +172,7 @@ async def add_token(engine: Engine, session_id: str, token: str) -> bool:
 
 
 async def wake_waiting(engine: Engine, session_id: str) -> None:
-    """Let every execution that waits for the session go on."""
+    """Wake every execution that waits for the session."""
     if engine.launcher is None:
         return
     for row in await engine.store.query("sessions", session_id, start="t#", end="t$"):

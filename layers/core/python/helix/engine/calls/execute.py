@@ -1,5 +1,6 @@
-"""The calls of a step: a worker executes its own side by side and leaves the rest to other workers. First it writes the
-rows of a wide step's calls that the staging did not hold (docs/protocol.md#wide)."""
+"""Executes the calls of a step. A worker executes its own calls concurrently and leaves the rest to other workers.
+Before that, it writes the call rows of a wide step that did not fit into the staging transaction
+(docs/protocol.md#wide)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Call:
 
 
 async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
-    """Execute the step's calls that are this worker's, and return those of other workers."""
+    """Execute the calls of the step that belong to this worker, and return those for other workers."""
     if not staged.calls:
         return ()
     view = await _fresh_view(run, staged)
@@ -54,7 +55,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
     if len(ours) == 1:
         await execute_call(run, view, ours[0])
     elif ours:
-        # A TaskGroup would raise a group, and the platform's retries know errors by the names of their classes.
+        # A TaskGroup would raise an ExceptionGroup, but the platform's retry rules match errors by class name.
         calls = (execute_call(run, view, call_id) for call_id in ours)
         for error in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(error, BaseException):
@@ -63,7 +64,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
 
 
 async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
-    """Return the step as this worker just wrote it, with the present stop, or else as it is stored."""
+    """Return the step as this worker has just written it, with the current stop. Otherwise read it from the store."""
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = run.watch.stop
@@ -73,9 +74,9 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
 
 
 async def _take_pages(run: RunContext, view: StepView) -> StepView:
-    """Return the view with first rows for the calls without a row, as in a staging: resolved, asked or claimed. They
-    are written in pages, each as large as a transaction allows. If one is refused, the remaining calls are claimed one
-    by one."""
+    """Write first rows for the calls without a row, as staging does: resolved, asked or claimed. Return the view with
+    them. The rows are written in pages, each as large as a transaction allows. If a page is refused, the remaining
+    calls are claimed one by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
     assert session.open is not None
     first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
@@ -95,8 +96,8 @@ async def _take_pages(run: RunContext, view: StepView) -> StepView:
 
 
 def show_results(run: RunContext, rows: OpenRows, calls: Collection[str]) -> list[str]:
-    """Record the results of `calls` on the stream, even those of other workers: this worker may fold the step, and end
-    the turn, before their writer reaches the log. Return the calls that are neither done nor asked."""
+    """Record the results of `calls` on the stream, including those of other workers. This worker may fold the step and
+    end the turn before the other worker's records reach the log. Return the calls that are neither done nor asked."""
     left: list[str] = []
     for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
         if request.id not in calls:
@@ -129,7 +130,7 @@ def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[lis
 
 
 async def execute_call(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
-    """Execute one call until it is done, waits for a person, or is stopped. `token` is answered when its sub-agent's
+    """Execute one call until it is done, waits for a person, or is stopped. `token` is completed when its sub-agent's
     session stops running. In process, wait while another worker holds the call."""
     current: StepView | None = view
     with contextlib.ExitStack() as stack:

@@ -29,8 +29,8 @@ from helix.engine.facts import ToolCall
 from helix.services.run_stream import Writer
 
 _THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="helix-tool")
-"""The threads of tools that are not coroutines. In the loop's own threads, a wide step's tools would block the
-stores."""
+"""The threads for tools that are not coroutines. In the event loop's default executor, the tools of a wide step would
+block the stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ToolOutcome:
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
-    """Execute the call. An execution that raises is repeated `tool.retries` times, and its state changes are
+    """Execute the call. An execution that raises is repeated up to `tool.retries` times, and its state changes are
     dropped."""
     agent, session, tool, row = run.agent, run.session, call.tool, call.row
 
@@ -108,8 +108,8 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
 
 
 def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
-    """Return the tracker of the custom state. If the agent's schema was changed and refuses the stored state, return an
-    outcome that ends the run: no model can repair that."""
+    """Return the tracker of the custom state. If the agent's schema has changed and rejects the stored state, return an
+    outcome that ends the run, because the model cannot repair that."""
     try:
         return StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode)
     except InvalidInputError as error:
@@ -142,8 +142,8 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
 
 
 def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
-    """Return the result's content, and whether it is a plain text. The result is validated against the tool's schema
-    and, with `finish_with`, the agent's."""
+    """Return the result's content, and whether it is plain text. The result is validated against the tool's schema and,
+    with `finish_with`, the agent's."""
     schemas = [tool.output_schema]
     if tool.finish_with and agent.function is None:
         schemas.append(agent.output_schema)
@@ -168,8 +168,8 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
 
 
 def _message(error: BaseException) -> str:
-    """Return the text for the model: the tool's own words, and for other exceptions their type too. Never a stack
-    trace."""
+    """Return the error text for the model: the message of a `ToolError` or `_ResultError`, and for other exceptions the
+    type too. It never contains a stack trace."""
     if isinstance(error, (ToolError, _ResultError)):
         return text_of(error)
     return f"{type(error).__name__}: {text_of(error)}"

@@ -32,11 +32,11 @@ from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 MAX_REASON = 2_000
 """The most characters of the reason that an approval rule gives."""
 MAX_DEATHS = 3
-"""The number of deaths of its workers after which a call that may be repeated is not started again."""
+"""The number of worker deaths after which a call that may be repeated is not started again."""
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
-    """Make the first row of a call: done if it was resolved with the answer, asked, claimed for its sub-agent, or
+    """Create the first row of a call: done if it was resolved with the answer, asked, claimed for its sub-agent, or
     claimed by this worker."""
     if request.id in answer.resolved:
         return resolved_row(run, request, answer, answer.resolved[request.id])
@@ -68,7 +68,7 @@ def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
 
 
 def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow, result: tuple[str, bool]) -> CallRow:
-    """Make the row of a call that is not executed. `result` is its content, and whether it is a success."""
+    """Create the row of a call that is not executed. `result` is its content, and whether it is a success."""
     content, success = result
     return CallRow(
         call_id=request.id,
@@ -84,8 +84,8 @@ def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow
 
 
 def rides(run: RunContext, first: CallRow) -> bool:
-    """Whether a first claim is written together with the answer. Such a claim marks a call as begun before it begins.
-    For a tool that must not start twice, a death in between would look like an unknown outcome."""
+    """Whether a first claim is written together with the answer. Such a claim marks the call as started before it
+    starts. If the worker died in between, a tool that must not start twice would seem to have an unknown outcome."""
     if first.state != "claimed" or first.child is not None:
         return True
     tool = run.agent.find_tool(first.tool_name)
@@ -100,21 +100,21 @@ def claimed(run: RunContext, row: CallRow) -> CallRow:
 
 
 def dead(run: RunContext, row: CallRow) -> bool:
-    """Whether the claim's holder can no longer act, because its deadline has passed. A claim of an earlier version has
-    no deadline, and is dead once its run is no longer the session's."""
+    """Whether the claim's holder can no longer act, because its deadline has passed. A claim from an earlier version of
+    Helix has no deadline. It is dead once its run is no longer the session's current run."""
     return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
 
 
 def may_start(run: RunContext, deadline: float) -> bool:
-    """Whether the holder may still start the tool, by its own clock. It checks last before the start: after this moment
-    others may take the call."""
+    """Whether the holder may still start the tool, by its own clock. It is checked last before the start, because other
+    workers may take the call after the deadline."""
     now = run.now()
     return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s
 
 
 def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
-    """Return why the call waits for an approval, empty if the tool gives no reason, or None if it needs none. A rule
-    that raises counts as yes, because a veto must not fail open."""
+    """Return why the call waits for an approval, empty if the tool gives no reason, or None if it needs none. If the
+    rule raises, the call needs an approval, because approval rules must not fail open."""
     if isinstance(tool.require_approval, bool):
         return "" if tool.require_approval else None
     try:
@@ -136,15 +136,15 @@ def executed(request: ToolCallRequest, row: CallRow) -> ToolCallRequest:
 
 
 Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
-"""The progress of a call in one delivery. `waits`: a token is kept for its sub-agent's end. `over`: the step is no
-longer this run's. `again`: the row changed under the view, so read it again."""
+"""The progress of a call in one delivery. `waits`: a token is stored until its sub-agent ends. `over`: the step no
+longer belongs to this run. `again`: the row has changed since the view was read, so read it again."""
 
 
 async def view_step(
     engine: Engine, session_id: str, run_id: str, step: int, call_id: str | None = None
 ) -> StepView | None:
-    """Read the open step. None: it is no longer this run's or no longer open. With `call_id`, of a wide step only this
-    call's row is read."""
+    """Read the open step. None: it no longer belongs to this run, or is no longer open. With `call_id`, only this
+    call's row is read if the step is wide."""
     session, stop = await engine.history.session_and_stop(session_id, run_id)
     if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
         return None
@@ -155,7 +155,7 @@ async def view_step(
 
 
 async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
-    """Bring the call one delivery further."""
+    """Advance the call by one delivery."""
     place = view.place(call_id)
     request, row = view.rows.answer.tool_calls[place], view.rows.calls[place]
     tool = run.agent.find_tool(request.name)
@@ -210,7 +210,7 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
 
 
 def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> CallRow:
-    """Return the new row of a call whose holder died, by the tool's policy."""
+    """Return the new row of a call whose holder died, as the tool's policy requires."""
     match tool.on_unknown if tool is not None else "skip":
         case "retry":
             row = row if row.released else row.model_copy(update={"deaths": row.deaths + 1})
@@ -219,7 +219,7 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
         case _:
-            # Under the dead claim's number, the log would take the question for a repeat.
+            # With the dead claim's number, the log would drop the question as a repeat.
             changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
             return row.model_copy(update=changes)
 

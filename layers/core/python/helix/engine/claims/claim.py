@@ -1,7 +1,7 @@
 """Claiming a session for a new run: execute, resume, retry, takeover (docs/protocol.md#claims).
 
-Law: one transaction on (status, version, run id) as read. The loser writes nothing, except that it may have closed
-calls of a wide step (docs/protocol.md#wide).
+Law: a claim is one transaction, on condition that (status, version, run id) are as read. The loser writes nothing,
+except that it may have closed calls of a wide step (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from helix.services.request_keys import keyed_run, request_key
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A won claim: the rows that it wrote, and what it found of the run before."""
+    """A successful claim: the rows that it wrote, and what it found out about the previous run."""
 
     session: SessionRow
     """The session's row, with the new run."""
@@ -68,19 +68,20 @@ class Claimed:
     missed: Missed | None = None
     """Commits that a dead worker may not have written to the stream. None: nothing can be missing."""
     ended: str | None = None
-    """The id of the run before, if its effects may not be applied yet."""
+    """The id of the previous run, if its effects may not have been applied yet."""
     superseded: str | None = None
-    """The id of the run before, if it was interrupted or paused."""
+    """The id of the previous run, if it was interrupted or paused."""
     stream_end: tuple[int, float] | None = None
-    """The last sequence of the session's own stream and its time, as read before the claim. No deletion of the stream
-    can lie between the two. None: not known, or not in process, or a sub-agent's session."""
+    """The last sequence of the session's own stream and its time, as read before the claim. The stream cannot have been
+    deleted between that read and the claim. None: it is not known, runs are not executed in process, or the session is
+    a sub-agent's."""
 
 
 async def claim(
     engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery, seen: Newest | None = None
 ) -> Claimed:
     """Claim the session for a new run. Raises `AgentAlreadyRunningError` for the loser, and `CannotResumeError` if the
-    status does not admit the claim. `seen`: the rows as the caller has just read them."""
+    status does not allow the claim. `seen`: the rows as the caller has just read them."""
     check_input(session_id, ask)
     while True:
         found = seen or Newest(None if ask.made else await engine.history.session(session_id))
@@ -108,7 +109,7 @@ async def claim(
 async def _try(
     engine: Engine, agent: AnyAgent, session_id: str, found: Newest, ask: ClaimInput, delivery: Delivery
 ) -> Claimed | None:
-    """Make one attempt on the session as read. None: another writer was faster, or calls were closed."""
+    """Make one attempt on the session as read. None: another writer was first, or calls were closed."""
     now, session = engine.clock.now(), found.session
     if session is not None:
         await _check_claimable(engine, agent, session, ask, now)
@@ -157,8 +158,8 @@ async def _try(
 
 
 async def _close_some(attempt: Attempt, old: SessionRow) -> None:
-    """Close some of the open step's calls, before the session is read again: the claim closes more calls than its
-    transaction holds."""
+    """Close some calls of the open step, because the claim has to close more calls than its transaction holds. The
+    session is then read again."""
     engine, plan, rows = attempt.engine, attempt.plan, attempt.open_rows
     assert rows is not None
     calls = [(index, row) for index, row in plan.writes if isinstance(row, CallRow)][: engine.settings.calls_at_once]
@@ -174,7 +175,7 @@ async def _close_some(attempt: Attempt, old: SessionRow) -> None:
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:
-    """Raise the error that a caller should see if the session does not admit the claim."""
+    """Raise the error for the caller if the session does not allow the claim."""
     session_id = session.session_id
     if session.status == "deleting":
         raise SessionNotFoundError(session_id)
@@ -214,8 +215,8 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
 
 
 async def _state(attempt: Attempt) -> tuple[JsonObject | None, list[JsonObject]]:
-    """Return (new state or None, patches). The changes by a closed step's tools and the state of the input are merged
-    in. A call whose changes the merge refuses joins the plan's writes."""
+    """Return (new state or None, patches). The state changes of a closed step's tools and the state of the input are
+    merged in. If the merge refuses a call's changes, that call's row is added to the plan's writes."""
     engine, agent, session, plan = attempt.engine, attempt.agent, attempt.old, attempt.plan
     ask, open_rows = attempt.ask, attempt.open_rows
     if session is not None and plan.state_at and not plan.new_lineage and open_rows is None and not ask.state:
@@ -251,8 +252,8 @@ async def _is_mine(engine: Engine, session_id: str, run_id: str) -> bool:
 async def _left_behind(
     engine: Engine, found: Newest, ask: ClaimInput, plan: ClaimPlan
 ) -> tuple[Missed | None, str | None]:
-    """Return the commits of the run before that may be missing from the stream, and its id, if its worker died before
-    its effects."""
+    """Return the commits of the previous run that may be missing from the stream, and the id of that run, if its worker
+    died before its effects were applied."""
     old = found.session
     if old is None or not old.run_id:
         return None, None

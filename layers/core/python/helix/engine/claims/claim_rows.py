@@ -42,7 +42,7 @@ class Attempt:
     old: SessionRow | None
     """The session's row as read. None: the claim makes the session."""
     ask: ClaimInput
-    """The claim as the caller asks for it."""
+    """The claim as the caller requested it."""
     owner: str
     """The delivery that claims, which becomes the owner of the run in process."""
     now: float
@@ -56,7 +56,7 @@ class Attempt:
     open_rows: OpenRows | None
     """The open step as read. None: the session has no open step, or is new."""
     plan: ClaimPlan
-    """The plan of the claim's messages and of where the session then stands. The merge of the state may add writes."""
+    """The plan for the claim's messages and for the session's position after it. Merging the state may add writes."""
 
 
 def as_claimed(old: SessionRow) -> When:
@@ -152,9 +152,10 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
     if old is None:
         ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
         if not ask.made:
-            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy works there, and none died there
+            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work under this id, or has died there
         if new.parent is None:
-            # Others may claim an id that was not made for this claim, so a refused claim must leave no entry.
+            # If the id was not made for this claim, other callers may claim it too. So a refused claim must not leave
+            # an index entry.
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
             if attempt.engine.in_process and new.user_id:
                 ops.append(Put(user_key(new.user_id), {}, ahead=True))
@@ -204,7 +205,7 @@ def index_partition(user_id: str | None) -> str:
 
 
 USERS = "users#"
-"""A partition that cannot be a session's."""
+"""The partition of rows that mark users. A session cannot have this id."""
 
 
 def user_key(user_id: str) -> Key:

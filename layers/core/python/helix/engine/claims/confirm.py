@@ -1,7 +1,7 @@
 """Answers of people to calls that wait (docs/protocol.md#claim-answer).
 
-Law: the first answer wins, and a later one changes nothing. The answer and the claim of the run that acts on it are one
-transaction.
+Law: the first answer wins, and a later one changes nothing. One transaction writes the answer and claims the run that
+acts on it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from helix.services.claim_input import ClaimInput, check_reason
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that was recorded."""
+    """A recorded answer."""
 
     session_id: str
     """The session that has the call, which may be a sub-agent's."""
     claimed: Claimed | None
-    """The new run to be started, if that session was paused. None: its present or next run finds the answer."""
+    """The new run to be started, if that session was paused. None: its current or next run finds the answer."""
 
 
 async def answer(
@@ -48,7 +48,7 @@ async def answer(
 ) -> Answered:
     """Answer the call in this session or in a sub-agent below it.
 
-    Raises `CallNotPendingError` if no such call waits: it was answered before, or its step is past.
+    Raises `CallNotPendingError` if no such call waits: it was answered before, or its step is over.
     """
     check_json(confirmation.data, "data")
     _check_arguments(confirmation)
@@ -87,8 +87,9 @@ async def answer(
 
 
 async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
-    """Claim the paused sessions above a sub-agent that goes on, nearest first. Their new runs wait for it and show it
-    live. A session that still waits for another answer stays paused; the child's end would wake it too."""
+    """Claim the paused ancestors of a sub-agent that continues, nearest first. Their new runs wait for the sub-agent
+    and stream it live. An ancestor that still waits for another answer stays paused; the child's end would wake it
+    too."""
     woken = []
     while child.parent is not None:
         parent = await engine.history.session(child.parent.session_id)
@@ -135,7 +136,7 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
 
 
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
-    """Return the call row after the answer, by what the call asked for."""
+    """Return the call row with the answer applied, depending on what the call asked for."""
     if row.ask == "client":
         if not confirmation.approved:  # the client's own error, in its own words
             error = confirmation.reason or "denied: no reason given"
@@ -170,7 +171,7 @@ def _check_arguments(confirmation: Confirmation) -> None:
 
 
 def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Confirmation, now: float) -> CallRow:
-    """Return the approved row with other arguments than the model's. Raises `InvalidInputError` if the tool does not
+    """Return the approved row with arguments that replace the model's. Raises `InvalidInputError` if the tool does not
     accept them; the call then still waits."""
     if row.ask != "approval":
         raise InvalidInputError(

@@ -6,7 +6,7 @@ a passed deadline may take the work over.
 
 A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any
 other: its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker
-that was not dead after all is refused, not joined.
+that is alive after all is refused at its next write.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
         return claim.deadline() - settings.margin_s - clock.now()
 
     try:
-        # A holder must not act on when the store does not answer. One that stood still past its deadline tries once, and
-        # goes on if no other worker has taken its claim.
+        # A holder must not keep working while the store does not respond. A holder that was suspended past its deadline
+        # tries once, and continues if no other worker has taken its claim.
         async with asyncio.timeout(left() if left() > 0 else RETRY_S):
             return await claim.move(clock.now() + settings.claim_s)
     except (StoreError, TimeoutError) as error:
@@ -196,7 +196,7 @@ async def _move_session(run: RunContext, until: float) -> bool:
         moved = None
         if session.claim is not None and run.owns(session):
             if not engine.in_process and not run.may_ask():
-                return False  # a taker's condition is the version, not this deadline: a dead attempt must stay dead
+                return False  # a takeover checks the version, not this deadline: a dead attempt must stay dead
             # A released claim gets the deadline DEAD. The sweep takes any other past deadline for a silent worker.
             moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
             changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
@@ -348,12 +348,12 @@ CLEARING_S = 60
 
 
 def marker_key(session_id: str) -> Key:
-    """Return the key of the row by which a working copy announces itself: owner and deadline."""
+    """Return the key of the row that marks a copy in progress, with its owner and deadline."""
     return row_key(session_id, "copying")
 
 
 async def clear_leftovers(engine: Engine, session_id: str) -> None:
-    """Remove the rows that a dead copy left. Raises `SessionExistsError` while a live copy works."""
+    """Remove the rows that a dead copy left behind. Raises `SessionExistsError` while another copy is in progress."""
     marker = marker_key(session_id)
     (held,) = await engine.store.get([marker])
     if held is None:

@@ -1,7 +1,8 @@
 """Commits of a dead worker that may be missing from its stream.
 
 Law: a fold is on the stream before the next answer is staged, so only commits since the last staged answer can be
-missing. Writing them again is harmless: the sequencer knows marks by attempt, and the rest by session version.
+missing. Writing them again is harmless: the sequencer recognises repeated marks by attempt, and all other records by
+session version.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Missed:
     results: Sequence[CallRow]
     """The rows of the step's calls with their results, in call order."""
     checkpoints: Sequence[CheckpointRow]
-    """The checkpoints of the step, oldest first. The first one made the step history."""
+    """The checkpoints of the step, oldest first. The commit of the first one added the step to history."""
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
@@ -53,8 +54,8 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
 
 
 async def show_missed(run: RunContext, session: SessionRow) -> None:
-    """Record again the commits that made the last step history. Another delivery wrote them, and may not reach the log
-    before the next step."""
+    """Record again the commits that added the last step to history. Another delivery made them, and its records may not
+    reach the log before the next step."""
     missed = await read_missed(run.engine, session.session_id, session.checkpoint)
     if missed is not None:
         show(run, CommitsMissed(missed))
@@ -63,8 +64,8 @@ async def show_missed(run: RunContext, session: SessionRow) -> None:
 async def _step_before(
     engine: Engine, session_id: str, point: CheckpointRow
 ) -> tuple[AssistantRow | None, list[CallRow]]:
-    """Return the answer and results at the end of the checkpoint's messages, before a user's message if there is
-    one."""
+    """Return the answer and the results at the end of the checkpoint's messages. A user's message after them is
+    skipped."""
     lineage = await engine.history.lineage(session_id, point.lineage)
     start = point.count
     entries: list[AnyEntry] = []

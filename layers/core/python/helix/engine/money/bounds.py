@@ -1,13 +1,13 @@
 """The budgets that bind a session, the worst case of a call, and the alerts that a draw raises
 (docs/protocol.md#budgets).
 
-Law: the budgets that were defined when a step began bind its call. One number, read with the session, tells whether a
+Law: the budgets that were defined when a step began bind its call. One number, read with the session, shows whether a
 definition has changed since. No block is drawn before the session's row says that a budget binds it. So the end of the
 run knows that there may be draws to return.
 
-A worst case is never less than the provider can bill for one attempt, as far as the request decides it. Each window of
-a budget raises one alert per level, in the process that reaches the level first. It raises one more after its limit was
-raised.
+A worst case is never less than the provider can bill for one attempt, as far as the request determines the bill. Each
+window of a budget raises one alert per level, in the process that reaches the level first. It raises one more after its
+limit was raised.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ from helix.services.row_budgets import RowBudgets
 
 
 async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int) -> bool:
-    """Set `new.bounds` for the session's next call. `count` is how often a budget was defined or changed, as read with
-    `session`. False: the session has just become a bounded one, or moved; read it again."""
+    """Set `new.bounds` for the session's next call. `count` is the number of times that a budget was defined or
+    changed, as read with `session`. False: the session has just become bounded, or another writer changed it; read it
+    again."""
     known, budgets = session.bounds, run.engine.budgets
     declared = budgets.declared if session.user_id is not None else ""
     if (count, declared) == ((known.version, session.user_budgets) if known is not None else (0, "")):
@@ -87,8 +88,8 @@ class Charges(Protocol):
 async def budget_states(
     engine: Charges, definitions: Sequence[BudgetDefinition], budgets: Sequence[str]
 ) -> list[BudgetState | None]:
-    """Return how far the windows of these definitions are used up, as exactly as an alert needs that was not raised
-    yet. The parts of a divided window are read only if its own row has reached such a level."""
+    """Return the states of these windows, exact enough to decide about alerts that were not raised yet. The shards of a
+    divided window are read only if its own row has reached the level of such an alert."""
     states = await engine.budgets.at_least(budgets)
     near = [s.budget for d, s in zip(definitions, states, strict=True) if s is not None and s.bound and _due(d, s)]
     exact = dict(zip(near, await engine.budgets.get(near) if near else [], strict=True))
@@ -104,7 +105,7 @@ async def raise_alerts(
     engine: Charges, definition: BudgetDefinition, state: BudgetState, *, because: str = ""
 ) -> AlertLevel | None:
     """Raise the alerts of this window that were not raised yet, and return the level that it has reached. `because` is
-    the event that makes it `exceeded` whatever is used: a call found no room, or an agent was stopped."""
+    an event that makes the level `exceeded` regardless of use: a call found no room, or an agent was stopped."""
     reached = definition.level(state.limit, state.remaining)
     due = list(LEVELS[: LEVELS.index(reached) + 1]) if reached is not None else []
     if because and reached != "exceeded":
@@ -164,7 +165,8 @@ WITH_TOOLS = 1024
 """The tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _FIXED = frozenset({*_LIMITS, "n", "thinking", "reasoning", "reasoning_effort"})
-"""Provider options that set the answer's length, or what it must have room for. Answers are not shortened then."""
+"""The provider options that set the answer's length, or a part that must fit into it. With any of them, answers are not
+shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Estimate:
     output_micros: float
     """The price of an answer token in micro-dollars: the highest of the models that may be called."""
     shrinks: bool = False
-    """Whether a shorter answer may be asked for. Not if the provider options set its length."""
+    """Whether a shorter answer may be requested. False if the provider options set its length."""
     percent: int = 100
     """The percentage of the worst case that is reserved. 100: no margin."""
 
@@ -203,7 +205,7 @@ class Estimate:
 
 
 def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate]:
-    """Return the request with a limit to its answer, and the most that one attempt at it can use."""
+    """Return the request with an output limit, and the worst case of one attempt at it."""
     config, catalog = request.config, engine.catalog
     infos = [catalog.info(model) for model in models_of(config)] if catalog is not None else []
     ceiling = float(engine.settings.worst_case_micros_per_token)
@@ -277,7 +279,7 @@ def _option(options: dict[str, Any], names: Sequence[str]) -> int | None:
 
 
 def _thinking(config: LLMConfig) -> int:
-    """Return the tokens that a model may think, for providers whose limit of the answer must exceed them."""
+    """Return the thinking budget in tokens, for providers whose output limit must exceed it."""
     thinking = config.provider_options.get("thinking")
     asked = _option(thinking, ("budget_tokens",)) if isinstance(thinking, dict) else None
     return asked or (THINKING_TOKENS[config.reasoning] if config.reasoning is not None else 0)

@@ -1,10 +1,10 @@
 """Reserves a call's worst case from the run's own blocks, and settles what the call used (docs/protocol.md#budgets).
 
-Law: everything happens on the session row that the step's transactions write anyway; only a new block touches a budget.
-`spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in. A
-call is settled into the blocks that it was reserved from, which are those that are not closed. A run's windows never go
-back. So a block behind a later one of its budget is final once the row says that it is closed: it is returned and
-dropped.
+Law: reserving and settling change only the session row, which the step's transactions write anyway; only a new block
+touches a budget. `spent + assumed` of a run is never less than what was really spent. A block belongs to the window it
+was drawn in. A call is settled into the blocks that it was reserved from, which are those that are not closed. A run's
+windows never go back. So a block is final if the row says that it is closed and the run has a later block of the same
+budget. It is then returned and dropped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
 
 ROUNDS = 16
-"""The number of draws that one claim may take. A repeat of a claim that died finds its own draws, and takes what they
-lack."""
+"""The most rounds of draws that one claim may make. The repeat of a claim that died finds the draws of that claim, and
+draws what is still missing."""
 ATTEMPTS = 2
 """The number of attempts whose worst case is reserved if the run's own blocks have room, since one may fail and be
 repeated."""
@@ -61,7 +61,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _Held:
-    """A budget's present window, and the run's block of it."""
+    """A budget's current window, and the run's block of it."""
 
     definition: BudgetDefinition
     """The budget."""
@@ -150,8 +150,8 @@ async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Held
 
 
 async def _drop_passed(engine: Engine, new: SessionRow) -> None:
-    """Return what closed blocks of passed windows have left, and drop them, since a run may go on for weeks. They are
-    final as read. So a repeat, or a worker that no longer has the run, returns the same amounts."""
+    """Return the unused amounts of closed blocks in past windows, and drop these blocks, since a run may go on for
+    weeks. The blocks are final. So a repeat, or a worker that has lost the run, returns the same amounts."""
     latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
     passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
     if passed:
@@ -188,7 +188,7 @@ def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput,
 
 
 def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held], room: dict[str, int]) -> int | None:
-    """Return the length of a shorter answer that there is room for, at least `least_output_tokens`. None: there is no
+    """Return the length of a shorter answer for which there is room, at least `least_output_tokens`. None: there is no
     room, or the answer cannot be shortened."""
     if estimate is None or not estimate.shrinks:
         return None
@@ -201,8 +201,8 @@ def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held]
 async def _refuse(
     engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_Held, BudgetState]], worst: Worst
 ) -> Refused:
-    """Refuse the call in the name of the first budget without room. The run pauses only if all such budgets, or their
-    agent, ask for it."""
+    """Refuse the call, and name the first budget without room. The run pauses only if all such budgets, or their agent,
+    ask for it."""
     for h, state in tight:
         await raise_alerts(engine, h.definition, state, because="a call was refused")
     _note(new, "exceeded")
@@ -241,8 +241,8 @@ def _worse(one: AlertLevel | Literal[""], other: AlertLevel | None) -> AlertLeve
 
 
 async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[""]:
-    """Return how far the worst of the session's budgets is used up, as far as the run knows. If it has not drawn from
-    their present windows yet, they are read."""
+    """Return the highest alert level of the session's budgets, as far as the run knows it. If the run has not drawn
+    from their current windows yet, their states are read."""
     if new.bounds is None:
         return ""
     now = engine.clock.now()
@@ -258,10 +258,11 @@ async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[
 
 
 def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
-    """Return the amounts that the budgets are charged for the claimed call: what was billed, however much was reserved.
+    """Return the amounts to charge to the budgets for the claimed call: what was billed, regardless of the reservation.
 
     If an attempt may have used more than was reported, everything that was reserved for it is charged. Without a known
-    price the ceiling's price counts, but no more than the reservation takes for as many tokens.
+    price, the settings' worst-case price applies, up to the reserved amount. For tokens beyond the reserved ones, this
+    bound grows in proportion.
     """
     tokens, micros = usage.total_tokens, usage.cost_micros
     if usage.unknown_calls or (not usage.priced and not tokens):
@@ -274,7 +275,7 @@ def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
 
 
 def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
-    """Replace the claim's reservation by what was really used, and add to the usage of the run and the session."""
+    """Replace the claim's reservation with the actual usage, and add it to the usage of the run and the session."""
     if new.claim is not None:
         cost = charged(engine, new.claim, usage)
         for block in new.blocks:
@@ -286,7 +287,8 @@ def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
 
 
 def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
-    """Return what an answer that its run could not take used beyond its reservation. The run assumes it spent."""
+    """Return how much an answer that its run could not accept used beyond its reservation. The run assumes this amount
+    spent."""
     cost = charged(engine, claim, usage)
     over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
     bound = claim.micros or claim.tokens
@@ -319,14 +321,14 @@ def _assume(blocks: Sequence[Block], micros: int, tokens: int) -> None:
 
 
 async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
-    """Return the draws of the ended run that it did not use. This is done even if the run's row has no block: a worker
-    may have died between a draw and the claim that would have recorded it."""
+    """Return the unused draws of the ended run to their budgets. This is done even if the run's row has no block: a
+    worker may have died between a draw and the claim that would have recorded it."""
     if run.blocks or session.bounds is not None:
         blocks = assume_dead_run(run)
         used = {block.budget: block.spent + block.assumed for block in blocks}
         await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEEP_S))
         over = {block.budget for block in blocks if used[block.budget] > block.drawn}
-        if over:  # more was used than was ever drawn, so what remains of the window went down
+        if over:  # more was used than was ever drawn, so the remainder of the window has fallen
             now = engine.clock.now()
             windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
             passed = sorted(over & windows.keys())

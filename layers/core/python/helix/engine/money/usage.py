@@ -1,4 +1,4 @@
-"""Model calls without an answer in history, and the one count of a run's usage.
+"""Records model calls that have no answer in history, and counts a run's usage exactly once.
 
 Law: every call that was paid for is in exactly one row: the staged answer, or an attempt row. The transaction that
 closes a run's effects adds its usage to the counters. A later call adds its own usage, in the transaction that writes
@@ -54,9 +54,9 @@ def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: 
 
 
 async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
-    """Record a refused answer to the call that `session` had claimed: the run is no longer this delivery's. The call
-    was paid all the same. The run's effects count it; if they are closed, the counters do. Does nothing if the session
-    is being deleted."""
+    """Record an answer to the call that `session` had claimed. It was refused because this delivery no longer has the
+    run, but the call must be paid all the same. The run's effects count it, or the counters do if the effects are
+    closed. Does nothing if the session is being deleted."""
     claim = _claim(session)
     key = row_key(session.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
     run_key = row_key(session.session_id, run_sort(claim.run_id))
@@ -107,7 +107,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
 
 async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
     """Mark the ended run's effects as done, together with `more` (no conditions), and count its usage. True for the one
-    caller that did it, so usage is reported once. A caller whose transaction was answered late gets False and reports
+    caller that did it, so usage is reported once. A caller whose transaction got a late response gets False and reports
     nothing."""
     spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
     while run.effects == "open":
@@ -155,8 +155,8 @@ async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunR
 
 
 def _spelled(value: Value, *names: str) -> Spelled:
-    """Return the fields as they stand in the row. A default is usually left out, but may be written out. A condition
-    must name the spelling that the row has, or it is refused for ever."""
+    """Return the fields as the row stores them. A default value is usually left out, but may be stored. A condition
+    must use the stored form, or it never holds."""
     return {name: value.get(name) for name in names}
 
 

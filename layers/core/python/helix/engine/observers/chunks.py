@@ -1,4 +1,4 @@
-"""Facts as chunks, the same in every runtime."""
+"""Turns facts into chunks, in the same way in every runtime."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
 
 
 def _claim(stream: RunStream, claimed: Claimed) -> None:
-    """Put the first record of a run, and the changes by its claim."""
+    """Put the first record of a run, and the changes that its claim made."""
     run, plan, first = claimed.run, claimed.plan, claimed.checkpoint
     chunks: list[AnyChunk] = []
     if run.previous_run_id is not None and run.mode != "execute":
@@ -163,7 +163,8 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last, seen=claimed.stream_end))
     if claimed.missed is not None:
         _missed(stream, claimed.missed)
-    # Results that the claim did not write too: a slow tool, or a person, may have given one while no turn was open.
+    # This includes results that the claim did not write: a slow tool or a person may have given one while no turn was
+    # open.
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
@@ -171,7 +172,8 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
 
 
 def _fold(stream: RunStream, row: CheckpointRow) -> None:
-    """Put the changes of the session by a commit. The log admits them once, by the version in the checkpoint's id."""
+    """Put the changes that a commit made to the session. The log accepts them once, by the version in the checkpoint's
+    id."""
     chunks: list[AnyChunk] = []
     if row.patches or row.warnings:
         chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
@@ -186,7 +188,7 @@ def _commit(stream: RunStream, row: AssistantRow) -> None:
 
 
 def _missed(stream: RunStream, missed: Missed) -> None:
-    """Put the commits that the worker before may not have written. The log drops those that it has."""
+    """Put the commits that the previous worker may not have written. The log drops those that it has."""
     first = missed.checkpoints[0]
     if missed.answer is not None:
         _commit(stream, missed.answer)

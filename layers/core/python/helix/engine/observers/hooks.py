@@ -1,4 +1,4 @@
-"""Facts as hooks, with one event id for each (run, step, hook, call)."""
+"""Calls the hooks of facts, with one event id for each (run, step, hook, call)."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _child(row: CallRow, ref: ChildRef | None) -> dict[str, Any]:
 
 
 async def _messages(run: RunContext, fact: facts.MessagesAdded) -> None:
-    """Call `on_message` once for each message that a commit made history, in order, and `on_state_change` once for its
-    changes."""
+    """Call `on_message` once for each message that a commit added to history, in order, and `on_state_change` once for
+    its changes."""
     session = run.session
     if _wanted(run, "on_message"):
         for place, entry in enumerate(fact.entries):
@@ -117,8 +117,8 @@ async def _finish(run: RunContext, ended: RunRow) -> None:
 
 
 async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject, *, live: bool) -> None:
-    """Call a hook of the run as a whole until its mark is stored, so at least once. Two finishers in one process call
-    it once: an abort and the run that it ends, or a hook that sends the next message."""
+    """Call a run-level hook at least once: each finisher calls it until its mark is stored. Two finishers in one
+    process call it only once, for example an abort and the run that it ends, or a hook that sends the next message."""
     engine = run.engine
     key, calling = row_key(run.session_id, guard_sort(run.run_id, name)), f"{run.run_id}/{name}"
     if calling in engine.calling_hooks:

@@ -1,4 +1,4 @@
-"""Facts as metrics and spans.
+"""Turns facts into metrics and spans.
 
     run <agent>                    from claim to end; the root, or below a parent's execute_tool
     ├─ queue wait                  from claim to admission, where the run had to wait
@@ -7,8 +7,8 @@
        └─ execute_tool <tool>      one for each claim of a call; for a sub-agent, one for each of its runs
 
 Law: the worker that does some work measures it, once. A delivery that finds its work done measures nothing. A span that
-cannot be made never fails the work that it describes. A run's spans follow from its row alone, so a second finisher
-records the same ones.
+cannot be made never fails the work that it describes. A run's spans are computed from its row alone, so a second
+finisher records the same ones.
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ def trace_of(session: SessionRow) -> str:
 
 
 def within_chat(run: RunContext, attempt_id: str) -> AbstractContextManager[object]:
-    """Put spans that other code makes in the block below the model call's span."""
+    """Make the model call's span the parent of spans that other code creates inside the block."""
     return run.engine.tracer.within(chat_ref(run.session, attempt_id)) if run.engine.tracer.on else nullcontext()
 
 
 def within_tool(run: RunContext, row: CallRow) -> AbstractContextManager[object]:
-    """Put spans that other code makes in the block below the tool call's span."""
+    """Make the tool call's span the parent of spans that other code creates inside the block."""
     if not run.engine.tracer.on:
         return nullcontext()
     return run.engine.tracer.within(tool_ref(run.session, row.call_id, row.claim))
@@ -323,7 +323,7 @@ def _queue_span(session: SessionRow, run: RunRow, granted: float) -> Span:
 
 
 def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
-    """Make the span of the parent's tool call, for the part of it that this run of the sub-agent was."""
+    """Make the span of the parent's tool call, for the part of the call that this run of the sub-agent covers."""
     if run.trace is None or session.parent is None:
         return None
     attributes: dict[str, Attribute] = {
@@ -337,8 +337,8 @@ def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
 
 
 def _of_run(run: RunRow, span: Span) -> Span:
-    """Return the span with the time from the run's claim to its end. Only a failed run has an error, not one that waits
-    or was asked to stop."""
+    """Return the span with the time from the run's claim to its end. Only a failed run's span has an error, not that of
+    a run that waits or was stopped."""
     error = (run.error.code if run.error is not None else "failed") if run.status == "failed" else None
     end = max(run.started_at, run.ended_at or 0.0)
     return replace(span, start=run.started_at, end=end, attributes={**span.attributes, **_failed(error)}, error=error)

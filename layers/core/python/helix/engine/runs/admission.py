@@ -1,9 +1,9 @@
-"""Admission: which runs work, which wait, and the start of an execution (docs/protocol.md#slots).
+"""Admission: decides which runs work and which wait, and starts executions (docs/protocol.md#slots).
 
 Law: a run holds a slot from before its execution starts until it has ended, unless no limit applies to it. A slot is
 granted only while the run is running, and taken back only when it has ended, however long it was silent. A sub-agent
-works in the slot of the run above it. It asks for a slot only if none of its ancestors is at work, so no tree waits for
-itself.
+works in the slot of an ancestor's run. It asks for a slot only if none of its ancestors is at work, so a tree of agents
+cannot deadlock.
 
 The claim is durable before anything is announced or started, and every step from it to the execution may be repeated.
 """
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class InLine(NamedTuple):
-    """The place of a run that waits for a slot."""
+    """The place of a waiting run in the queue for a slot."""
 
     place: int
-    """The place in the line of its agent. 1 goes next."""
+    """The position in the queue of its agent. 1 goes next."""
     expires_at: float
     """The time (Unix seconds) after which the run has waited too long."""
     reason: str | None = None
@@ -57,7 +57,7 @@ def candidate_of(run: RunRow) -> Candidate:
 
 
 def default_limit(agent: AnyAgent) -> int | None:
-    """Return how many runs at once the agent's definition asks for, or None if it asks for no resources."""
+    """Return the concurrency limit that the agent's definition asks for, or None if it asks for no resources."""
     found = agent.resources.get("max_instances")
     return found if isinstance(found, int) else None
 
@@ -75,8 +75,8 @@ async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_i
 
 
 async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> Admission:
-    """Return what the claimed run may do now. `waits` without a ticket: the run above it waits, and begins it when it
-    works."""
+    """Return what the claimed run may do now. `waits` without a ticket: a run above it waits for a slot, and begins
+    this run when it works."""
     slots = engine.slots
     if slots is None:
         return FREE
@@ -92,7 +92,7 @@ async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
 
 
 async def release_run(engine: Engine, run: RunRow) -> list[Candidate]:
-    """Release the slot or ticket of the ended run. Return the runs that have got a slot, to be begun."""
+    """Release the slot or ticket of the ended run. Return the runs that got a slot, which the caller must begin."""
     slots = engine.slots
     if slots is None:
         return []
@@ -100,7 +100,7 @@ async def release_run(engine: Engine, run: RunRow) -> list[Candidate]:
 
 
 async def leave_line(engine: Engine, run: RunRow) -> None:
-    """Drop the ticket of a run whose execution was started by the run above it."""
+    """Drop the ticket of a run whose execution its parent run has started."""
     if engine.slots is not None:
         await engine.slots.leave(candidate_of(run))
 
@@ -170,7 +170,8 @@ async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
 
 
 async def _insist(engine: Engine, verb: Callable[[], Awaitable[T]]) -> T:
-    """Repeat the verb until the store answers. All verbs may be repeated, and a repeat finds what a lost answer did."""
+    """Repeat the verb until the store answers. All verbs may be repeated, and a repeat finds what was written if only
+    the response was lost."""
     for attempt in range(TRIES - 1):
         try:
             return await verb()
@@ -191,7 +192,7 @@ def part_of(engine: Engine, agent: AnyAgent, run: RunRow) -> Part:
 
 
 async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
-    """Start a claimed run that may not have been announced or started. The stream drops what it has."""
+    """Start a claimed run that may not have been announced or started. The stream drops records that it already has."""
     context = make_context(engine, agent, session, run)
     missed = await read_missed(engine, session.session_id, session.checkpoint)
     show(context, CommitsMissed(missed, begins=True, last=session.last))
@@ -201,8 +202,8 @@ async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run:
 
 
 async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
-    """Start runs that waited and have a slot now, in their order. One that cannot be started here is left to a sweep;
-    one that has ended passes its slot on by itself."""
+    """Start the runs that waited and now have a slot, in order. A run that cannot be started here is left to a sweep. A
+    run that has ended passes its slot on itself."""
     for heir in granted:
         try:
             session = await engine.history.session(heir.session_id)

@@ -1,4 +1,4 @@
-"""Ends: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
+"""Ends of runs: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
 
 Law: `finish_run` depends on the run row, not on its writer. Repeating any part of it changes nothing.
 """
@@ -55,9 +55,9 @@ async def finish_run(
     delivery: Delivery,
     context: RunContext | None = None,
 ) -> list[Claimed]:
-    """Apply the effects of an ended run, each at most once. `context`: that of the worker that ended it. Returns the
-    runs that were claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile; the
-    deletion then does the rest of the effects."""
+    """Apply the effects of an ended run, each at most once. `context`: the context of the worker that ended it. Returns
+    the runs that were claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile;
+    the deletion then applies the remaining effects."""
     try:
         return await _finish_run(engine, agent, session_id, run_id, delivery, context)
     except (StoreError, SessionNotFoundError):
@@ -103,16 +103,16 @@ async def _finish_run(
 
 
 def _just_ended(run: RunContext) -> tuple[SessionRow, RunRow] | None:
-    """Return the rows as this worker ended them a moment ago. Later the session may be deleted, and nothing is left to
-    finish."""
+    """Return the session and the run as this worker wrote them when it ended the run a moment ago, so that they need
+    not be read. None after `JUST_S`: the session may have been deleted, and then nothing is left to finish."""
     row = run.row
     ended = row is not None and row.ended_at is not None and run.now() - row.ended_at <= JUST_S
     return (run.session, row) if row is not None and ended else None
 
 
 async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:
-    """Ask the run (default: the current one) to stop at the next point. False if it is not running. The request never
-    stops a later run."""
+    """Ask the run (default: the current one) to stop at the next point where it can. False if it is not running. The
+    request never stops a later run."""
     check_reason(reason)
     session = await engine.history.existing(session_id)
     target = run_id or session.run_id
@@ -288,8 +288,8 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
 async def fail_run(
     engine: Engine, agent: AnyAgent, position: Position, delivery: Delivery, *, cause: str = ""
 ) -> list[Claimed]:
-    """Fail a run whose execution has ended, if the run has not. The end of an old part never fails the run that its
-    next part executes; that part is started, which is harmless if it was started before. Returns the runs claimed by
+    """Fail a run whose execution has ended, if the run has not. The end of an old part never fails the run if its next
+    part executes it. That part is started then, which is harmless if it was started before. Returns the runs claimed by
     reporting to a parent."""
     session_id, run_id = position.session_id, position.run_id
     while True:

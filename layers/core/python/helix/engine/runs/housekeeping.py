@@ -50,7 +50,7 @@ RETAINED = (
 
 @contextmanager
 def skipping_damage(what: str) -> Iterator[None]:
-    """Skip the part of the block that an unreadable row prevents, so that the rest is done."""
+    """Leave the block when it meets an unreadable row, so that the work after the block is still done."""
     try:
         yield
     except DamagedRowError as error:
@@ -77,7 +77,8 @@ async def fail_damaged(
             session, lineage = rebuilt  # two rebuilds of a row make the same lineage, which must be absent
             more = [Put(row_key(session_id, lineage_sort(lineage.lineage)), lineage.dump(), ABSENT)]
         new = advance(session, now)
-        # A retry would read the damaged rows again. Only a new message or an older checkpoint can go on.
+        # A retry would read the damaged rows again. The session can continue only with a new message or from an older
+        # checkpoint.
         new.aborted, new.abort_reason = True, "a row of the session was damaged"
         error = ErrorInfo(code=problem.code, message=str(problem), recoverable=False)
         ops = await _end_run(engine, new, error, now)
@@ -216,7 +217,7 @@ async def prune_checkpoints(engine: Engine, session_id: str) -> None:
 
 
 async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
-    """Delete them once. False: the session or a checkpoint changed meanwhile."""
+    """Try once to delete the old checkpoints. False: the session or a checkpoint changed meanwhile."""
     session = await engine.history.session(session_id)
     if session is None or session.status == DELETING:
         return True
@@ -236,7 +237,7 @@ async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
 
 
 async def _old_checkpoints(engine: Engine, session: SessionRow, keep: int) -> list[str]:
-    """Return the checkpoints to delete, oldest first. None of the others has its state on one of them."""
+    """Return the checkpoints to delete, oldest first. No other checkpoint needs one of them for its state."""
     rows = await engine.store.query("sessions", session.session_id, start="c#", end="c$", reverse=True)
     if len(rows) <= keep:
         return []

@@ -42,7 +42,7 @@ async def begin(
     engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery, *, attached: bool = False
 ) -> None:
     """Announce a run that was just claimed, and start its first execution once it may work. `attached`: it is a
-    sub-agent's, and the run above it begins it."""
+    sub-agent's run, and its parent run begins it."""
     session, run = claimed.session, claimed.run
     context = make_context(engine, agent, session, run, delivery)
     show(context, RunClaimed(claimed))
@@ -62,13 +62,13 @@ async def begin(
 
 
 async def begin_all(engine: Engine, claims: list[Claimed], delivery: Delivery) -> None:
-    """Begin runs that were claimed on the way: parents that waited."""
+    """Begin the runs of waiting parents, which the end of a sub-agent has claimed."""
     for claimed in claims:
         await begin(engine, engine.agents(claimed.session.agent_type), claimed, delivery)
 
 
 async def begin_attached(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
-    """Begin a run for which the run above waits. Another worker may have claimed it, and it may wait for a slot of its
+    """Begin a run that its parent run waits for. Another worker may have claimed it, and it may wait for a slot of its
     own."""
     await leave_line(engine, run)
     await begin_again(engine, agent, session, run)
@@ -115,8 +115,8 @@ async def set_limit(engine: Engine, agent_type: str | None, limit: int | None) -
 
 
 async def tidy(engine: Engine) -> Counter[str]:
-    """Release slots and tickets that no end released, of runs whose session was deleted or that another runtime
-    finished. Join free slots with waiting tickets. Return counts of what was done."""
+    """Release leftover slots and tickets of runs whose session was deleted or that another runtime finished. Give free
+    slots to waiting runs. Return the numbers of released slots and tickets, and of granted slots."""
     done: Counter[str] = Counter()
     if engine.slots is None:
         return done
@@ -149,7 +149,7 @@ async def waiting_agents(engine: Engine) -> frozenset[str]:
 async def _follow(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, admission: Admission, delivery: Delivery
 ) -> None:
-    """Do what an admission leaves to do, for the run and for others."""
+    """Begin the runs to which the admission gave slots, and end this run if it may not wait or was stopped."""
     await begin_granted(engine, admission.granted)
     if admission.state == "waits":
         await stop_waiting(engine, session.session_id, run.run_id, delivery)
@@ -173,8 +173,8 @@ async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
 async def _fail(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, error: ErrorInfo, delivery: Delivery
 ) -> bool:
-    """Fail a run without an execution. False if the session was written since it was read, which means that it has
-    one."""
+    """Fail a run without an execution. False if the session was written since it was read, which means that the run has
+    an execution."""
     context = make_context(engine, agent, session, run, delivery)
     ended = await close_run(context, session, Ending("failed", error=error))
     await context.stream.close()
@@ -185,7 +185,8 @@ async def _fail(
 
 
 async def _parent_works(engine: Engine, session: SessionRow) -> bool:
-    """Whether the execution above runs. A run that was started before there was a limit has no slot."""
+    """Whether the execution of the topmost running ancestor runs. Its slot does not show that, because a run that was
+    started before there was a limit has no slot."""
     while session.parent is not None:
         above = await engine.history.session(session.parent.session_id)
         if above is None or above.status != "running":

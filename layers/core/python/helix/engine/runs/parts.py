@@ -1,6 +1,6 @@
 """Parts: the executions of a run, one after the other (docs/protocol.md#roll-over).
 
-Law: the run's row names the part at work, so the end of an older part never fails the run. A part begins with one
+Law: the run's row names the current part, so the end of an older part never fails the run. A part begins with one
 transaction. The start of its execution may be lost; a delivery of an older part repeats it, or the sweep does.
 """
 
@@ -37,8 +37,8 @@ async def roll_over_silent(engine: Engine, agent: AnyAgent, session: SessionRow,
     """Start the next part of a run whose execution waits for a silent worker, which neither renewed nor released its
     claim. False: no claim has lapsed.
 
-    The transaction expires the claims on which it is based. So a claim starts one part at most, even while the new
-    execution waits for a free Lambda. A worker that comes back finds another version of the session.
+    The transaction expires the claims on which it is based. So a claim starts at most one part, even while the new
+    execution waits for Lambda capacity. A silent worker that returns finds another version of the session.
     """
     while session.status == "running" and session.run_id == run.run_id:
         expiries = await _expire_silent(engine, session)

@@ -1,4 +1,4 @@
-"""Asking the model: the request, the choice of a route's model, the stream of the answer, and when to give up.
+"""Asks the model: makes the request, chooses the route's model, streams the answer, and decides when to give up.
 
 Law: `core.routing` makes the choice. This module supplies its numbers. They are the prompt's estimated size, windows
 and prices from the catalog, the latency of each model in this process, and the used part of the run's budgets.
@@ -65,7 +65,7 @@ LATEST_SHARE = 0.3
 
 async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInput) -> LLMGenerateInput:
     """Return the request with the best model of its route; the others that fit are its fallbacks. `new` is the session
-    with its budgets bound. Raises `ContextTooLargeError` if the prompt and its answer fit none."""
+    with its budgets bound. Raises `ContextTooLargeError` if the prompt and its answer fit no model."""
     config = request.config
     route = config.route
     if route is None:
@@ -147,8 +147,9 @@ def reads_state(agent: AnyAgent) -> bool:
 async def prepare(
     run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
 ) -> LLMGenerateInput | ErrorInfo:
-    """Make the request for the next step, from history and the fold's messages. It has the model of the agent's route,
-    and the answer if the cache has it. Returns an error if an agent function raises, or if the prompt fits no model."""
+    """Make the request for the next step, from history and the fold's messages. The request names the model that the
+    agent's route chose, and carries the answer if the cache has it. Returns an error if an agent function raises, or if
+    the prompt fits no model."""
     engine, agent = run.engine, run.agent
     known = await engine.history.conversation(session)
     history: list[AnyMessage] = known.messages[: session.count]
@@ -197,7 +198,7 @@ def _effective(engine: Engine, agent: AnyAgent, config: LLMConfig) -> LLMConfig:
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
-    """7: call the model and stream its answer. A stop ends the call at once. A remembered answer is streamed like a new
+    """7: call the model and stream its answer. A stop ends the call at once. A cached answer is streamed like a new
     one."""
     claim = session.claim
     assert claim is not None
@@ -226,8 +227,8 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
 
 
 def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
-    """Handle a call without an answer in its time. Raises `WorkInProgressError` so that another worker asks, unless
-    enough workers have."""
+    """Handle a call that timed out. Raises `WorkInProgressError` so that another worker asks, unless this was attempt
+    `MAX_LATE` without an answer."""
     if stop := run.late():
         return ModelAnswer(None, stop)
     claim = run.session.claim
@@ -290,7 +291,7 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
 
 
 def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
-    """Stream a remembered answer, each part at once."""
+    """Stream a cached answer, each part as one piece."""
     assert callbacks.on_thinking is not None and callbacks.on_text_delta is not None
     for block in result.thinking:
         callbacks.on_thinking(block.text, True)
@@ -312,8 +313,8 @@ async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch
 
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
-    """Call the adapter. One that raises gives a failed answer with the error's name, because a run must not end without
-    a record; what it had used by then is unknown. An adapter that goes on after its time is cancelled."""
+    """Call the adapter. If it raises, return a failed answer with the error's name, because a run must not end without
+    a record; its usage until then is unknown. An adapter that continues after its timeout is cancelled."""
     most = None if request.timeout_s is None else request.timeout_s + GRACE_S
     usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
     try:

@@ -41,7 +41,7 @@ EXCEEDED = "budget_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The facts with which the purchase of a step begins."""
+    """The values that the purchase of a step begins with."""
 
     session: SessionRow
     """The session's row as read."""
@@ -80,8 +80,9 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
 
 
 async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
-    """Return the rows with which the step begins. A worker that wrote the session last knows it, and the results that
-    it recorded. The next write has the session's version as its condition, so it is refused if they have changed."""
+    """Return the rows that the start of the step needs. A worker that wrote the session last knows it, and the results
+    that it recorded, without a read. The next write is conditional on the session's version, so it is refused if they
+    have changed."""
     known = view.finished() if view is not None and view.session.version == run.session.version else None
     fresh, run.fresh = run.fresh, False
     if known is not None or fresh:
@@ -114,7 +115,7 @@ async def _finish_step(
     if len(fold.refused) > run.engine.settings.calls_at_once:
         await _write_refused(run, session, fold)
         return None
-    for row in done:  # written from outside the run, whose execution may not have waited until they were recorded
+    for row in done:  # results from outside the run: its execution may not have waited for their records
         if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it records this
@@ -129,8 +130,8 @@ async def _finish_step(
 
 
 async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> None:
-    """Write some of the results that the fold changes, before the rows are read again: there are more than its
-    transaction holds. The version moves, so a fold that was computed from the rows before is refused."""
+    """Write some of the results that the fold changes, because there are more than its transaction holds. The rows are
+    then read again. The version moves, so a fold that was computed from the old rows is refused."""
     assert session.open is not None
     new, first = run.next_version(session), session.open.base + 1
     page = fold.refused[: run.engine.settings.calls_at_once]
@@ -139,7 +140,7 @@ async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> No
 
 
 def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
-    """5: the step is staged already, by this run or the one before. Record its marks again, and return the calls that
+    """5: the step is staged already, by this run or the previous one. Record its marks again, and return the calls that
     are left."""
     assert session.open is not None
     show(run, StepStaged(rows.answer))
@@ -202,9 +203,9 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
-    """Return the number of this attempt, and the row of an earlier one that died. What that one reserved is assumed
-    spent in `new`. Raises `WorkInProgressError` while another worker's attempt is alive, and `LostClaimError` if this
-    worker's was expired."""
+    """Return the number of this attempt, and the operations that record an earlier attempt that died. The reservation
+    of the dead attempt is assumed spent in `new`. Raises `WorkInProgressError` while another worker's attempt is alive,
+    and `LostClaimError` if this worker's was expired."""
     held = session.claim
     if held is None or held.step != new.step + 1:
         return 1, []
@@ -230,7 +231,7 @@ def _too_late(session: SessionRow) -> ErrorInfo | None:
 
 
 def _cut_short(answer: ModelAnswer) -> ModelAnswer:
-    """Name the budget as the cause, if an answer that had to be shorter than its agent allows was cut off."""
+    """Name the budget as the cause of a cut-off answer, if the answer had to be shorter than its agent allows."""
     result = answer.result
     if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
         return answer
@@ -239,7 +240,7 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
-    """Record the fold of another delivery, which claimed the next step and did not come to its answer. It may have died
+    """Record the fold of another delivery, which claimed the next step but did not get its answer. It may have died
     before it recorded that fold. In process, the claim that takes the run over records it."""
     held = session.claim
     if held is not None and not run.engine.in_process and held.run_id == session.run_id and not run.owns(session):

@@ -1,8 +1,8 @@
 """The response cache in the loop: its lookups, and the answers that it stores.
 
 Law: an answer is stored only if it is whole, valid for its agent, given by the model that was asked, and allowed by the
-agent's policy. An error is never stored. The lookup happens before money is reserved. A cache that fails costs a model
-call, not the run.
+agent's policy. An error is never stored. The lookup happens before money is reserved. A failure of the cache costs a
+model call, but does not fail the run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
 
 
 async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
-    """Return the request with its question and, if the cache has it, the answer. It is returned unchanged if the
-    agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache cannot follow."""
+    """Return the request with its cache question and, if the cache has it, the answer. The request is returned
+    unchanged if the agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache
+    cannot follow."""
     engine, agent, session = run.engine, run.agent, run.session
     policy = request.config.response_cache
     if engine.cache is None or policy is None or agent.function is not None or _too_random(request, policy):

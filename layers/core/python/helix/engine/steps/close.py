@@ -47,7 +47,7 @@ class Ending:
 
 
 def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> SessionRow:
-    """Return the session one version on, with the fold's count, step and usage."""
+    """Return the session at its next version, with the fold's count, step and usage."""
     if folding is None:
         return run.next_version(session)
     _, fold = folding
@@ -64,7 +64,7 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
 
 
 async def after_fold(run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow) -> None:
-    """Cache and record what a commit that wrote the checkpoint made history."""
+    """Cache and record the messages that the commit of this checkpoint added to history."""
     entries: list[AnyEntry] = []
     history, new = run.engine.history, run.session
     if folding is not None:
@@ -79,8 +79,8 @@ async def after_fold(run: RunContext, before: SessionRow, folding: Folding | Non
 async def close_run(
     run: RunContext, session: SessionRow, ending: Ending, folding: Folding | None = None
 ) -> Over | None:
-    """Fold the step before, if it is complete, and end the run, in one transaction AT(v). None: it was refused, read
-    again."""
+    """Fold the step before, if it is complete, and end the run, in one transaction AT(v). None: the transaction was
+    refused, so read the rows again."""
     now, status, next_, error = run.now(), ending.status, ending.next_, ending.error
     new = folded(run, session, folding)
     new.status, new.pending = status, ending.pending
@@ -123,13 +123,14 @@ async def ended_with(engine: Engine, session: SessionRow, status: EndStatus) -> 
 
 
 async def ended_so(run: RunContext, session: SessionRow, status: EndStatus) -> bool:
-    """Whether the run has ended with this status, after a lost answer. Another worker may have ended it."""
+    """Whether the run has ended with this status, after the store's response was lost. Another worker may have ended
+    it."""
     run.row = None
     return await ended_with(run.engine, session, status)
 
 
 async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:
-    """End the run by a stop, which comes before anything that goes on."""
+    """End the run because of a stop, which takes precedence over going on."""
     if stop.stop == "abort":
         error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
         return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)

@@ -1,7 +1,7 @@
 """Staging: the model's answer becomes durable before any of its tools runs (docs/protocol.md#stage).
 
-Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open.
-Without such calls, message, status, output and checkpoint are written at once. A step may have more calls than one
+Law: one transaction on AT(v). If there are calls to execute, the answer is staged after the counted messages, and its
+step is open. Otherwise message, status, output and checkpoint are written together. A step may have more calls than one
 transaction holds (docs/protocol.md#wide). It is staged with the first rows, and with the results of all calls that are
 not executed.
 """
@@ -37,8 +37,8 @@ from helix.ports.state_store import Operation, Update
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
-    """Write the answer. None: it was refused. Its cost is then recorded for the run's end, and the rows say how to go
-    on."""
+    """Write the answer. None: the write was refused. The cost of the answer is then recorded for the run's end, and the
+    rows say how to go on."""
     agent = run.agent
     result = answer.result
     assert result is not None

@@ -1,4 +1,4 @@
-"""Tests that every adapter of a port must pass (its contract), one law per test. They are for authors of adapters.
+"""Contract tests for authors of adapters. Every adapter of a port must pass its contract; each test checks one law.
 
     class TestMyStore(StateStoreContract):
         @pytest.fixture

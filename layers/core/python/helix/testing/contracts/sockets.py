@@ -1,4 +1,4 @@
-"""The contract of `Sockets`: bytes reach their connection, and a slow connection delays no other."""
+"""The contract of `Sockets`: bytes reach their connection, and a slow connection does not delay others."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class Peers(Protocol):
         ...
 
     async def stall(self, connection_id: str) -> None:
-        """Accept nothing for this client from now on."""
+        """Stop reading for this client from now on."""
         ...
 
     async def received(self, connection_id: str, count: int) -> list[bytes]:
-        """Return the frames that the client has received, once there are `count`. Raises or fails if that takes too
-        long."""
+        """Wait until the client has received `count` frames, and return them. Fails if that takes too long."""
         ...
 
 
@@ -41,7 +40,7 @@ class SocketsContract:
     pytestmark = pytest.mark.asyncio
 
     async def test_frames_arrive_in_order(self, sockets: Sockets, peers: Peers) -> None:
-        """Each as it was, in the order of the posts."""
+        """Each frame arrives unchanged, in the order of the posts."""
         one, two = await peers.connect(), await peers.connect()
         frames = [b'{"n":1}', '{"é":"\U0001f600"}'.encode(), b"x" * 32_768]
         for frame in frames:
@@ -51,21 +50,21 @@ class SocketsContract:
         assert await peers.received(two, 1) == [b"another"]
 
     async def test_who_hung_up_is_gone(self, sockets: Sockets, peers: Peers) -> None:
-        """And so is who never was."""
+        """A post to a client that disconnected returns `gone`, and so does one to an unknown connection id."""
         one = await peers.connect()
         await peers.hang_up(one)
         assert await sockets.post(one, b"late") == "gone"
         assert await sockets.post("nobody=", b"?") == "gone"
 
     async def test_a_dropped_connection_is_gone(self, sockets: Sockets, peers: Peers) -> None:
-        """Dropping twice is no error."""
+        """Dropping a connection twice is not an error."""
         one = await peers.connect()
         await sockets.drop(one)
         await sockets.drop(one)
         assert await sockets.post(one, b"late") == "gone"
 
     async def test_a_slow_one_holds_up_nobody(self, sockets: Sockets, peers: Peers) -> None:
-        """It is said to be slow within the deadline; meanwhile the others are served."""
+        """A post to a slow connection returns `slow` within the deadline, and the others are served meanwhile."""
         slow, quick = await peers.connect(), await peers.connect()
         await peers.stall(slow)
         began = time.monotonic()
@@ -76,7 +75,7 @@ class SocketsContract:
         assert await peers.received(quick, 3) == [b"!"] * 3
 
     async def test_what_is_too_large_is_refused(self, sockets: Sockets, peers: Peers) -> None:
-        """Named as such: it would be refused again."""
+        """A frame that is too large raises `InvalidInputError`, because a retry would be refused again."""
         one = await peers.connect()
         with pytest.raises(InvalidInputError):
             await sockets.post(one, b"x" * 200_000)

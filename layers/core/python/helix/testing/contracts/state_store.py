@@ -27,7 +27,7 @@ from helix.testing.contracts.state_store_races import StateStoreRaces
 
 P = "partition"
 LATER = 4_000_000_000
-"""A time ahead of every clock, so that no store deletes a row of these tests before `purge`."""
+"""A time in the far future, so that no store deletes a row of these tests before `purge`."""
 
 
 def key(sort: str, partition: str = P) -> Key:
@@ -48,15 +48,15 @@ async def sorts(store: StateStore, **options: Any) -> list[str]:
 
 
 async def refused(store: StateStore, *operations: Operation) -> int:
-    """Return the index of the operation that refuses the transaction."""
+    """Return the index of the operation that made the store refuse the transaction."""
     with pytest.raises(ConditionFailedError) as caught:
         await store.transact("refused", operations)
     return caught.value.index
 
 
 class StateStoreContract(StateStoreRaces, StateStoreKeys):
-    """The tests. They need a fixture `store`. If possible, the fixture `other` is the store of a second process on the
-    same data.
+    """The contract tests. They need a fixture `store`. If possible, the fixture `other` is the store of a second process on
+    the same data.
 
     purges: False for a store whose backend deletes expired rows on its own.
     """
@@ -66,7 +66,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def test_get_answers_in_the_order_of_the_keys(self, store: StateStore) -> None:
-        """`get` answers key by key, None for what is not there, and the same row as often as it is asked for."""
+        """`get` returns one result per key: None for a missing row, and the same row each time its key is repeated."""
         await put(store, "a", {"n": 1})
         await put(store, "b", {"n": 2})
         wanted = [{"n": 2}, None, {"n": 1}, {"n": 2}]
@@ -74,7 +74,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await store.get([]) == []
 
     async def test_query_orders_byte_wise(self, store: StateStore) -> None:
-        """Rows come in the order of the UTF-8 bytes of `sort`, whatever the order of writing."""
+        """Rows are ordered by the UTF-8 bytes of `sort`, whatever the order of the writes."""
         names = ["b", "a", "B", "aa", "a#1", "a#10", "a#2", "é", "~", "\uffff", "\U0001f600", "Z", "0", " "]
         for name in names:
             await put(store, name, {"name": name})
@@ -83,7 +83,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert all(row.key == key(row.key.sort) and row.value == {"name": row.key.sort} for row in rows)
 
     async def test_query_takes_a_range(self, store: StateStore) -> None:
-        """`start` is in the range, `end` is not; either may be a sort that no row has."""
+        """The range includes `start` and excludes `end`. Neither needs to be the sort key of a row."""
         for name in "acegi":
             await put(store, name, {})
         assert await sorts(store, start="c") == ["c", "e", "g", "i"]
@@ -92,7 +92,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await sorts(store, start="e", end="e") == [] == await sorts(store, start="g", end="b")
 
     async def test_query_limits_and_reverses(self, store: StateStore) -> None:
-        """`limit` cuts after ordering; `reverse` starts at the end of the same range."""
+        """`limit` applies after ordering. `reverse` starts at the end of the same range."""
         for name in "abcde":
             await put(store, name, {})
         assert await sorts(store, limit=2) == ["a", "b"]
@@ -101,7 +101,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await sorts(store, start="b", end="e", reverse=True, limit=2) == ["d", "c"]
 
     async def test_partitions_and_tables_are_apart(self, store: StateStore) -> None:
-        """A query sees one partition of one table, also where names are beginnings of each other or look like patterns."""
+        """A query sees one partition of one table, even if names are prefixes of each other or look like patterns."""
         for partition in ("p", "p#1", "p%", "P", "pp"):
             await put(store, "s", {"in": partition}, partition)
         await store.transact("put", [Put(Key("control", "p", "s"), {"in": "control"})])
@@ -111,7 +111,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await store.query("streams", "p") == []
 
     async def test_query_reads_all_pages(self, store: StateStore) -> None:
-        """A partition of over a megabyte comes whole and in order."""
+        """A partition of more than a megabyte is returned completely and in order."""
         text = "x" * 8_000
         for start in range(0, 150, 50):
             numbers = range(start, start + 50)
@@ -123,7 +123,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- atomicity ------------------------------------------------------------------------------------------------
 
     async def test_a_refused_transaction_writes_nothing(self, store: StateStore) -> None:
-        """All or nothing, wherever in the transaction the refusal is."""
+        """A transaction is all or nothing, wherever the refused operation is."""
         await put(store, "old", {"n": 1})
         await put(store, "gone", {"n": 1})
         writes: list[Operation] = [
@@ -137,7 +137,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
             assert await store.get([key("new"), key("old"), key("gone")]) == [None, {"n": 1}, {"n": 1}]
 
     async def test_a_transaction_writes_everything(self, store: StateStore) -> None:
-        """Rows of several tables and partitions, all kinds of operations, one transaction."""
+        """One transaction may contain all kinds of operations on rows of several tables and partitions."""
         await put(store, "old", {"n": 1, "kept": True})
         await put(store, "gone", {})
         far = Key("streams", "another", "row")
@@ -155,7 +155,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert found == [{"n": 1}, {"n": 2, "kept": True}, None, None, {"n": 3}]
 
     async def test_the_first_refused_operation_is_named(self, store: StateStore) -> None:
-        """`ConditionFailedError.index` is that of the first refused operation."""
+        """`ConditionFailedError.index` is the index of the first refused operation."""
         await put(store, "a", {})
         good, bad = Check(key("a"), When()), Put(key("a"), {}, ABSENT)
         assert await refused(store, bad) == 0
@@ -163,7 +163,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await refused(store, Put(key("c"), {}), good, Update(key("b")), Check(key("d"), When())) == 2
 
     async def test_limits_of_a_transaction(self, store: StateStore) -> None:
-        """1 to 100 operations, each on another row; what breaks that is refused whole."""
+        """A transaction has 1 to 100 operations, each on a different row. Any other is refused as a whole."""
         many: list[Operation] = [Put(key(f"{n:03d}"), {"n": n}) for n in range(MAX_OPERATIONS)]
         for wrong in ([], [*many, Put(key("one more"), {})], [many[0], Delete(key("000"))]):
             with pytest.raises(InvalidInputError):
@@ -173,7 +173,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert len(await sorts(store)) == MAX_OPERATIONS
 
     async def test_values_that_are_not_json_are_refused(self, store: StateStore) -> None:
-        """NaN and foreign types raise `InvalidInputError`, and nothing of the transaction is written."""
+        """NaN and non-JSON types raise `InvalidInputError`, and the transaction writes nothing."""
         for wrong in (math.nan, math.inf, {1, 2}, object()):
             with pytest.raises(InvalidInputError):
                 await store.transact("wrong", [Put(key("good"), {}), Put(key("bad"), {"value": wrong})])
@@ -182,7 +182,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- conditions -----------------------------------------------------------------------------------------------
 
     async def test_absent(self, store: StateStore) -> None:
-        """`absent` holds where there is no row, for every kind of operation."""
+        """`absent` holds if the row does not exist, for every kind of operation."""
         await put(store, "a", {})
         assert await refused(store, Put(key("a"), {"n": 2}, ABSENT)) == 0
         assert await refused(store, Check(key("a"), ABSENT)) == 0
@@ -199,7 +199,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
             assert await refused(store, Check(key("a"), When(equal={"field": other}))) == 0
 
     async def test_equal_to_none(self, store: StateStore) -> None:
-        """None matches null and a missing field; never a missing row, and never a value."""
+        """None matches null and a missing field, but neither a missing row nor any other value."""
         await put(store, "a", {"null": None, "zero": 0, "empty": ""})
         await store.transact("none", [Check(key("a"), When(equal={"null": None, "missing": None}))])
         assert await refused(store, Check(key("a"), When(equal={"zero": None}))) == 0
@@ -207,13 +207,13 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await refused(store, Check(key("b"), When(equal={"missing": None}))) == 0
 
     async def test_equal_to_a_value_fails_on_a_missing_field(self, store: StateStore) -> None:
-        """A missing field equals nothing but None."""
+        """A missing field equals only None."""
         await put(store, "a", {"there": 1})
         for value in (0, "", False, "text"):
             assert await refused(store, Check(key("a"), When(equal={"missing": value}))) == 0
 
     async def test_bounds(self, store: StateStore) -> None:
-        """`at_least` includes its bound, `below` does not; whole numbers and fractions compare with each other."""
+        """`at_least` includes its bound, `below` excludes it. Integers and fractions can be compared with each other."""
         await put(store, "a", {"n": 10, "f": 2.5})
         for good in (
             When(at_least={"n": 10}),
@@ -225,7 +225,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
             assert await refused(store, Check(key("a"), bad)) == 0
 
     async def test_bounds_fail_where_nothing_is(self, store: StateStore) -> None:
-        """A missing field, null and a missing row fail both bounds."""
+        """Both bounds fail for a missing field, null and a missing row."""
         await put(store, "a", {"null": None})
         for name in ("null", "missing"):
             assert await refused(store, Check(key("a"), When(at_least={name: 0}))) == 0
@@ -234,7 +234,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await refused(store, Check(key("b"), When(below={"n": 1}))) == 0
 
     async def test_all_parts_of_a_condition_must_hold(self, store: StateStore) -> None:
-        """One part that does not hold refuses, whichever it is."""
+        """A condition fails if any of its parts fails."""
         await put(store, "a", {"s": "x", "n": 5})
         await store.transact(
             "good", [Check(key("a"), When(equal={"s": "x", "n": 5}, at_least={"n": 5}, below={"n": 6}))]
@@ -253,13 +253,13 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- operations -----------------------------------------------------------------------------------------------
 
     async def test_put_replaces_the_whole_row(self, store: StateStore) -> None:
-        """What the new value does not have is gone."""
+        """A put deletes the fields that the new value does not have."""
         await put(store, "a", {"one": 1, "two": 2})
         await put(store, "a", {"two": 3})
         assert await get(store, "a") == {"two": 3}
 
     async def test_update_sets_and_adds(self, store: StateStore) -> None:
-        """`set` replaces fields whole, `add` adds integers (a missing field is 0); other fields stay."""
+        """`set` replaces whole fields, `add` adds integers (a missing field counts as 0), and other fields are kept."""
         await put(store, "a", {"kept": [1], "map": {"x": 1}, "n": 5})
         await store.transact("u", [Update(key("a"), set={"map": {"y": 2}, "new": None}, add={"n": -7, "fresh": 3})])
         assert await get(store, "a") == {"kept": [1], "map": {"y": 2}, "new": None, "n": -2, "fresh": 3}
@@ -267,19 +267,19 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await get(store, "a") == {"kept": [1], "map": {"y": 2}, "new": None, "n": 2**40 - 2, "fresh": 3}
 
     async def test_update_of_a_missing_row_is_refused(self, store: StateStore) -> None:
-        """An update never makes a row, with a condition or without."""
+        """An update never creates a row, with or without a condition."""
         assert await refused(store, Put(key("b"), {}), Update(key("a"), set={"n": 1})) == 1
         assert await refused(store, Update(key("a"), add={"n": 1}, when=When(equal={"n": None}))) == 0
         assert await sorts(store) == []
 
     async def test_a_refused_update_changes_nothing(self, store: StateStore) -> None:
-        """The condition is judged on the row before the update."""
+        """The condition is evaluated on the row before the update."""
         await put(store, "a", {"n": 1})
         assert await refused(store, Update(key("a"), add={"n": 1}, when=When(at_least={"n": 2}))) == 0
         assert await get(store, "a") == {"n": 1}
 
     async def test_delete(self, store: StateStore) -> None:
-        """Deleting what is not there is no error; a condition may forbid it."""
+        """Deleting a missing row is not an error, unless a condition requires the row."""
         await put(store, "a", {"n": 1})
         await store.transact("none", [Delete(key("none"))])
         assert await refused(store, Delete(key("a"), When(equal={"n": 2}))) == 0
@@ -288,7 +288,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await get(store, "a") is None and await sorts(store) == []
 
     async def test_deletes_that_may_go_ahead(self, store: StateStore) -> None:
-        """They are done when the transaction is, and a refusal names the caller's operation."""
+        """These deletes are complete when the transaction is, and a refusal reports the index of the caller's operation."""
         for sort in ("a", "b", "c"):
             await put(store, sort, {})
         ahead = [Delete(key(sort), ahead=True) for sort in ("a", "b", "nothing")]
@@ -297,7 +297,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await sorts(store) == ["c", "d"]
 
     async def test_check_writes_nothing(self, store: StateStore) -> None:
-        """A check makes no row and changes none."""
+        """A check neither creates nor changes a row."""
         await put(store, "a", {"n": 1})
         await store.transact("check", [Check(key("a"), When()), Check(key("b"), ABSENT)])
         assert await sorts(store) == ["a"] and await get(store, "a") == {"n": 1}
@@ -305,7 +305,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- expiry ---------------------------------------------------------------------------------------------------
 
     async def test_purge_deletes_what_has_expired(self, store: StateStore) -> None:
-        """Rows of every table whose `ttl` is below the given time go, and their number is returned."""
+        """`purge` deletes the rows of every table whose `ttl` is below the given time, and returns their number."""
         rows: list[tuple[Table, str]] = [("sessions", "a"), ("streams", "a"), ("control", "a"), ("control", "b")]
         ttls = (LATER - 1, LATER - 60, 1, -1)
         for (table, sort), ttl in zip(rows, ttls, strict=True):
@@ -318,7 +318,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
             assert [row for table, _ in rows for row in await store.query(table, P)] == []
 
     async def test_purge_leaves_what_has_not_expired(self, store: StateStore) -> None:
-        """A row stays whose `ttl` is ahead, is no number, is not at the top, or is not there."""
+        """A row stays if its `ttl` is in the future, is not a number, is nested, or is missing."""
         values: list[Value] = [{"ttl": LATER}, {"ttl": LATER + 1}, {"ttl": None}, {"ttl": "1"}, {"ttl": True}]
         values += [{"ttl": [1]}, {"ttl": {"ttl": 1}}, {"other": {"ttl": 1}}, {"text": '"ttl":1'}, {}]
         for place, value in enumerate(values):
@@ -327,7 +327,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert [row.value for row in await store.query("sessions", P)] == values
 
     async def test_a_renewed_row_does_not_expire(self, store: StateStore) -> None:
-        """Only the row as it stands counts: a later `ttl`, or none, keeps it; an update may give it one."""
+        """Only the current `ttl` counts. A later one, or its removal, keeps the row. An update may also set one."""
         for sort in "abc":
             await put(store, sort, {"ttl": LATER - 1})
         await put(store, "a", {"ttl": LATER + 1})
@@ -339,7 +339,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await sorts(store) == (["a", "b"] if self.purges else ["a", "b", "c"])
 
     async def test_purge_deletes_any_number(self, store: StateStore) -> None:
-        """Several pages of expired rows go at once, and the rows between them stay."""
+        """One call deletes several pages of expired rows, and keeps the rows between them."""
         for first in range(0, 1_200, 100):
             puts = [Put(key(f"{i:04d}"), {"ttl": LATER - 1 if i % 8 else LATER + 1}) for i in range(first, first + 100)]
             await store.transact("put", puts)
@@ -347,7 +347,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert len(await sorts(store)) == (150 if self.purges else 1_200)
 
     async def test_a_purged_row_is_absent(self, store: StateStore) -> None:
-        """What is written in its place is a new row."""
+        """A later write with the same key creates a new row."""
         await put(store, "a", {"ttl": LATER - 1, "old": 1})
         await store.purge(LATER)
         if self.purges:
@@ -357,7 +357,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
     # --- values ---------------------------------------------------------------------------------------------------
 
     async def test_values_are_the_callers_own(self, store: StateStore) -> None:
-        """Changing a value after writing or reading it changes no row."""
+        """Mutating a value after writing or reading it does not change the stored row."""
         value: Value = {"list": [1], "map": {"x": 1}}
         await put(store, "a", value)
         value["list"].append(2)
@@ -370,7 +370,7 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert await get(store, "a") == {"list": [1], "map": {"x": 1}}
 
     async def test_values_come_back_as_they_were(self, store: StateStore) -> None:
-        """JSON of every kind, with its types, in any alphabet."""
+        """All JSON types and alphabets are preserved."""
         value: Value = {
             "text": 'é \U0001f600 "quoted" \\ \n\t\u0001 \u2028',
             "ключ": "имя",
@@ -388,14 +388,14 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         assert found["flags"][0] is True
 
     async def test_large_values(self, store: StateStore) -> None:
-        """A row may have 300 KB."""
+        """A row may be 300 KB large."""
         text = "0123456789é" * 25_000
         await put(store, "a", {"text": text})
         await store.transact("touch", [Update(key("a"), set={"n": 1})])
         assert await get(store, "a") == {"text": text, "n": 1}
 
     async def test_close_is_idempotent(self, store: StateStore) -> None:
-        """Closing twice is no error."""
+        """Closing twice is not an error."""
         await put(store, "a", {})
         await store.close()
         await store.close()

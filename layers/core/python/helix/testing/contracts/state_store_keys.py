@@ -1,4 +1,4 @@
-"""The laws of `StateStore` about its keys. Every store refuses the keys that a stage refuses."""
+"""The laws of `StateStore` about keys. Every store refuses the same keys as a deployed stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED = {
 
 class StateStoreKeys:
     async def test_the_longest_keys_are_taken(self, store: StateStore) -> None:
-        """A row whose key is as long as a key can be is written, read, found by a query and deleted."""
+        """A row with a key of the maximum length can be written, read, queried and deleted."""
         await store.transact("put", [Put(LONGEST, {"n": 1})])
         assert await store.get([LONGEST]) == [{"n": 1}]
         assert [row.key for row in await store.query("sessions", LONGEST.partition, start=LONGEST.sort)] == [LONGEST]
@@ -29,8 +29,8 @@ class StateStoreKeys:
 
     @pytest.mark.parametrize("which", REFUSED)
     async def test_other_keys_are_refused(self, store: StateStore, which: str) -> None:
-        """A key that is empty, too long, or no UTF-8 text is refused by each verb, whatever is stored; its neighbours in
-        the same call are neither written nor read."""
+        """Each method refuses a key that is empty, too long or not valid UTF-8, whatever is stored. The other keys of the
+        same call are neither written nor read."""
         key, fine = REFUSED[which], Key("sessions", "p", "s")
         with pytest.raises(InvalidInputError):
             await store.get([fine, key])

@@ -1,4 +1,4 @@
-"""The laws of `StateStore` that only show with several concurrent readers and writers."""
+"""The laws of `StateStore` that only concurrent readers and writers can break."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def won(store: StateStore, *operations: Operation) -> bool:
 
 
 class StateStoreRaces:
-    """Tests that write through `store` and `other` in turns, as two tasks or two processes on the same rows."""
+    """Tests that alternate between `store` and `other`, like two tasks or processes on the same rows."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -37,7 +37,7 @@ class StateStoreRaces:
         return store
 
     async def test_reads_see_what_was_answered(self, store: StateStore, other: StateStore) -> None:
-        """Once a transaction was answered, every later get and query sees it, whoever asks."""
+        """Once a transaction has returned, every later get and query sees it, from any process."""
         for n in range(10):
             writer, reader = (store, other) if n % 2 else (other, store)
             await writer.transact("write", [Put(key("a"), {"n": n}), Put(key(f"b{n}"), {"n": n})])
@@ -47,7 +47,7 @@ class StateStoreRaces:
                 assert [row.value["n"] for row in rows] == list(range(n + 1))
 
     async def test_increments_by_compare_and_set_are_not_lost(self, store: StateStore, other: StateStore) -> None:
-        """Read, add one, write if unchanged, again if not: every increment counts."""
+        """Compare-and-set increments (read, add one, write if unchanged, otherwise retry) are never lost."""
         await store.transact("begin", [Put(key("n"), {"n": 0})])
 
         async def increment(mine: StateStore) -> None:
@@ -61,14 +61,14 @@ class StateStoreRaces:
         assert await store.get([key("n")]) == [{"n": 24}]
 
     async def test_additions_are_not_lost(self, store: StateStore, other: StateStore) -> None:
-        """`add` needs no condition: it adds to what is there at that moment."""
+        """`add` does not need a condition, because it adds to the value at the moment of the write."""
         await store.transact("begin", [Put(key("n"), {"n": 0})])
         adding = [(store, other)[n % 2].transact("add", [Update(key("n"), add={"n": n})]) for n in range(30)]
         await asyncio.gather(*adding)
         assert await store.get([key("n")]) == [{"n": sum(range(30))}]
 
     async def test_one_winner_for_an_absent_row(self, store: StateStore, other: StateStore) -> None:
-        """Of many that put a row that must be absent, one wins, and the row is its."""
+        """If many writers put the same row with `absent`, exactly one wins, and the row is that writer's."""
         for round_ in range(3):
             row = key(f"row{round_}")
             tries = [won((store, other)[n % 2], Put(row, {"by": n}, ABSENT)) for n in range(16)]
@@ -77,7 +77,7 @@ class StateStoreRaces:
             assert await other.get([row]) == [{"by": outcomes.index(True)}]
 
     async def test_two_rows_move_together(self, store: StateStore, other: StateStore) -> None:
-        """Transfers between rows keep the sum, and a guard keeps each row from going below zero."""
+        """Transfers between rows preserve the sum, and a condition prevents each row from going below zero."""
         await store.transact("begin", [Put(key("a"), {"n": 10}), Put(key("b"), {"n": 10})])
 
         async def transfer(mine: StateStore, n: int) -> bool:
@@ -92,7 +92,7 @@ class StateStoreRaces:
         assert a["n"] + b["n"] == 20 and min(a["n"], b["n"]) >= 0
 
     async def test_a_check_guards_until_the_write(self, store: StateStore, other: StateStore) -> None:
-        """Two that each write one row while checking the other's: both conditions cannot have held (no write skew)."""
+        """No write skew: if two transactions each write one row and check the other's, exactly one succeeds."""
         for n in range(12):
             a, b = key(f"a{n}"), key(f"b{n}")
             await store.transact("begin", [Put(a, {"on": True}), Put(b, {"on": True})])
@@ -105,7 +105,7 @@ class StateStoreRaces:
             assert sorted(outcomes) == [False, True] and sorted(left) == [False, True]
 
     async def test_many_at_once(self, store: StateStore, other: StateStore) -> None:
-        """Readers and writers of different rows do not disturb each other."""
+        """Readers and writers of different rows do not affect each other."""
 
         async def work(mine: StateStore, n: int) -> None:
             for step in range(3):
@@ -116,7 +116,7 @@ class StateStoreRaces:
         await asyncio.gather(*(work((store, other)[n % 2], n) for n in range(20)))
 
     async def test_a_watch_does_not_miss_what_came_before_the_wait(self, store: StateStore, other: StateStore) -> None:
-        """A change between `watch` and `changed` ends the wait, whoever made it."""
+        """A change between `watch` and `changed` ends the wait, whichever process made it."""
         for n, writer in enumerate((store, other)):
             with store.watch("sessions", P) as watch:
                 await store.get([key("a")])
@@ -126,7 +126,7 @@ class StateStoreRaces:
                 assert time.monotonic() - began < SOON_S, "the change was missed"
 
     async def test_a_watch_wakes_who_waits(self, store: StateStore, other: StateStore) -> None:
-        """A change during `changed` ends the wait, whoever made it."""
+        """A change during `changed` ends the wait, whichever process made it."""
         for n, writer in enumerate((store, other)):
             with store.watch("sessions", P) as watch:
                 waiting = asyncio.ensure_future(watch.changed(LONG_S))
@@ -135,7 +135,7 @@ class StateStoreRaces:
                 await asyncio.wait_for(waiting, SOON_S)
 
     async def test_a_deletion_wakes_who_waits(self, store: StateStore, other: StateStore) -> None:
-        """A deletion is a change like any other."""
+        """A deletion ends the wait like any other change."""
         for writer in (store, other):
             await store.transact("write", [Put(key("a"), {"n": 0})])
             with store.watch("sessions", P) as watch:
@@ -145,7 +145,8 @@ class StateStoreRaces:
                 await asyncio.wait_for(waiting, SOON_S)
 
     async def test_a_watch_sees_the_last_of_many_changes(self, store: StateStore, other: StateStore) -> None:
-        """Who reads, waits and reads again ends up with the last value, without ever waiting for the time to run out."""
+        """A reader that alternates between reading and waiting ends up with the last value, without ever running into the
+        timeout."""
 
         async def write() -> None:
             for n in range(30):

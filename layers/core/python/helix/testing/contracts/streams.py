@@ -1,4 +1,5 @@
-"""The contract of `StreamManager`: one dense, replayable, truthful stream of many writers (docs/protocol.md#stream)."""
+"""The contract of `StreamManager`: many writers form one gapless, replayable, consistent stream
+(docs/protocol.md#stream)."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def committed(n: int, step: int = 1, attempt: int = 1, **fields: Any) -> StreamR
 
 
 async def everything(streams: StreamManager, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
-    """Return all messages after a sequence, read page by page. Asserts that they are dense."""
+    """Return all messages after a sequence, read page by page. Asserts that the sequence has no gaps."""
     found: list[StreamMessage] = []
     while page := await streams.read(S, after + len(found), limit):
         found.extend(page)
@@ -63,7 +64,7 @@ async def types(streams: StreamManager) -> list[str]:
 
 
 class StreamManagerContract:
-    """The tests. They need a fixture `streams`. If possible, the fixture `other` is the stream manager of a second
+    """The contract tests. They need a fixture `streams`. If possible, the fixture `other` is the stream manager of a second
     process on the same data."""
 
     pytestmark = pytest.mark.asyncio
@@ -73,14 +74,16 @@ class StreamManagerContract:
         return streams
 
     async def test_a_stream_is_made_by_its_first_record(self, streams: StreamManager, other: StreamManager) -> None:
-        """Before that it does not exist and has nothing; a run that begins without a chunk leaves it empty."""
+        """Before its first record, a stream does not exist and has no messages. A run that begins without a chunk leaves it
+        empty."""
         assert await streams.info(S) is None and await streams.read(S) == []
         await streams.append(S, [started(), text(0, "a")])
         info = await other.info(S)
         assert info is not None and (info.stream_id, info.latest_sequence, info.status) == (S, 1, "active")
 
     async def test_sequences_are_dense_and_in_order(self, streams: StreamManager, other: StreamManager) -> None:
-        """1, 2, 3, ... over all appends, chunks in the order they were given; the same for every reader."""
+        """Sequences are 1, 2, 3, ... over all appends, in the order of the appended chunks, and the same for every
+        reader."""
         await streams.append(S, [started(), text(0, "a", "b"), text(1, "c")])
         await streams.append(S, [text(2, "d"), committed(3)])
         await streams.append(S, [ended()])
@@ -90,7 +93,7 @@ class StreamManagerContract:
         assert await texts(other) == ["a", "b", "c", "d"] and await everything(other) == messages
 
     async def test_a_replay_from_anywhere_is_the_rest(self, streams: StreamManager) -> None:
-        """Reading after any sequence gives exactly what follows it, with any limit."""
+        """Reading after any sequence returns exactly the messages that follow, with any limit."""
         await streams.append(S, [started(), text(0, "a", "b", "c")])
         for n in range(1, 8):
             await streams.append(S, [text(n, f"{n}")])
@@ -100,7 +103,7 @@ class StreamManagerContract:
                 assert await everything(streams, after, limit) == messages[after:]
 
     async def test_a_long_stream_is_read_whole(self, streams: StreamManager) -> None:
-        """Thousands of messages come page by page, none twice, none missing."""
+        """Thousands of messages are read page by page, without duplicates or gaps."""
         await streams.append(S, [started()])
         for n in range(300):
             await streams.append(S, [text(n, *(f"{n}.{k}" for k in range(8)))])
@@ -108,7 +111,7 @@ class StreamManagerContract:
         assert found == [f"{n}.{k}" for n in range(300) for k in range(8)]
 
     async def test_a_resend_changes_nothing(self, streams: StreamManager, other: StreamManager) -> None:
-        """The same records again, whole or in part, through any manager, are dropped."""
+        """Records that are sent again, completely or in part, through any manager, are dropped."""
         records = [started(), text(0, "a"), text(1, "b")]
         await streams.append(S, records)
         await streams.append(S, records)
@@ -118,7 +121,7 @@ class StreamManagerContract:
         assert await texts(streams) == ["a", "b", "c"]
 
     async def test_a_newer_attempt_takes_the_older_back(self, streams: StreamManager, other: StreamManager) -> None:
-        """`step_discarded` comes first, and the zombie writes nothing any more."""
+        """A newer attempt emits `step_discarded` first. The superseded worker can no longer write."""
         await streams.append(S, [started(), text(0, "old")])
         await other.append(S, [text(0, "new", attempt=2)])
         await streams.append(S, [text(1, "zombie"), committed(2)])
@@ -128,7 +131,7 @@ class StreamManagerContract:
         assert await texts(streams) == ["old", "new"]
 
     async def test_a_newer_turn_silences_the_older(self, streams: StreamManager, other: StreamManager) -> None:
-        """Text and end of a superseded run are dropped: no reader of turn 2 is ended by turn 1."""
+        """Text and end of a superseded run are dropped, so that turn 1 cannot end a reader of turn 2."""
         await streams.append(S, [started(), text(0, "one")])
         await other.append(S, [started(2), text(0, "two", turn=2)])
         await streams.append(S, [text(1, "zombie")])
@@ -139,7 +142,7 @@ class StreamManagerContract:
         assert await texts(streams) == ["one", "two"]
 
     async def test_an_end_is_emitted_once_and_last(self, streams: StreamManager, other: StreamManager) -> None:
-        """A repeated end, and what comes after an end, is dropped; the next turn goes on."""
+        """A repeated end, and anything after an end, is dropped. The next turn continues the stream."""
         await streams.append(S, [started(), ended(status="interrupted")])
         await other.append(S, [ended(status="interrupted")])
         await streams.append(S, [text(0, "late")])
@@ -148,7 +151,7 @@ class StreamManagerContract:
         assert await texts(other) == ["next"]
 
     async def test_a_run_that_begins_closes_the_one_before(self, streams: StreamManager) -> None:
-        """An attempt left open is committed if it was staged last, else discarded."""
+        """A new run closes an open attempt: committed if it was the last one staged, otherwise discarded."""
         await streams.append(S, [started(), text(0, "staged")])
         await streams.append(S, [started(2, last=(1, 1))])
         await streams.append(S, [text(0, "lost", step=2, turn=2)])
@@ -160,7 +163,7 @@ class StreamManagerContract:
         [("end", "completed", "ended"), ("fail", "failed", "failed"), ("paused", "paused", "paused")],
     )
     async def test_info_reports_the_status(self, streams: StreamManager, mark: str, status: str, wanted: str) -> None:
-        """Active while the root runs, then as its last run ended, and active again with the next."""
+        """The status is active while the root runs, then that of its last run, and active again with the next run."""
         await streams.append(S, [started(), text(0, "a"), committed(1), ended(status=status, mark=mark, error="why")])
         info = await streams.info(S)
         assert info is not None and (info.status, info.latest_sequence) == (wanted, 3)
@@ -171,7 +174,7 @@ class StreamManagerContract:
         assert info is not None and (info.status, info.latest_sequence) == ("active", 4)
 
     async def test_a_child_ends_alone(self, streams: StreamManager) -> None:
-        """A sub-agent's end is told under its own session and ends nobody else."""
+        """A sub-agent's end is reported under its own session and does not end other sessions."""
         await streams.append(S, [started(), text(0, "parent")])
         await streams.append(S, [started(session="child"), text(0, "child", session="child"), ended(session="child")])
         info = await streams.info(S)
@@ -183,7 +186,8 @@ class StreamManagerContract:
         ]
 
     async def test_many_writers_leave_no_gap(self, streams: StreamManager, other: StreamManager) -> None:
-        """Parent and children writing at once through two managers: dense, each chunk once, each writer's in order."""
+        """A parent and its children write concurrently through two managers. The stream has no gaps, and each chunk once,
+        in its writer's order."""
         sessions = [S, "child1", "child2", "child3"]
         await streams.append(S, [started()])
 
@@ -200,14 +204,14 @@ class StreamManagerContract:
             assert mine == [f"{session}.{n}" for n in range(12)]
 
     async def test_wait_returns_at_once_where_there_is_more(self, streams: StreamManager) -> None:
-        """What came before the wait is not waited for."""
+        """`wait` returns at once if there already are messages after the given sequence."""
         await streams.append(S, [started(), text(0, "a", "b")])
         began = time.monotonic()
         await asyncio.wait_for(streams.wait(S, 1, LONG_S), SOON_S)
         assert time.monotonic() - began < SOON_S
 
     async def test_wait_wakes(self, streams: StreamManager, other: StreamManager) -> None:
-        """A reader that waits is woken by an append, whoever made it, also where the stream did not exist."""
+        """An append by any process wakes a waiting reader, even if the stream did not exist before."""
         for n, writer in enumerate((streams, other)):
             waiting = asyncio.ensure_future(streams.wait(S, n, LONG_S))
             await asyncio.sleep(0.05)
@@ -215,11 +219,11 @@ class StreamManagerContract:
             await asyncio.wait_for(waiting, SOON_S)
 
     async def test_wait_returns_when_its_time_is_over(self, streams: StreamManager) -> None:
-        """Where nothing comes, after the timeout."""
+        """Without new messages, `wait` returns after its timeout."""
         await asyncio.wait_for(streams.wait(S, 0, 0.05), SOON_S)
 
     async def test_a_live_reader_sees_what_a_replay_shows(self, streams: StreamManager, other: StreamManager) -> None:
-        """Read, wait, read: every message once, in order, to the end."""
+        """A live reader, which reads and waits in turns, gets every message once, in order, to the end."""
 
         async def write() -> None:
             await streams.append(S, [started()])
@@ -244,7 +248,7 @@ class StreamManagerContract:
         assert seen == await everything(streams) and len(seen) == 22
 
     async def test_delete(self, streams: StreamManager, other: StreamManager) -> None:
-        """Everything goes, twice is no error, and the stream may begin again at 1, through any manager."""
+        """A deletion removes everything, may be repeated, and lets the stream start again at 1 through any manager."""
         for n in range(3):
             await streams.append(S, [started(), text(n, f"{n}")])
         await streams.append("another", [started(session="another"), text(0, "kept", session="another")])
@@ -256,7 +260,7 @@ class StreamManagerContract:
         assert await texts(other) == ["again"]
 
     async def test_chunks_come_back_as_they_were(self, streams: StreamManager) -> None:
-        """Any JSON, any alphabet, and large."""
+        """Chunks with any JSON, any alphabet and large content are preserved."""
         given: Any = {"type": "custom", "event_name": "é\U0001f600", "data": {"a": [1, 2.5, None, True, "x" * 100_000]}}
         made = record("call", step=1, attempt=1, call_id="c", n=0)
         made.chunks = [given]

@@ -1,1 +1,1 @@
-"""`helix check --live`: deploy a stage of its own, play about thirty scenes on it, and destroy it."""
+"""`helix check --live`: deploy a temporary stage, run about thirty end-to-end scenes on it, and destroy it."""

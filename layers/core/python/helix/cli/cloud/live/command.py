@@ -1,8 +1,8 @@
-"""`helix check --live`: deploy a stage, play every scene on it, destroy it, and report.
+"""`helix check --live`: deploy a temporary stage, play every scene on it, destroy it, and report.
 
-Law: the command creates the stage, so it does not touch the data of others, and destroys it in any case. The report is on
-standard output, without account numbers and keys. Everything else is on standard error. Once the money is used up, no
-further scene is played.
+Law: the command creates the stage itself, so it cannot touch anyone's data, and always destroys it. The report goes to
+standard output, without account numbers and keys. Everything else goes to standard error. Once the cost limit is reached,
+no further scene is played.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from helix.runtime.system import SystemClock
 PROJECT = Path(__file__).parent / "project"
 AT_ONCE = 6
 SCENE_USD = 0.005
-"""The upper limit of a scene's cost in US dollars: 100 invocations and 1,000 requests. Most scenes cost a tenth of it."""
+"""The assumed maximum cost of a scene in US dollars: 100 invocations and 1,000 requests. Most scenes cost a tenth of it."""
 DEPLOYED_USD = 0.02
-"""The cost of a deployment and its deletion in US dollars, for requests of CloudFormation, S3 and logs."""
+"""The cost in US dollars of deploying and deleting a stage: requests to CloudFormation, S3 and CloudWatch Logs."""
 MONTH_HOURS = 730
 CONTEXT = {"key": "aws", "retain": "false", "console": "http", "dashboards": "false", "auth": "keys"}
 
 
 class Money:
-    """The upper limit of the cost so far, in US dollars: the hourly cost of the stage, and a limit for each scene."""
+    """An upper bound on the cost so far, in US dollars: the hourly cost of the stage, plus the assumed maximum for each
+    scene."""
 
     def __init__(self, most: float) -> None:
         self.most, self.spent = most, 0.0
         self._hourly, self._since = 0.0, 0.0
 
     def stands(self, hourly: float, now: float) -> None:
-        """Set the hourly cost of the deployed stage from now on. 0: the stage does not exist any more."""
+        """Set the hourly cost of the deployed stage from now on. 0: the stage no longer exists."""
         self.spent += self._hourly * (now - self._since) / 3600
         self._hourly, self._since = hourly, now
 
@@ -66,7 +67,7 @@ class LiveCheck:
         self._clock, self._money, self._findings = SystemClock(), Money(most), list[Finding]()
 
     def run(self) -> int:
-        """Play all scenes. Return the exit code: failed if a scene has failed, otherwise completed."""
+        """Play all scenes. Return the exit code `FAILED` if a scene failed, otherwise `COMPLETED`."""
         with tempfile.TemporaryDirectory(prefix="helix-live-") as folder:
             project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
             first = self._target(project, streaming="kinesis")
@@ -100,7 +101,7 @@ class LiveCheck:
 
     @contextlib.contextmanager
     def _secret(self, target: Target) -> Iterator[None]:
-        """Store a model's key in a secret while the block runs. A scene rotates it."""
+        """Keep a model's API key in a secret while the block runs. One scene rotates it."""
         secrets, name = target.client("secretsmanager"), secret_name(target.stage)
         with aws_errors():
             try:
@@ -159,7 +160,7 @@ class LiveCheck:
         return played
 
     def _end(self, target: Target) -> None:
-        """Destroy the stage. As the last scene, check that nothing of it is left."""
+        """Destroy the stage. As the last scene, check that none of its resources are left."""
         began, detail = self._clock.now(), ""
         try:
             with contextlib.redirect_stdout(sys.stderr):
@@ -181,7 +182,8 @@ class LiveCheck:
 
 
 def _left(target: Target) -> list[str]:
-    """Return the resources that still have the stage's name: its stack, tables, functions, state machines, log groups."""
+    """Return the resources that still carry the stage's name: its stack, tables, functions, state machines and log
+    groups."""
     prefix, client = f"{target.stack}-", target.client
     found = [target.stack] if described(client("cloudformation"), target.stack) is not None else []
     asked = (

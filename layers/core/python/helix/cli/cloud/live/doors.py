@@ -1,4 +1,4 @@
-"""Scenes of `helix check --live` that use other interfaces than the socket: alarms, the schedule, queues and HTTP."""
+"""Scenes of `helix check --live` that use interfaces other than the WebSocket: alarms, the schedule, queues and HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.services.activity import read_beats
 
 
 async def alarm(probe: Probe) -> str:
-    """Set an alarm. CloudWatch must publish it to the topic, and `govern` receive it."""
+    """Set an alarm, and verify that CloudWatch publishes it to the topic and `govern` receives it."""
     name = f"{probe.at.stack}-queue-depth-{SINGLE}"
     (before,) = await probe.store.get([heard_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
@@ -40,7 +40,7 @@ async def minute(probe: Probe) -> str:
 
 
 async def trigger(probe: Probe) -> str:
-    """Check that a message of the queue starts a run, in the session that it names."""
+    """Check that a message in the queue starts a run in the session that it names."""
     session = f"live-{probe.clock.now():.0f}"
     body = json.dumps({"id": session, "prompt": json.dumps([end("triggered")])})
     await probe.aws("sqs", "send_message", QueueUrl=probe.at.outputs["LiveQueueUrl"], MessageBody=body)
@@ -69,7 +69,7 @@ async def console(probe: Probe) -> str:
 
 
 async def health(probe: Probe) -> str:
-    """Check the health endpoints. The stage is ready after its first sweep."""
+    """Check the health endpoints. The stage reports ready after its first sweep."""
     base = probe.at.outputs["HealthUrl"].removesuffix("/health")
 
     async def ready() -> bool:

@@ -1,7 +1,7 @@
 """The scenes that `helix check --live` plays on its stage, one function each.
 
-Law: a scene asserts what a user would see, through the stage's own interfaces. It stores nothing outside the stage. Its
-model and its tools do what the message says (`project/live_agents.py`).
+Law: a scene asserts what a user would see through the stage's own interfaces. It stores nothing outside the stage. Its
+model and its tools follow the script in the message (`project/live_agents.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def expect(found: Any, wanted: Any) -> None:
 
 
 async def live_text(probe: Probe) -> str:
-    """Check that the first word arrives while the model still speaks."""
+    """Check that the first word arrives while the model is still generating."""
     handle = await say(probe, {"say": WORDS, "pause_s": SPOKEN_S})
     arrived = []
     async for chunk in await handle.stream():
@@ -77,7 +77,7 @@ async def live_text(probe: Probe) -> str:
 
 
 async def reader_returns(probe: Probe) -> str:
-    """Check that a reader that left after a message continues after it, and misses none."""
+    """Check that a reader that disconnected after a message resumes after it and misses none."""
     handle = await say(probe, {"say": WORDS, "pause_s": 0.5})
     seen = []
     async for message in await handle.messages():
@@ -96,7 +96,7 @@ async def reader_returns(probe: Probe) -> str:
 
 
 async def approval(probe: Probe) -> str:
-    """Approve a call with another amount than the model's."""
+    """Approve a call with an amount that differs from the model's."""
     handle = await say(probe, call("pay", euros=5), end())
     paused = await handle.result()
     expect(paused.status, "paused")
@@ -126,7 +126,7 @@ async def sub_agent(probe: Probe) -> str:
 
 
 async def inline_tool(probe: Probe) -> str:
-    """Run an inline tool, which the invocation that called the model executes."""
+    """Run an inline tool. The same invocation that called the model executes it."""
     handle = await say(probe, call("look", topic="kettle"), end(), agent=INLINE)
     await completed(handle)
     expect((await results(probe, handle))[0].partition(":")[0], "kettle")
@@ -134,7 +134,7 @@ async def inline_tool(probe: Probe) -> str:
 
 
 async def long_tool(probe: Probe) -> str:
-    """Check that a tool is started once, although it takes longer than a claim lasts."""
+    """Check that a tool is started only once, even if it runs longer than a claim lasts."""
     handle = await say(probe, call("wait", seconds=LONG_S), end())
     begun = 0
     async for chunk in await handle.stream():
@@ -145,7 +145,7 @@ async def long_tool(probe: Probe) -> str:
 
 
 async def large_answer(probe: Probe) -> str:
-    """Check an answer that is larger than an item of DynamoDB."""
+    """Check an answer that is larger than a DynamoDB item may be."""
     handle = await say(probe, {"size": LARGE})
     expect(len((await handle.result()).text or ""), LARGE)
     page: Any = await probe.client.get_messages(handle.session_id)
@@ -157,7 +157,7 @@ async def large_answer(probe: Probe) -> str:
 
 
 async def tool_dies(probe: Probe) -> str:
-    """Kill the process of a tool with SIGKILL, again and again for five seconds. The tool may be repeated."""
+    """Kill the process of a repeatable tool with SIGKILL, again and again for five seconds."""
     handle = await say(probe, call("die", until=probe.clock.now() + DEAD_S), end())
     await completed(handle)
     (said,) = await results(probe, handle)
@@ -167,7 +167,7 @@ async def tool_dies(probe: Probe) -> str:
 
 
 async def tool_dies_once(probe: Probe) -> str:
-    """Kill the process of a tool that must not be repeated. The model must get an unknown outcome."""
+    """Kill the process of a tool that must not be repeated. Check that the model is told that the outcome is unknown."""
     handle = await say(probe, call("die_once", until=probe.clock.now() + 600), end())
     await completed(handle)
     (said,) = await results(probe, handle)
@@ -193,7 +193,7 @@ async def provider_refuses(probe: Probe) -> str:
 
 
 async def lambda_refuses(probe: Probe) -> str:
-    """Take all concurrency from the function of tools, for a quarter of a minute."""
+    """Reserve zero concurrency for the tool function, for a quarter of a minute."""
     function = {"FunctionName": f"{probe.at.stack}-call_tool"}
     await probe.aws("lambda", "put_function_concurrency", **function, ReservedConcurrentExecutions=0)
     try:
@@ -206,7 +206,7 @@ async def lambda_refuses(probe: Probe) -> str:
 
 
 async def key_rotates(probe: Probe) -> str:
-    """Check that a process with an old key of a model reads the new one when the provider refuses the old one."""
+    """Check that a process with an outdated model key reads the new key when the provider rejects the old one."""
     secret = {"SecretId": secret_name(probe.at.stage)}
     await completed(await say(probe, {"say": "old", "key": "one"}), "old")
     await probe.aws("secretsmanager", "put_secret_value", **secret, SecretString=key_text("two"))
@@ -233,7 +233,7 @@ async def budget(probe: Probe) -> str:
 
 
 async def queue(probe: Probe) -> str:
-    """Start two runs of an agent that executes one run at a time. The second must wait for the first."""
+    """Start two runs of an agent that executes one run at a time. Check that the second waits for the first."""
     first = await say(probe, call("wait", seconds=BUSY_S), end(), agent=SINGLE)
     second = await say(probe, end(), agent=SINGLE)
     waited = False
@@ -249,7 +249,7 @@ async def queue(probe: Probe) -> str:
 
 
 async def branch(probe: Probe) -> str:
-    """Branch from the end of the first run. The branch must not contain the second run."""
+    """Branch from the end of the first run. Check that the branch does not contain the second run."""
     handle = await say(probe, end("first"))
     await completed(handle, "first")
     listed: Any = await probe.client.list_checkpoints(handle.session_id)
@@ -263,7 +263,7 @@ async def branch(probe: Probe) -> str:
 
 
 async def same_key(probe: Probe) -> str:
-    """Check that a request that comes twice starts one run."""
+    """Check that a repeated request with the same idempotency key starts only one run."""
     key = f"live-{probe.clock.now():.0f}"
     handles = [await say(probe, end(), key=key) for _ in range(2)]
     probe.sessions.pop()
@@ -277,7 +277,7 @@ async def same_key(probe: Probe) -> str:
 
 @contextlib.asynccontextmanager
 async def across(probe: Probe) -> AsyncIterator[Scene]:
-    """Keep a run at work across a deployment. Yield the scene that checks that the new code completed it."""
+    """Keep a run active across a deployment. Yield the scene that checks that the new code completes it."""
     handle = await say(probe, {"edition": NEW})
     async for chunk in await handle.stream():
         if chunk.type == "custom":

@@ -9,7 +9,7 @@ from helix.cli.cloud.live import doors, scenes
 from helix.cli.cloud.live.scenes import Scene
 
 Group = Mapping[str, Scene]
-"""Scenes that are played at the same time."""
+"""Scenes that are played concurrently."""
 FIRST: Sequence[Group] = (
     {"a connection": checks.connection},
     {
@@ -55,4 +55,4 @@ SECOND: Sequence[Group] = (
 )
 """The groups of scenes on a stage without Kinesis."""
 PLAYED = sum(map(len, (*FIRST, *SECOND))) + 3
-"""The number of all scenes, with the upgrade and the end of both stages."""
+"""The total number of scenes, including the upgrade and the end of both stages."""

@@ -1,6 +1,6 @@
-"""The agents of `helix check --live`. A program takes the place of their models, so they cost no tokens.
+"""The agents of `helix check --live`. A script replaces their models, so they cost no tokens.
 
-Law: a message contains the whole script, as JSON. So each process, and each repeat, does the same.
+Law: a message contains the whole script as JSON, so every process and every retry does the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLOCK, PACE = SystemClock(), Pace(SystemClock(), None)
 
 
 def die_until(moment: float) -> None:
-    """Kill the process with SIGKILL, as the platform would, if that moment (Unix seconds) has not come."""
+    """Kill this process with SIGKILL, as the platform would, if `moment` (Unix seconds) is still in the future."""
     if CLOCK.now() < moment:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -47,7 +47,7 @@ async def look(topic: str, ctx: ToolContext[Any]) -> str:
 
 @tool(timeout_s=120)
 async def wait(seconds: float, ctx: ToolContext[Any]) -> str:
-    """Take so many seconds."""
+    """Wait for the given number of seconds."""
     ctx.emit("begun")
     await asyncio.sleep(seconds)
     return "waited"
@@ -55,21 +55,21 @@ async def wait(seconds: float, ctx: ToolContext[Any]) -> str:
 
 @tool(on_unknown="retry", timeout_s=10)
 async def die(until: float, ctx: ToolContext[Any]) -> str:
-    """End the process until that moment. May be repeated."""
+    """Kill the process until that moment. The call may be repeated."""
     die_until(until)
     return "survived"
 
 
 @tool(on_unknown="skip", timeout_s=10)
 async def die_once(until: float, ctx: ToolContext[Any]) -> str:
-    """End the process until that moment. Must not be repeated."""
+    """Kill the process until that moment. The call must not be repeated."""
     die_until(until)
     return "repeated"
 
 
 @tool(require_approval=True)
 async def pay(euros: int, ctx: ToolContext[Any]) -> str:
-    """Do what needs a person's word."""
+    """Pay an amount. A person must approve the call."""
     return f"paid {euros}"
 
 
