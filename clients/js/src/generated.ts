@@ -53,15 +53,15 @@ export interface CheckpointCreatedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The checkpoint to go back to.
+   * The id of the checkpoint.
    */
   checkpoint_id: string;
   /**
-   * The number of messages that are history at the checkpoint.
+   * The number of messages in history at the checkpoint.
    */
   message_count: number;
   /**
@@ -69,11 +69,11 @@ export interface CheckpointCreatedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -81,11 +81,11 @@ export interface CheckpointCreatedChunk {
    */
   step: number;
   /**
-   * The number of the last step that is history at the checkpoint.
+   * The number of the last committed step at the checkpoint.
    */
   step_count: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -106,11 +106,11 @@ export interface CustomEventChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The JSON value that the tool or hook gave.
+   * The JSON value that the tool or hook attached.
    */
   data: unknown;
   /**
@@ -122,11 +122,11 @@ export interface CustomEventChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -134,7 +134,7 @@ export interface CustomEventChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -143,7 +143,7 @@ export interface CustomEventChunk {
   type: "custom";
 }
 /**
- * A failure of a model call, of a tool call that is not executed, or of the run.
+ * A failed model call, a tool call that cannot be executed, or a failed run.
  */
 export interface ErrorChunk {
   /**
@@ -155,11 +155,11 @@ export interface ErrorChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * A stable code of the error, such as `model_error` or `invalid_tool_call` (`core.errors`).
+   * A stable error code, such as `model_error` or `invalid_tool_call` (`core.errors`).
    */
   code: string;
   /**
@@ -167,7 +167,7 @@ export interface ErrorChunk {
    */
   error: string;
   /**
-   * True if the run goes on. False exactly once, right before the stream of a failed run ends.
+   * True if the run continues. False exactly once, right before the stream of a failed run ends.
    */
   recoverable: boolean;
   /**
@@ -175,11 +175,11 @@ export interface ErrorChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -187,7 +187,7 @@ export interface ErrorChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -208,11 +208,11 @@ export interface OutputChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The JSON of the run's structured output.
+   * The structured output as JSON.
    */
   output: unknown;
   /**
@@ -220,11 +220,11 @@ export interface OutputChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -232,7 +232,7 @@ export interface OutputChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -253,11 +253,11 @@ export interface RunInterruptedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The last checkpoint of the run, which a resume goes on from. None if the run wrote none.
+   * The last checkpoint of the run, from which a resume continues. None if the run wrote no checkpoint.
    */
   checkpoint_id: string | null;
   /**
@@ -269,11 +269,11 @@ export interface RunInterruptedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -281,7 +281,7 @@ export interface RunInterruptedChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -290,7 +290,7 @@ export interface RunInterruptedChunk {
   type: "run_interrupted";
 }
 /**
- * The end of a paused run. It waits for people, or for room in a budget.
+ * The end of a paused run. The session waits for a response from a person or client, or for room in a budget.
  */
 export interface RunPausedChunk {
   /**
@@ -302,7 +302,7 @@ export interface RunPausedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -316,7 +316,7 @@ export interface RunPausedChunk {
     [k: string]: unknown;
   }[];
   /**
-   * `pending` if calls wait for an answer, `budget_exceeded` if a budget has no room for the next model call.
+   * `pending` if calls wait for a response, `budget_exceeded` if a budget has no room for the next model call.
    */
   reason: string;
   /**
@@ -324,11 +324,11 @@ export interface RunPausedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -336,7 +336,7 @@ export interface RunPausedChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -357,19 +357,19 @@ export interface RunQueuedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The Unix seconds until which the run may wait.
+   * The end of the maximum wait, in Unix seconds.
    */
   expires_at: number;
   /**
-   * The number of runs of the agent that waited at that moment, this one included.
+   * The number of queued runs of the agent at that moment, including this one.
    */
   queued: number;
   /**
-   * Why no run starts if the agent is stopped, such as `stopped by budget agent:poet/day/micros`. None if the run waits for a free slot only.
+   * Why the agent is stopped and starts no runs, such as `stopped by budget agent:poet/day/micros`. None if the run only waits for a free slot.
    */
   reason: string | null;
   /**
@@ -377,11 +377,11 @@ export interface RunQueuedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -389,7 +389,7 @@ export interface RunQueuedChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -398,7 +398,7 @@ export interface RunQueuedChunk {
   type: "run_queued";
 }
 /**
- * The first chunk of a run that goes on from an earlier one.
+ * The first chunk of a run that continues an earlier one.
  */
 export interface RunResumedChunk {
   /**
@@ -410,7 +410,7 @@ export interface RunResumedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -418,11 +418,11 @@ export interface RunResumedChunk {
    */
   checkpoint_id: string | null;
   /**
-   * A resume or retry mode, or `takeover` (`core.status.ClaimMode`).
+   * The mode of the resume or retry, or `takeover` (`core.status.ClaimMode`).
    */
   mode: string;
   /**
-   * The run that this one goes on from.
+   * The run that this run continues.
    */
   previous_run_id: string;
   /**
@@ -430,11 +430,11 @@ export interface RunResumedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -442,7 +442,7 @@ export interface RunResumedChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -463,7 +463,7 @@ export interface RunSupersededChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -475,11 +475,11 @@ export interface RunSupersededChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -491,7 +491,7 @@ export interface RunSupersededChunk {
    */
   superseded_run_id: string;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -512,7 +512,7 @@ export interface StatePatchChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -524,11 +524,11 @@ export interface StatePatchChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -536,7 +536,7 @@ export interface StatePatchChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -544,7 +544,7 @@ export interface StatePatchChunk {
    */
   type: "state_patch";
   /**
-   * Texts about parallel calls that changed the same place of the state. Each names the calls and what was done.
+   * Messages about parallel calls that changed the same part of the state. Each names the calls and how the conflict was resolved.
    */
   warnings: string[];
 }
@@ -570,11 +570,11 @@ export interface StepCommittedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The model that answered. None if the sequencer wrote the chunk in place of a worker that died.
+   * The model that answered. None if the sequencer wrote the chunk on behalf of a worker that died.
    */
   model: string | null;
   /**
@@ -582,11 +582,11 @@ export interface StepCommittedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -598,7 +598,7 @@ export interface StepCommittedChunk {
    */
   stop_reason: string | null;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -611,19 +611,19 @@ export interface StepCommittedChunk {
   usage: Usage | null;
 }
 /**
- * The tokens and the cost of one call or of several calls together.
+ * The tokens and cost of one call, or the total of several calls.
  */
 export interface Usage {
   /**
-   * The tokens of the prompts that the provider read from its cache.
+   * The prompt tokens that the provider read from its cache.
    */
   cached_tokens: number;
   /**
-   * The number of calls. Each try that the provider may bill counts.
+   * The number of calls. Every attempt that the provider may bill counts.
    */
   calls: number;
   /**
-   * The tokens of the answers, including `reasoning_tokens`.
+   * The answer tokens, including `reasoning_tokens`.
    */
   completion_tokens: number;
   /**
@@ -635,20 +635,20 @@ export interface Usage {
    */
   priced: boolean;
   /**
-   * The tokens of the prompts, including `cached_tokens`.
+   * The prompt tokens, including `cached_tokens`.
    */
   prompt_tokens: number;
   /**
-   * The tokens of the answers that were reasoning.
+   * The answer tokens spent on reasoning.
    */
   reasoning_tokens: number;
   /**
-   * The number of calls that may have used more than was reported. They were cut off, or answered without their usage.
+   * The number of calls that may have used more than was reported, because they were cut off or their answer had no usage.
    */
   unknown_calls: number;
 }
 /**
- * A request to drop what this step and attempt showed.
+ * A request to remove everything that this step and attempt displayed.
  */
 export interface StepDiscardedChunk {
   /**
@@ -660,11 +660,11 @@ export interface StepDiscardedChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The reason why the attempt was dropped, as a text.
+   * Why the attempt was discarded.
    */
   reason: string | null;
   /**
@@ -672,15 +672,15 @@ export interface StepDiscardedChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
-   * The status of the run, if its end cut the attempt off; otherwise None. The text of an `interrupted` run may stay on a page until another attempt of the step begins.
+   * The status of the run if its end cut off the attempt, otherwise None. The text of an `interrupted` run may stay visible until another attempt at the step begins.
    */
   status: string | null;
   /**
@@ -688,7 +688,7 @@ export interface StepDiscardedChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -697,7 +697,7 @@ export interface StepDiscardedChunk {
   type: "step_discarded";
 }
 /**
- * A request to drop what is shown and start again from the checkpoint: the session was rewound, or chunks were
+ * A request to clear the display and reload from the checkpoint, because the session was rewound or chunks were
  * lost.
  */
 export interface StreamResyncChunk {
@@ -710,15 +710,15 @@ export interface StreamResyncChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The checkpoint to start from, which the claim of the rewinding run wrote. None if chunks are missing: start from the session's latest.
+   * The checkpoint to reload, written by the claim of the run that rewound the session. None if chunks were lost: reload the session's latest checkpoint.
    */
   checkpoint_id: string | null;
   /**
-   * The last sequence of the stream before the run that rewound it, or before the chunks that follow a gap.
+   * The last sequence before the run that rewound the session, or before the first chunk after a gap.
    */
   from_sequence: number;
   /**
@@ -730,11 +730,11 @@ export interface StreamResyncChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -742,7 +742,7 @@ export interface StreamResyncChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -763,7 +763,7 @@ export interface SubAgentEndChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -771,7 +771,7 @@ export interface SubAgentEndChunk {
    */
   error: string | null;
   /**
-   * The call of the parent that the sub-agent works for.
+   * The parent's tool call that started the sub-agent.
    */
   parent_tool_call_id: string;
   /**
@@ -783,15 +783,15 @@ export interface SubAgentEndChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
-   * `completed`, `failed`, or `interrupted` if the call was ended without the sub-agent's own result.
+   * `completed`, `failed`, or `interrupted` if the call ended without a result from the sub-agent.
    */
   status: string;
   /**
@@ -807,7 +807,7 @@ export interface SubAgentEndChunk {
    */
   sub_agent_type: string;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -816,7 +816,7 @@ export interface SubAgentEndChunk {
   type: "subagent_end";
 }
 /**
- * The start or continuation of a sub-agent's session. It follows the `tool_start` of its call.
+ * The start or resumption of a sub-agent's session. It follows the `tool_start` of its call.
  */
 export interface SubAgentStartChunk {
   /**
@@ -828,11 +828,11 @@ export interface SubAgentStartChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The call of the parent that the sub-agent works for.
+   * The parent's tool call that started the sub-agent.
    */
   parent_tool_call_id: string;
   /**
@@ -840,11 +840,11 @@ export interface SubAgentStartChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -860,7 +860,7 @@ export interface SubAgentStartChunk {
    */
   sub_agent_type: string;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -881,7 +881,7 @@ export interface TextDeltaChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -893,11 +893,11 @@ export interface TextDeltaChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -905,7 +905,7 @@ export interface TextDeltaChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -926,7 +926,7 @@ export interface ThinkingChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -942,11 +942,11 @@ export interface ThinkingChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -954,7 +954,7 @@ export interface ThinkingChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -975,17 +975,17 @@ export interface ToolApprovalRequestChunk {
    */
   agent_type: string;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The arguments of the call: the model's, or those that a person approved before the outcome was lost.
+   * The arguments of the call: the model's, or, for an `unknown` outcome, the ones that a person had approved.
    */
   input: {
     [k: string]: unknown;
   };
   /**
-   * The question: `approval` of the call, the `client`'s result, or a ruling on an `unknown` outcome.
+   * The kind of response: `approval` of the call, the `client`'s result, or a decision about an `unknown` outcome.
    */
   kind: "approval" | "client" | "unknown";
   /**
@@ -995,7 +995,7 @@ export interface ToolApprovalRequestChunk {
     [k: string]: unknown;
   };
   /**
-   * Why the tool asks, if its rule gives a reason.
+   * Why the tool requires approval, if its rule gives a reason.
    */
   reason: string | null;
   /**
@@ -1003,11 +1003,11 @@ export interface ToolApprovalRequestChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -1015,7 +1015,7 @@ export interface ToolApprovalRequestChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -1044,13 +1044,13 @@ export interface ToolEndChunk {
    */
   agent_type: string;
   /**
-   * The model's arguments of a refused call, which has no `tool_start`. None for other calls, and if the writer did not have the arguments.
+   * The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if the writer did not know the arguments.
    */
   arguments: {
     [k: string]: unknown;
   } | null;
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
@@ -1066,11 +1066,11 @@ export interface ToolEndChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -1082,7 +1082,7 @@ export interface ToolEndChunk {
    */
   success: boolean;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -1111,17 +1111,17 @@ export interface ToolStartChunk {
    */
   agent_type: string;
   /**
-   * The arguments that the call is executed with: the model's, or those that a person approved in their place.
+   * The arguments of the execution: the model's, or the ones that a person approved instead.
    */
   arguments: {
     [k: string]: unknown;
   };
   /**
-   * The number of the try at the step. For the chunks of a tool call, the number of the claim of the call.
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
    */
   attempt: number;
   /**
-   * The person who approved other arguments than the model's, and the time. None if `arguments` are the model's.
+   * Who edited the arguments in an approval, and when. None if `arguments` are the model's.
    */
   edited: Edit | null;
   /**
@@ -1129,11 +1129,11 @@ export interface ToolStartChunk {
    */
   run_id: string;
   /**
-   * The number of the chunk in the stream: 1, 2, 3, ... without gaps over all runs and sub-agents.
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
    */
   sequence: number;
   /**
-   * The session that wrote the chunk: that of the root, or of a sub-agent, which writes on its root's stream.
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
    */
   session_id: string;
   /**
@@ -1141,7 +1141,7 @@ export interface ToolStartChunk {
    */
   step: number;
   /**
-   * The Unix seconds at which the writer made the chunk.
+   * The time when the writer created the chunk, in Unix seconds.
    */
   timestamp: number;
   /**
@@ -1158,15 +1158,15 @@ export interface ToolStartChunk {
   type: "tool_start";
 }
 /**
- * The author and the time of a change to a call's arguments before it was executed.
+ * Who edited a call's arguments before its execution, and when.
  */
 export interface Edit {
   /**
-   * The time of the change in Unix seconds.
+   * The time of the edit in Unix seconds.
    */
   at: number;
   /**
-   * The user who changed the arguments. None if the service does not know its users, or if its operator did it.
+   * The user who edited the arguments. None if the service does not identify its users, or if an operator made the edit.
    */
   by: string | null;
 }
@@ -1203,7 +1203,7 @@ export interface Requests {
   unsubscribe: Unsubscribe;
 }
 /**
- * Fail a run for good. Idempotent. Result: `{}`.
+ * Fail a run permanently. Idempotent. Result: `{}`.
  */
 export interface Abort {
   /**
@@ -1211,11 +1211,11 @@ export interface Abort {
    */
   action: "abort";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The reason, which is stored with the run.
+   * The reason, stored with the run.
    */
   reason?: string | null;
   /**
@@ -1232,9 +1232,9 @@ export interface Abort {
   v: 1;
 }
 /**
- * Answer a call that waits for a person, in the session or in a sub-agent below it. The first answer counts.
+ * Answer a pending call, in the session or in one of its sub-agents. Only the first response counts.
  *
- * The result is that of `Run`, where `run_id` is the session's current run. `resumed` says whether the answer started a
+ * Result: as for `Run`, with `run_id` being the session's current run. `resumed` tells whether the response started a
  * run.
  */
 export interface AnswerAction {
@@ -1247,17 +1247,17 @@ export interface AnswerAction {
    */
   approved?: boolean;
   /**
-   * The arguments that an approved call is executed with. None: those of the model. If they do not fit the tool's schema, the request is refused and the call continues to wait.
+   * The arguments to execute an approved call with. None keeps the model's arguments. If they do not match the tool's schema, the request is refused and the call stays pending.
    */
   arguments?: {
     [k: string]: unknown;
   } | null;
   /**
-   * The data of the answer, as in `helix.core.handles.Confirmation`.
+   * The data of the response, as in `helix.core.handles.Confirmation`.
    */
   data?: unknown;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1269,7 +1269,7 @@ export interface AnswerAction {
    */
   session_id: string;
   /**
-   * Whether this connection is sent the run's messages.
+   * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
@@ -1282,7 +1282,7 @@ export interface AnswerAction {
   v: 1;
 }
 /**
- * Renew the connection's proof with a new token of the same user, or ask whose connection this is.
+ * Renew the connection's credentials with a new token of the same user, or query the identity of the caller.
  *
  * Result: `{"principal", "expires_at", "operator", "prefix"}`. Session ids that a client chooses begin with `prefix`.
  */
@@ -1292,11 +1292,11 @@ export interface Authenticate {
    */
   action: "authenticate";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * A new token of the same user. None: change nothing and report whose connection this is.
+   * A new token of the same user. None: change nothing and return the identity of the caller.
    */
   token?: string | null;
   /**
@@ -1305,7 +1305,7 @@ export interface Authenticate {
   v: 1;
 }
 /**
- * Make a new session from a checkpoint. Result: `{"session_id"}`.
+ * Create a new session from a checkpoint. Result: `{"session_id"}`.
  */
 export interface Branch {
   /**
@@ -1317,11 +1317,11 @@ export interface Branch {
    */
   checkpoint_id?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * A name that makes repeats harmless: a repeat returns the copy that was made under the same key.
+   * An idempotency key: repeating the request returns the copy that was made with the same key.
    */
   key?: string | null;
   /**
@@ -1329,7 +1329,7 @@ export interface Branch {
    */
   session_id: string;
   /**
-   * The id of the new session, which begins with the caller's prefix. None: the service makes one.
+   * The id of the new session, which must begin with the caller's prefix. None: the service generates one.
    */
   target?: string | null;
   /**
@@ -1340,7 +1340,7 @@ export interface Branch {
 /**
  * Change the limit of a budget. Operators only. Result: `{"budget", "unit", "limit"}`.
  *
- * The new limit holds from the next model call on. The rest of the budget's definition stays.
+ * The new limit applies from the next model call. The rest of the budget's definition is unchanged.
  */
 export interface ChangeBudget {
   /**
@@ -1352,7 +1352,7 @@ export interface ChangeBudget {
    */
   budget: string;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1377,15 +1377,15 @@ export interface Clone {
    */
   checkpoint_id?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * A name that makes repeats harmless: a repeat returns the copy that was made under the same key.
+   * An idempotency key: repeating the request returns the copy that was made with the same key.
    */
   key?: string | null;
   /**
-   * The number of first messages to copy. Fewer are copied where a call would lose its result. Give this or `checkpoint_id`, not both.
+   * The number of messages to copy from the beginning. Fewer are copied if a call would lose its result. Give this or `checkpoint_id`, not both.
    */
   message_index?: number | null;
   /**
@@ -1393,7 +1393,7 @@ export interface Clone {
    */
   session_id: string;
   /**
-   * The id of the new session, which begins with the caller's prefix. None: the service makes one.
+   * The id of the new session, which must begin with the caller's prefix. None: the service generates one.
    */
   target?: string | null;
   /**
@@ -1410,7 +1410,7 @@ export interface Delete {
    */
   action: "delete";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1426,9 +1426,9 @@ export interface Delete {
  * Compare two checkpoints of a session.
  *
  * Result: `{"before", "after", "patches", "messages", "offset", "added", "removed"}`. `before` and `after` are the ids
- * of the checkpoints. The RFC 6902 `patches` turn the first state into the second. `messages` is a page of those that
- * only the second checkpoint has. `added` and `removed` count the messages that only the second, or only the first,
- * has.
+ * of the checkpoints. The RFC 6902 `patches` turn the first state into the second. `messages` is a page of the
+ * messages that only the second checkpoint has. `added` counts the messages that only the second checkpoint has,
+ * `removed` those that only the first has.
  */
 export interface DiffCheckpoints {
   /**
@@ -1436,7 +1436,7 @@ export interface DiffCheckpoints {
    */
   action: "diff_checkpoints";
   /**
-   * The checkpoint to compare with.
+   * The first checkpoint.
    */
   before: string;
   /**
@@ -1444,11 +1444,11 @@ export interface DiffCheckpoints {
    */
   checkpoint_id?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of added messages to return.
+   * The maximum number of added messages to return.
    */
   limit?: number;
   /**
@@ -1465,10 +1465,10 @@ export interface DiffCheckpoints {
   v: 1;
 }
 /**
- * Read the budgets that bind a session, in their current windows.
+ * Read the budgets that apply to a session, in their current windows.
  *
- * Result: `{"session_id", "budgets"}`. The `run` of a budget is what the session's current run has spent and set aside.
- * Only an operator sees the amounts of a budget of all users, or of an agent.
+ * Result: `{"session_id", "budgets"}`. A budget's `run` is the amount that the session's current run has spent and
+ * reserved. Only operators see the amounts of a budget that spans all users or a whole agent.
  */
 export interface GetBudgets {
   /**
@@ -1476,7 +1476,7 @@ export interface GetBudgets {
    */
   action: "get_budgets";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1489,7 +1489,7 @@ export interface GetBudgets {
   v: 1;
 }
 /**
- * Read a checkpoint. Result: `{"checkpoint"}`, as `list_checkpoints` has it, with its `custom_state`.
+ * Read a checkpoint. Result: `{"checkpoint"}`, as in `list_checkpoints` but with its `custom_state`.
  */
 export interface GetCheckpoint {
   /**
@@ -1501,7 +1501,7 @@ export interface GetCheckpoint {
    */
   checkpoint_id?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1514,9 +1514,9 @@ export interface GetCheckpoint {
   v: 1;
 }
 /**
- * Compute the cost of a session and of its sub-agents' sessions, line by line.
+ * Return the itemized cost of a session and its sub-agents' sessions.
  *
- * Result: `{"session_id", "usd", "services", "agrees", "prices", "left_out", "lines"}`. Refused for a session of more
+ * Result: `{"session_id", "usd", "services", "agrees", "prices", "left_out", "lines"}`. Refused for sessions with more
  * than 20,000 rows.
  */
 export interface GetCost {
@@ -1525,7 +1525,7 @@ export interface GetCost {
    */
   action: "get_cost";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1548,23 +1548,23 @@ export interface GetFleet {
    */
   action: "get_fleet";
   /**
-   * The `cursor` of the previous page. None: the first page.
+   * The `cursor` of the previous page. None for the first page.
    */
   after?: string | null;
   /**
-   * The only agent to read. None: all agents.
+   * The agent to read. None: all agents.
    */
   agent?: string | null;
   /**
-   * The largest number of scaling decisions to return for each agent.
+   * The maximum number of scaling decisions to return for each agent.
    */
   decisions?: number;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of agents on the page.
+   * The maximum number of agents on the page.
    */
   limit?: number;
   /**
@@ -1572,15 +1572,15 @@ export interface GetFleet {
    */
   v: 1;
   /**
-   * The largest number of waiting runs to return for each agent.
+   * The maximum number of waiting runs to return for each agent.
    */
   waiting?: number;
 }
 /**
- * Read a session, and more of it on request.
+ * Read a session, with further parts on request.
  *
- * Result: `{"session", "can_resume"}`, and the parts that the fields below ask for. While the current run waits for a
- * slot, `"queued"` has its `{"place", "expires_at", "reason"}`. Place 1 is the next of its agent to start.
+ * Result: `{"session", "can_resume"}`, and the parts requested by the fields below. While the current run waits for a
+ * slot, `"queued"` has its `{"place", "expires_at", "reason"}`. The run in place 1 is the agent's next to start.
  */
 export interface GetSession {
   /**
@@ -1588,11 +1588,11 @@ export interface GetSession {
    */
   action: "get_session";
   /**
-   * The index after the last of these messages. None: the newest messages.
+   * The exclusive upper index of these messages. None: the newest messages.
    */
   before?: number | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1604,7 +1604,7 @@ export interface GetSession {
    */
   newest?: number | null;
   /**
-   * The run whose end is added as `"run"`. Its status is `running` if it has not ended.
+   * The run whose result to add as `"run"`. Its status is `running` if it has not ended.
    */
   run_id?: string | null;
   /**
@@ -1612,7 +1612,7 @@ export interface GetSession {
    */
   runs?: number;
   /**
-   * The run after the last of these runs, which are newest first. None: the newest runs.
+   * The id of a run: only older runs are returned. None: the newest runs.
    */
   runs_before?: string | null;
   /**
@@ -1620,11 +1620,11 @@ export interface GetSession {
    */
   session_id: string;
   /**
-   * Whether to add the conversation as `"snapshot"`, with the sequence from which the stream continues it.
+   * Whether to add the conversation as `"snapshot"`, with the stream sequence from which to continue.
    */
   snapshot?: boolean;
   /**
-   * Whether to add the sessions of the sub-agents as `"sub_sessions"`.
+   * Whether to add the sub-agents' sessions as `"sub_sessions"`.
    */
   sub_sessions?: boolean;
   /**
@@ -1633,7 +1633,7 @@ export interface GetSession {
   v: 1;
 }
 /**
- * Explain how a step was bought: its attempts, what each showed, and the results of its calls.
+ * Explain how a step was bought: its attempts, the text that each one showed, and the results of its calls.
  *
  * Result: `helix.core.reports.StepFound`.
  */
@@ -1643,11 +1643,11 @@ export interface GetStep {
    */
   action: "get_step";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The run whose step is meant.
+   * The run that the step belongs to. None: the newest step with this number.
    */
   run_id?: string | null;
   /**
@@ -1655,7 +1655,7 @@ export interface GetStep {
    */
   session_id: string;
   /**
-   * The number of the step. After a rewind two steps may have it: the newest is meant, or that of `run_id`.
+   * The number of the step. After a rewind, two steps may share a number: the newest one is returned, or that of `run_id`.
    */
   step: number;
   /**
@@ -1672,15 +1672,15 @@ export interface GetUsage {
    */
   action: "get_usage";
   /**
-   * The number of past hours to count, the current one included. None: all usage so far.
+   * The number of hours to include, counting the current hour. None: all usage so far.
    */
   hours?: number | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The user. None: the caller. Only an operator may name another user, and has to name one.
+   * The user. None: the caller. Only operators may name another user, and they must name one.
    */
   user?: string | null;
   /**
@@ -1689,7 +1689,8 @@ export interface GetUsage {
   v: 1;
 }
 /**
- * Ask a run to stop. `resume` continues it. Result: `{"interrupted"}`, which is false if the run had ended.
+ * Ask a run to stop. `resume` continues it. Result: `{"interrupted"}`, which is false if the run had already
+ * ended.
  */
 export interface Interrupt {
   /**
@@ -1697,11 +1698,11 @@ export interface Interrupt {
    */
   action: "interrupt";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The reason, which is stored with the run.
+   * The reason, stored with the run.
    */
   reason?: string | null;
   /**
@@ -1721,7 +1722,7 @@ export interface Interrupt {
  * List the agents that `run` accepts, sorted by name. Result: `{"agents", "cursor"}`.
  *
  * Each agent has a `name`, a `description` and a `kind` (`chat` or `function`). `input` is the JSON schema of the
- * fields that `run` takes besides the agent, `output` that of the result's output.
+ * fields that `run` accepts besides `agent`, and `output` that of the result's output.
  */
 export interface ListAgents {
   /**
@@ -1729,15 +1730,15 @@ export interface ListAgents {
    */
   action: "list_agents";
   /**
-   * The `cursor` of the previous page. None: the first page.
+   * The `cursor` of the previous page. None for the first page.
    */
   after?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of agents on the page.
+   * The maximum number of agents on the page.
    */
   limit?: number;
   /**
@@ -1754,15 +1755,15 @@ export interface ListCheckpoints {
    */
   action: "list_checkpoints";
   /**
-   * The `cursor` of the previous page, or the id of any checkpoint. None: the first page.
+   * The `cursor` of the previous page, or the id of any checkpoint. None for the first page.
    */
   after?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of checkpoints on the page.
+   * The maximum number of checkpoints on the page.
    */
   limit?: number;
   /**
@@ -1775,9 +1776,9 @@ export interface ListCheckpoints {
   v: 1;
 }
 /**
- * List the caller's root sessions, newest id first. An operator gets those of all users, or of `user`.
+ * List the caller's root sessions, newest id first. Operators see the sessions of all users, or of `user`.
  *
- * Result: `{"sessions", "cursor", "damaged"}`. A page may be short although there are more sessions. Fields other than
+ * Result: `{"sessions", "cursor", "damaged"}`. A page may be short even if there are more sessions. Fields other than
  * `limit`, `after`, `user` and `titles` are filters.
  */
 export interface ListSessions {
@@ -1786,7 +1787,7 @@ export interface ListSessions {
    */
   action: "list_sessions";
   /**
-   * The `cursor` of the previous page. None: the first page.
+   * The `cursor` of the previous page. None for the first page.
    */
   after?: string | null;
   /**
@@ -1794,11 +1795,11 @@ export interface ListSessions {
    */
   agent?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of sessions on the page.
+   * The maximum number of sessions on the page.
    */
   limit?: number;
   /**
@@ -1814,7 +1815,7 @@ export interface ListSessions {
    */
   tag?: string | null;
   /**
-   * Words that must all occur in the id, the agent, the tags, the status or the beginning of the first message. Case does not matter.
+   * Search words. Each must occur in the id, the agent, the tags, the status or the beginning of the first message. The search ignores case.
    */
   text?: string | null;
   /**
@@ -1822,7 +1823,7 @@ export interface ListSessions {
    */
   titles?: boolean;
   /**
-   * The user whose sessions are listed. Only an operator may name another user.
+   * The user whose sessions to list. Only operators may name another user.
    */
   user?: string | null;
   /**
@@ -1835,7 +1836,7 @@ export interface ListSessions {
   waiting?: boolean;
 }
 /**
- * Keep the connection open. Result: `{"now"}`, the time of the service in Unix seconds.
+ * Keep the connection open. Result: `{"now"}`, the service's current time in Unix seconds.
  */
 export interface Ping {
   /**
@@ -1843,7 +1844,7 @@ export interface Ping {
    */
   action: "ping";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
@@ -1862,15 +1863,15 @@ export interface ReadRows {
    */
   action: "read_rows";
   /**
-   * The `cursor` of the previous page. None: the first page.
+   * The `cursor` of the previous page. None for the first page.
    */
   after?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of rows on the page.
+   * The maximum number of rows on the page.
    */
   limit?: number;
   /**
@@ -1878,7 +1879,7 @@ export interface ReadRows {
    */
   session_id: string;
   /**
-   * Whether to read the rows of the stream in place of the session's.
+   * Whether to read the rows of the stream instead of the session's.
    */
   stream?: boolean;
   /**
@@ -1895,15 +1896,15 @@ export interface ReadStream {
    */
   action: "read_stream";
   /**
-   * The sequence after which the page begins. 0: the beginning of the stream.
+   * The sequence after which the page starts. 0: the beginning of the stream.
    */
   after?: number;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The largest number of messages on the page.
+   * The maximum number of messages on the page.
    */
   limit?: number;
   /**
@@ -1916,7 +1917,7 @@ export interface ReadStream {
   v: 1;
 }
 /**
- * Continue an interrupted or paused session, or go back to a checkpoint. The result is that of `Run`.
+ * Continue an interrupted or paused session, or go back to a checkpoint. Result: as for `Run`.
  */
 export interface Resume {
   /**
@@ -1928,19 +1929,19 @@ export interface Resume {
    */
   checkpoint_id?: string | null;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * A name that makes repeats harmless, as in `Run`.
+   * An idempotency key, as in `Run`.
    */
   key?: string | null;
   /**
-   * The user's next text. None: the session continues without one.
+   * The next user message. None: the session continues without one.
    */
   message?: string | null;
   /**
-   * The way to continue. continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it `from_checkpoint`. with_message: close pending calls, then take the new `message`. from_checkpoint: go back to `checkpoint_id` and continue from there.
+   * How to continue. continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it `from_checkpoint`. with_message: close pending calls, then take the new `message`. from_checkpoint: go back to `checkpoint_id` and continue from there.
    */
   mode?: "continue" | "with_message" | "from_checkpoint";
   /**
@@ -1948,7 +1949,7 @@ export interface Resume {
    */
   session_id: string;
   /**
-   * Whether this connection is sent the run's messages.
+   * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
@@ -1957,7 +1958,7 @@ export interface Resume {
   v: 1;
 }
 /**
- * Try a failed session again. The result is that of `Run`.
+ * Retry a failed session. Result: as for `Run`.
  */
 export interface Retry {
   /**
@@ -1965,19 +1966,19 @@ export interface Retry {
    */
   action: "retry";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * A name that makes repeats harmless, as in `Run`.
+   * An idempotency key, as in `Run`.
    */
   key?: string | null;
   /**
-   * The user's next text. None: the session continues without one.
+   * The next user message. None: the session continues without one.
    */
   message?: string | null;
   /**
-   * The place to start from: the last committed step, or the beginning of the failed run.
+   * Where to restart: at the last committed step, or at the beginning of the failed run.
    */
   mode?: "from_checkpoint" | "from_start";
   /**
@@ -1985,7 +1986,7 @@ export interface Retry {
    */
   session_id: string;
   /**
-   * Whether this connection is sent the run's messages.
+   * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
@@ -1994,10 +1995,11 @@ export interface Retry {
   v: 1;
 }
 /**
- * Start a run: in a new session, or with the next message of an existing one. Give `message` or `input`, not both.
+ * Start a run in a new session, or send the next message to an existing one. Give `message` or `input`, not both.
  *
  * Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`. The run's messages have sequences above
- * `after`. If `replay` is true, some of them were stored before the subscription: subscribe after `after`.
+ * `after`. If `replay` is true, some of them were stored before the subscription took effect: `subscribe` with this
+ * `after`.
  */
 export interface Run {
   /**
@@ -2009,21 +2011,21 @@ export interface Run {
    */
   agent: string;
   /**
-   * Whether the message replaces the one with the same `message_id`. If that is the newest message and has the same text, nothing starts: the result names the run that answered it.
+   * Whether the message replaces the earlier message with the same `message_id`. If that is the latest message and its text is unchanged, no run starts: the result names the run that answered it.
    */
   edits?: boolean;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The parameters of a function agent. A chat agent takes `{"message": ...}` here.
+   * The parameters of a function agent. A chat agent accepts `{"message": ...}` here.
    */
   input?: {
     [k: string]: unknown;
   } | null;
   /**
-   * A name that makes repeats harmless: a repeat returns the run that was started under the same key. Without a key, the same holds for a repeat with the same `id` on the same connection.
+   * An idempotency key: repeating the request returns the run that was started with the same key. Without a key, the same applies to a repeated `id` on the same connection.
    */
   key?: string | null;
   /**
@@ -2031,7 +2033,7 @@ export interface Run {
    */
   message?: string | null;
   /**
-   * The front end's id of the message. The stored message has it as `metadata.id`.
+   * The front end's id of the message, stored as `metadata.id`.
    */
   message_id?: string | null;
   /**
@@ -2041,21 +2043,21 @@ export interface Run {
     [k: string]: unknown;
   };
   /**
-   * The priority of the session's runs that wait for a slot: a higher one goes first. A client may set 0 or less. None: an existing session keeps its priority, a new one has 0.
+   * The priority of the session's runs while they wait for a slot. Higher priorities go first. Clients may only set 0 or less. None: an existing session keeps its priority, and a new one gets 0.
    */
   priority?: number | null;
   /**
-   * An existing session, or the id of a new one. None: the service makes a session. The id of a new session must begin with the caller's prefix (see `Authenticate`).
+   * An existing session, or the id of a new one. None: the service creates a session. The id of a new session must begin with the caller's prefix (see `Authenticate`).
    */
   session_id?: string | null;
   /**
-   * An object that is merged over the session's custom state, key by key.
+   * An object whose fields are merged into the session's custom state.
    */
   state?: {
     [k: string]: unknown;
   } | null;
   /**
-   * Whether this connection is sent the run's messages.
+   * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
@@ -2070,7 +2072,7 @@ export interface Run {
   v: 1;
 }
 /**
- * Send the stored messages of a stream after a sequence, and then the new ones.
+ * Receive the stored messages of a stream after a sequence, and then new ones as they arrive.
  *
  * Result: `{"stream_id", "caught_up", "complete"}`. Stored messages up to `caught_up` have been sent. If `complete` is
  * false, there are more: subscribe again with `caught_up` as `after`.
@@ -2081,15 +2083,15 @@ export interface Subscribe {
    */
   action: "subscribe";
   /**
-   * The last sequence that the client has. 0: send the stream from its beginning.
+   * The last sequence that the client has received. 0: from the beginning of the stream.
    */
   after?: number;
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The session whose stream is meant. Give this or `stream_id`, not both.
+   * The session that the stream belongs to. Give this or `stream_id`, not both.
    */
   session_id?: string | null;
   /**
@@ -2102,7 +2104,7 @@ export interface Subscribe {
   v: 1;
 }
 /**
- * Stop sending the messages of a stream. Result: `{"stream_id"}`.
+ * Stop receiving the messages of a stream. Result: `{"stream_id"}`.
  */
 export interface Unsubscribe {
   /**
@@ -2110,11 +2112,11 @@ export interface Unsubscribe {
    */
   action: "unsubscribe";
   /**
-   * The client's own name for the request. The reply, or the error, has it too.
+   * The client's id for the request. The reply or error repeats it.
    */
   id: string;
   /**
-   * The session whose stream is meant. Give this or `stream_id`, not both.
+   * The session that the stream belongs to. Give this or `stream_id`, not both.
    */
   session_id?: string | null;
   /**
@@ -2172,7 +2174,7 @@ export interface Answered {
    */
   replay: boolean;
   /**
-   * Whether the answer started a run.
+   * Whether the response started a run.
    */
   resumed: boolean;
   /**
@@ -2184,20 +2186,20 @@ export interface Answered {
    */
   session_id: string;
   /**
-   * The stream that has the run's messages.
+   * The stream with the run's messages.
    */
   stream_id: string;
   /**
-   * The number of the run in its session, from 1 on.
+   * The number of the run in its session, starting at 1.
    */
   turn: number;
 }
 /**
- * The result of `authenticate`: the caller that the connection belongs to.
+ * The result of `authenticate`: the identity of the connection's caller.
  */
 export interface Authenticated {
   /**
-   * The time when the proof of the caller expires, in Unix seconds. From then on, only `authenticate` is accepted.
+   * The time when the caller's credentials expire, in Unix seconds. After that, only `authenticate` is accepted.
    */
   expires_at: number;
   /**
@@ -2205,7 +2207,7 @@ export interface Authenticated {
    */
   operator: boolean;
   /**
-   * The prefix of session ids that the caller may choose. Empty without authentication: then any id may be chosen.
+   * The required prefix of session ids that the caller chooses. Empty without authentication, when any id is allowed.
    */
   prefix: string;
   /**
@@ -2269,7 +2271,7 @@ export interface CheckpointDiff {
    */
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
   /**
-   * The index of the first of `messages` among the added messages.
+   * The index among the added messages of the first message in `messages`.
    */
   offset: number;
   /**
@@ -2290,16 +2292,16 @@ export interface SystemMessage {
    */
   content: string;
   /**
-   * The author of the message, which tells the types of messages apart.
+   * The role of the author, which distinguishes the message types.
    */
   role: "system";
 }
 /**
- * A message of the user.
+ * A user message.
  */
 export interface UserMessage {
   /**
-   * The text, as the user gave it.
+   * The text as the user sent it.
    */
   content: string;
   /**
@@ -2307,17 +2309,17 @@ export interface UserMessage {
    */
   created_at: number | null;
   /**
-   * The message's place in history, `msg_<lineage>_<index>`. Empty for a message that does not come from history.
+   * The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history.
    */
   id: string;
   /**
-   * Further facts about the message. A user's message has what its sender gave, an answer its model and stop reason, a result the edit of its call.
+   * Additional data: the sender's metadata on a user message, the model and stop reason on an answer, and the edit of the call on a result.
    */
   metadata: {
     [k: string]: unknown;
   };
   /**
-   * The author of the message, which tells the types of messages apart.
+   * The role of the author, which distinguishes the message types.
    */
   role: "user";
   /**
@@ -2334,7 +2336,7 @@ export interface UserMessage {
  */
 export interface AssistantMessage {
   /**
-   * The text of the answer. None if the answer has calls only.
+   * The text of the answer. None if the answer only has tool calls.
    */
   content: string | null;
   /**
@@ -2342,17 +2344,17 @@ export interface AssistantMessage {
    */
   created_at: number | null;
   /**
-   * The message's place in history, `msg_<lineage>_<index>`. Empty for a message that does not come from history.
+   * The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history.
    */
   id: string;
   /**
-   * Further facts about the message. A user's message has what its sender gave, an answer its model and stop reason, a result the edit of its call.
+   * Additional data: the sender's metadata on a user message, the model and stop reason on an answer, and the edit of the call on a result.
    */
   metadata: {
     [k: string]: unknown;
   };
   /**
-   * The author of the message, which tells the types of messages apart.
+   * The role of the author, which distinguishes the message types.
    */
   role: "assistant";
   /**
@@ -2364,45 +2366,45 @@ export interface AssistantMessage {
    */
   step: number | null;
   /**
-   * The blocks of reasoning in the answer, which go back to the same model only.
+   * The blocks of reasoning in the answer. They are sent back only to the same model.
    */
   thinking: ThinkingContent[];
   /**
-   * The calls in the answer, in the model's order. Calls of sub-agents and of `__finish__` are among them.
+   * The tool calls in the answer, in the model's order, including calls of sub-agents and of `__finish__`.
    */
   tool_calls: ToolCallRequest[];
 }
 /**
- * One block of reasoning, stored without loss: its model expects it back beside the tool results.
+ * One block of reasoning, stored without loss because its model expects it back together with the tool results.
  */
 export interface ThinkingContent {
   /**
-   * The number of calls of the answer that came before the block.
+   * The number of tool calls of the answer before the block.
    */
   after_calls: number;
   /**
-   * The number of characters of the answer's text that came before the block.
+   * The number of characters of the answer's text before the block.
    */
   after_text: number;
   /**
-   * The provider's id of the block, if it gives one.
+   * The provider's id of the block, if any.
    */
   id: string | null;
   /**
-   * The data of a block that only the provider can read, in place of `text`.
+   * The encrypted data of a redacted block, in place of `text`. Only the provider can read it.
    */
   redacted: string | null;
   /**
-   * The token by which the provider verifies or reads the block. For OpenAI's models it is the encrypted reasoning. None if the provider gives none.
+   * The token by which the provider verifies or decrypts the block. For OpenAI models it is the encrypted reasoning. None if the provider sends no token.
    */
   signature: string | null;
   /**
-   * The text to show. OpenAI's models give a summary.
+   * The text to display. OpenAI models provide a summary.
    */
   text: string;
 }
 /**
- * A tool call that the model asked for.
+ * A tool call that the model requested.
  */
 export interface ToolCallRequest {
   /**
@@ -2416,7 +2418,7 @@ export interface ToolCallRequest {
    */
   id: string;
   /**
-   * The raw text of arguments that were not a JSON object, or the reason why they cannot be stored. Such a call is never executed; its result is a failure. None for a well-formed call.
+   * The raw text of arguments that are not a JSON object, or the reason why they cannot be stored. Such a call is never executed and gets a failed result. None for a well-formed call.
    */
   malformed: string | null;
   /**
@@ -2430,7 +2432,7 @@ export interface ToolCallRequest {
  */
 export interface ToolResultMessage {
   /**
-   * A text result verbatim, any other value as JSON. A failure is `{"error": message}`.
+   * The result: a string verbatim, or any other value as JSON. A failure is `{"error": message}`.
    */
   content: string;
   /**
@@ -2438,17 +2440,17 @@ export interface ToolResultMessage {
    */
   created_at: number | null;
   /**
-   * The message's place in history, `msg_<lineage>_<index>`. Empty for a message that does not come from history.
+   * The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history.
    */
   id: string;
   /**
-   * Further facts about the message. A user's message has what its sender gave, an answer its model and stop reason, a result the edit of its call.
+   * Additional data: the sender's metadata on a user message, the model and stop reason on an answer, and the edit of the call on a result.
    */
   metadata: {
     [k: string]: unknown;
   };
   /**
-   * The author of the message, which tells the types of messages apart.
+   * The role of the author, which distinguishes the message types.
    */
   role: "tool";
   /**
@@ -2477,20 +2479,20 @@ export interface ToolResultMessage {
  */
 export interface BudgetList {
   /**
-   * All budgets that bind the session.
+   * All budgets that apply to the session.
    */
   budgets: BudgetFound[];
   /**
-   * The session that was asked about.
+   * The requested session.
    */
   session_id: string;
 }
 /**
- * A budget that binds a session, in its current window. All amounts are in `unit`.
+ * A budget that applies to a session, in its current window. All amounts are in `unit`.
  */
 export interface BudgetFound {
   /**
-   * The name of the budget: `<scope>/<period>/<unit>`, where the unit of money is `micros`.
+   * The name of the budget: `<scope>/<period>/<unit>`, where `micros` is the unit of money.
    */
   budget: string;
   /**
@@ -2502,7 +2504,7 @@ export interface BudgetFound {
    */
   limit: number | null;
   /**
-   * The end of a run that finds no room. None: the agent's `on_budget` decides.
+   * Whether a run fails or pauses when the budget has no room. None: the agent's `on_budget` decides.
    */
   on_exceeded: ("fail" | "pause") | null;
   /**
@@ -2510,7 +2512,7 @@ export interface BudgetFound {
    */
   period: string;
   /**
-   * The end of the window, in Unix seconds. None for a total, which never ends.
+   * The time when the window ends, in Unix seconds. None for `total`, which never ends.
    */
   resets_at: number | null;
   run: RunMoney;
@@ -2523,7 +2525,7 @@ export interface BudgetFound {
    */
   unit: "usd" | "tokens";
   /**
-   * The amount that all runs have spent and set aside in this window. None where `limit` is hidden.
+   * The amount that all runs have spent or reserved in this window. None if `limit` is hidden.
    */
   used: number | null;
   /**
@@ -2532,15 +2534,15 @@ export interface BudgetFound {
   window: string;
 }
 /**
- * The share of one run in a budget, in the budget's unit.
+ * One run's use of a budget, in the budget's unit.
  */
 export interface RunMoney {
   /**
-   * The amount that the run has drawn from the budget and not spent. 0 once the run has ended.
+   * The amount that the run has drawn from the budget but not spent. 0 after the run has ended.
    */
   reserved: number;
   /**
-   * The amount that the run has spent. Calls whose usage is not known count with their reservation.
+   * The amount that the run has spent. A call whose usage is not known counts with its reservation.
    */
   spent: number;
 }
@@ -2569,19 +2571,19 @@ export interface CheckpointState {
     [k: string]: unknown;
   };
   /**
-   * The id of the checkpoint. It is the `checkpoint_id` of other requests.
+   * The id of the checkpoint, for use as `checkpoint_id` in other requests.
    */
   id: string;
   /**
-   * The line of history that the checkpoint belongs to. A rewind starts a new one.
+   * The lineage of history that the checkpoint belongs to. A rewind starts a new lineage.
    */
   lineage: number;
   /**
-   * The name that a caller gave to the checkpoint. Retention keeps named checkpoints.
+   * The name that a caller gave the checkpoint, or None. Retention keeps named checkpoints.
    */
   name: string | null;
   /**
-   * The calls that the session waited for at the checkpoint.
+   * The pending calls at the checkpoint.
    */
   pending: Pending[];
   /**
@@ -2618,7 +2620,7 @@ export interface CheckpointState {
  */
 export interface Pending {
   /**
-   * The arguments of the call. They are stored only with `edited`. Otherwise reads take them from the answer's row.
+   * The arguments of the call. They are stored here only if `edited` is set. Otherwise reads take them from the answer's row.
    */
   arguments: {
     [k: string]: unknown;
@@ -2632,21 +2634,21 @@ export interface Pending {
    */
   child_session_id: string | null;
   /**
-   * The person who changed the arguments in an earlier approval, and the time. The outcome of that execution is unknown. None if the arguments are the model's.
+   * Who edited the arguments in an earlier approval, and when. The outcome of that execution is unknown. None if the arguments are the model's.
    */
   edited: Edit | null;
   /**
-   * The kind of response that is missing. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a ruling on the outcome of a call whose worker died. `child`: the call's sub-agent is paused or interrupted.
+   * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `child`: the call's sub-agent is paused or interrupted.
    */
   kind: "approval" | "client" | "unknown" | "child";
   /**
-   * The JSON schema of the arguments. It is never stored. Reads fill it in if they know the agent; otherwise it is empty.
+   * The JSON schema of the arguments. It is never stored: reads fill it in if they know the agent. Otherwise it is empty.
    */
   parameters: {
     [k: string]: unknown;
   };
   /**
-   * Why the tool's rule asks for an approval. None if the rule gives no reason.
+   * Why the tool's rule requires approval. None if the rule gives no reason.
    */
   reason: string | null;
   /**
@@ -2659,19 +2661,19 @@ export interface Pending {
  */
 export interface CostFound {
   /**
-   * Whether the lines of the models add up to the amounts in the rows of the runs.
+   * Whether the model lines add up to the amounts in the run rows.
    */
   agrees: boolean;
   /**
-   * Items that cost money and appear in no line, in words.
+   * Descriptions of the costs that no line covers.
    */
   left_out: string[];
   /**
-   * The lines of the models and tools, then those of AWS, if the session ran there.
+   * The lines for models and tools, then those for AWS if the session ran there.
    */
   lines: CostLine[];
   /**
-   * The price list that the lines of AWS are computed with: its region and date.
+   * The region and date of the price list behind the AWS lines.
    */
   prices: string;
   /**
@@ -2681,7 +2683,7 @@ export interface CostFound {
     [k: string]: number;
   };
   /**
-   * The session that was asked about.
+   * The requested session.
    */
   session_id: string;
   /**
@@ -2690,11 +2692,11 @@ export interface CostFound {
   usd: number;
 }
 /**
- * A line of a session's cost. A field that is empty is left out.
+ * A line of a session's cost. Empty fields are left out.
  */
 export interface CostLine {
   /**
-   * The attempt at `step` that the line is about. None if it is not about one attempt.
+   * The attempt at `step` that caused the cost. None if it is not about one attempt.
    */
   attempt?: number | null;
   /**
@@ -2702,27 +2704,27 @@ export interface CostLine {
    */
   basis: "measured" | "counted" | "estimated";
   /**
-   * An explanation of the numbers, where they need one.
+   * How the numbers were derived. Empty if it is obvious.
    */
   how?: string;
   /**
-   * The amount that was used, in `unit`.
+   * The billed quantity, in `unit`.
    */
   quantity: number;
   /**
-   * The run that the line is about. None if it is about the whole session.
+   * The run that caused the cost. None for the whole session.
    */
   run_id?: string | null;
   /**
-   * The service that is paid: `Model`, `Tool`, or a service of AWS. `Books` is a difference to the runs' rows.
+   * The service that charges: `Model`, `Tool`, or an AWS service. `Books` is a difference from the run rows.
    */
   service: string;
   /**
-   * The session that the line belongs to: the one that was asked about, or a sub-agent's.
+   * The session that the line belongs to: the requested session, or a sub-agent's.
    */
   session_id: string;
   /**
-   * The step that the line is about. None if it is about more than one.
+   * The step that caused the cost. None for more than one step.
    */
   step?: number | null;
   /**
@@ -2734,7 +2736,7 @@ export interface CostLine {
    */
   usd: number;
   /**
-   * The item: for a model its name and the outcome, for a tool its name, for AWS a function or a kind of request.
+   * The billed item: a model's name and the outcome, a tool's name, or an AWS function or kind of request.
    */
   what: string;
 }
@@ -2747,15 +2749,15 @@ export interface FleetFound {
    */
   agents: FleetAgent[];
   /**
-   * The `after` of the next page. None on the last page.
+   * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
   /**
-   * The number of runs of all agents together that may be at work at once. None: any number.
+   * The maximum number of concurrent runs of all agents together. None: no limit.
    */
   limit: number | null;
   /**
-   * The time of the service.
+   * The service's current time.
    */
   now: number;
   /**
@@ -2763,15 +2765,15 @@ export interface FleetFound {
    */
   queued: number;
   /**
-   * Whether the service accepts work. False if an operator has closed it.
+   * Whether the service accepts work. False if an operator closed it.
    */
   ready: boolean;
   /**
-   * The operator's reason for the value of `ready`. Empty if no operator has set it.
+   * The operator's reason for `ready`. Empty if no operator has set it.
    */
   reason: string;
   /**
-   * The number of runs of all agents that are at work. None without a `limit`.
+   * The number of active runs of all agents. None without a `limit`.
    */
   running: number | null;
   /**
@@ -2788,15 +2790,15 @@ export interface FleetAgent {
    */
   agent: string;
   /**
-   * The newest result of each health check.
+   * The latest result of each health check.
    */
   checks: FleetCheck[];
   /**
-   * The last scaling decisions, newest first, at most as many as the request asked for.
+   * The latest scaling decisions, newest first, at most as many as the request asked for.
    */
   decisions: FleetDecision[];
   /**
-   * The number of runs that may be at work at once. None: any number.
+   * The maximum number of concurrent runs. None: no limit.
    */
   limit: number | null;
   /**
@@ -2816,11 +2818,11 @@ export interface FleetAgent {
    */
   queued: number;
   /**
-   * The number of runs at work. None without a `limit`: such runs are not counted.
+   * The number of active runs. None without a `limit`, because such runs are not counted.
    */
   running: number | null;
   /**
-   * `stopped`: an operator or a budget has stopped the agent. It starts no new runs.
+   * `stopped`: an operator or a budget has stopped the agent, and no new runs start.
    */
   status: "running" | "stopped";
   /**
@@ -2832,12 +2834,12 @@ export interface FleetAgent {
    */
   waiting: WaitingRun[];
   /**
-   * The instances that an operator or the registration asks for. None if the fleet does not manage the agent.
+   * The number of instances that an operator or the registration requested. None if the fleet does not manage the agent.
    */
   wanted: number | null;
 }
 /**
- * The newest result of a health check. The check `llm` judges the agent's model calls.
+ * The latest result of a health check. The check `llm` evaluates the agent's model calls.
  */
 export interface FleetCheck {
   /**
@@ -2845,11 +2847,11 @@ export interface FleetCheck {
    */
   check: string;
   /**
-   * `readiness` (no new work while it fails), `liveness` (a failure calls for a restart) or `custom`.
+   * `readiness` (no new work while it fails), `liveness` (restart on failure) or `custom`.
    */
   check_type: string;
   /**
-   * The time of the result, in Unix seconds. None before the first.
+   * The time of the result in Unix seconds. None before the first check.
    */
   checked_at: number | null;
   /**
@@ -2862,7 +2864,7 @@ export interface FleetCheck {
   status: string;
 }
 /**
- * A scaling decision: a limit that was changed, or that a rule wanted to change.
+ * A scaling decision: a change of an agent's limit, or a change that a rule asked for but that was blocked.
  */
 export interface FleetDecision {
   /**
@@ -2874,7 +2876,7 @@ export interface FleetDecision {
    */
   after: number;
   /**
-   * Whether the decision is, or was, in force.
+   * Whether the decision took effect.
    */
   applied: boolean;
   /**
@@ -2886,58 +2888,58 @@ export interface FleetDecision {
    */
   before: number;
   /**
-   * The obstacle to `wanted`, as in `helix.core.scaling`. None if nothing stood in the way.
+   * What blocked the change to `wanted`, as in `helix.core.scaling`. None if nothing did.
    */
   blocked_by: string | null;
   /**
-   * The numbers that the rules judged.
+   * The metrics that the decision was based on.
    */
   metrics: {
     [k: string]: number;
   };
   /**
-   * An explanation for people.
+   * A human-readable explanation.
    */
   reason: string;
   /**
-   * The rule that decided, as in `helix.core.scaling`. `operator` is a person.
+   * The rule that decided, as in `helix.core.scaling`. `operator` means a person.
    */
   rule: string;
   /**
-   * The event that made `govern` look: an alarm's name, `schedule` or `monitor`. Empty if `govern` did not decide.
+   * The event that triggered `govern`: an alarm's name, `schedule` or `monitor`. Empty if `govern` did not decide.
    */
   trigger: string;
   /**
-   * The number of instances that the rules asked for, where `blocked_by` prevented it.
+   * The number of instances that the rules asked for, if `blocked_by` prevented it.
    */
   wanted: number | null;
 }
 /**
- * A worker process, as in `helix.fleet.ProcessInfo`. Where functions execute the runs, there are no processes.
+ * A worker process, as in `helix.fleet.ProcessInfo`. There are none if functions execute the runs.
  */
 export interface FleetProcess {
   /**
-   * The processor usage, in percent of one core: 200 is two cores.
+   * The CPU usage in percent of one core: 200 means two cores.
    */
   cpu_percent: number;
   /**
-   * The reason for the last crash. None if the process never crashed, or was started by hand since.
+   * The reason for the last crash. None if the process never crashed, or was started manually since.
    */
   last_error: string | null;
   /**
-   * The memory of the process and of its children, in MiB.
+   * The memory of the process and its children in MiB.
    */
   memory_mb: number;
   /**
-   * The process id of the operating system. None while no process runs.
+   * The operating system's process id. None while no process runs.
    */
   pid: number | null;
   /**
-   * The id of the process. It stays the same when the process is started again.
+   * The id of the process. It stays the same across restarts.
    */
   process_id: string;
   /**
-   * The number of starts after the first.
+   * The number of restarts.
    */
   restart_count: number;
   /**
@@ -2945,7 +2947,7 @@ export interface FleetProcess {
    */
   started_at: number | null;
   /**
-   * `starting`, `running`, `stopping`, `stopped`, `failed` (given up) or `crashed` (about to be started again).
+   * `starting`, `running`, `stopping`, `stopped`, `failed` (given up) or `crashed` (about to be restarted).
    */
   status: string;
 }
@@ -2954,11 +2956,11 @@ export interface FleetProcess {
  */
 export interface WaitingRun {
   /**
-   * The time after which the run is ended, because it has waited too long.
+   * The time when the wait times out and the run is ended.
    */
   expires_at: number;
   /**
-   * The priority of the run, from -999 to 999. A higher one gets the next free slot.
+   * The priority of the run, from -999 to 999. The highest priority gets the next free slot.
    */
   priority: number;
   /**
@@ -2988,7 +2990,7 @@ export interface SessionFound {
    */
   more_runs?: boolean;
   /**
-   * The index of the first of `messages` in the conversation.
+   * The index in the conversation of the first message in `messages`.
    */
   offset?: number;
   /**
@@ -3005,7 +3007,7 @@ export interface SessionFound {
   runs?: RunRow[];
   session: SessionState;
   /**
-   * The conversation, and the sequence from which the stream continues it.
+   * The conversation, and the stream sequence from which to continue.
    */
   snapshot?: SessionSnapshot | null;
   /**
@@ -3014,15 +3016,15 @@ export interface SessionFound {
   sub_sessions?: SubSessionRef[];
 }
 /**
- * Whether `resume` would continue a session.
+ * The answer to whether `resume` would continue a session.
  */
 export interface CanResumeResult {
   /**
-   * True if `resume` would continue the session. With the reason `pending_confirmation` it needs an answer.
+   * True if `resume` would continue the session. With the reason `pending_confirmation`, it needs a response to a call.
    */
   can_resume: boolean;
   /**
-   * The reason why the session cannot be resumed. None if it can without an answer. pending_confirmation: the session can be resumed, with an answer to a call that waits. failed_use_retry: the session failed. `retry` continues it.
+   * Why the session cannot be resumed, or what resuming it requires. None if it can be resumed as it is. pending_confirmation: the session can be resumed with a response to a pending call. failed_use_retry: the session failed. `retry` continues it.
    */
   reason:
     | (
@@ -3037,19 +3039,19 @@ export interface CanResumeResult {
     | null;
 }
 /**
- * The place of a run that waits for a slot.
+ * The queue position of a run that waits for a slot.
  */
 export interface Queued {
   /**
-   * The time after which the run is ended, because it has waited too long. In Unix seconds.
+   * The time when the wait times out and the run is ended, in Unix seconds.
    */
   expires_at: number;
   /**
-   * The place in the queue of its agent. 1 gets the next free slot.
+   * The position in the agent's queue. Position 1 gets the next free slot.
    */
   place: number;
   /**
-   * The reason why no run of the agent starts: a budget has stopped it. None if the agent only has no free slot.
+   * Why a budget has stopped the agent, so that none of its runs start. None if the agent merely has no free slot.
    */
   reason: string | null;
 }
@@ -3070,7 +3072,7 @@ export interface RunFound {
    */
   error_code?: string | null;
   /**
-   * The output of a completed run: JSON of the agent's schema. Without one, the last text or a tool's result.
+   * The output of a completed run: JSON according to the agent's schema. Without a schema, the last text or a tool's result.
    */
   output?: unknown;
   /**
@@ -3106,13 +3108,14 @@ export interface RunFound {
    */
   text?: string | null;
   /**
-   * The number of the run in its session, from 1 on.
+   * The number of the run in its session, starting at 1.
    */
   turn: number;
   usage?: Usage;
 }
 /**
- * One execute, resume or retry of a session. Its claim writes the row, and its end completes it.
+ * A run: one execute, resume or retry of a session. The claim creates the row, and the end of the run completes
+ * it.
  */
 export interface RunRow {
   /**
@@ -3120,31 +3123,31 @@ export interface RunRow {
    */
   agent_type: string;
   /**
-   * The amounts that the run drew from budgets, taken over from the session at the run's end. Its effects return the rest.
+   * The amounts that the run drew from budgets, copied from the session when the run ends. The run's effects return the unused rest.
    */
   blocks: Block[];
   /**
-   * The id of the session's last checkpoint at the run's end. None while the run is active.
+   * The id of the session's last checkpoint when the run ended. None while the run is active.
    */
   checkpoint: string | null;
   /**
-   * The step claim that was open at the run's end. Its effects count the reservation as spent. None if no call was open.
+   * The step claim that was open when the run ended. The run's effects count its reservation as spent. None if no call was open.
    */
   claim: StepClaim | null;
   /**
-   * The cause of the end: `text`, `output`, `finish_with`, `stop_when` or `max_steps`; for a pause, its `reason`. None for other ends.
+   * Why the run completed: `text`, `output`, `finish_with`, `stop_when` or `max_steps`. For a pause, its `reason`. None for other ends.
    */
   completion_reason: string | null;
   /**
-   * The moment at which the tool of a sub-agent's parent stops waiting (Unix seconds). None for root runs, and in process, where the parent's worker watches the time.
+   * The time when the parent's tool call stops waiting for this sub-agent (Unix seconds). None for root runs, and in process, where the parent's worker enforces the timeout.
    */
   deadline: number | null;
   /**
-   * The (step, fingerprint) pairs of later steps at which a delivery found a changed agent.
+   * The (step, fingerprint) pairs of later steps where a delivery found that the agent had changed.
    */
   editions: [unknown, unknown][];
   /**
-   * `open` until all that follows from the run's end is done, then `done` (docs/protocol.md#ends).
+   * `open` until all effects of the run's end are done, then `done` (docs/protocol.md#ends).
    */
   effects: "open" | "done";
   /**
@@ -3156,7 +3159,7 @@ export interface RunRow {
    */
   error: ErrorInfo | null;
   /**
-   * A digest of the agent's prompt, model, tools and output schema at the claim.
+   * A digest of the agent's prompt, model, tools and output schema at the time of the claim.
    */
   fingerprint: string;
   /**
@@ -3164,7 +3167,7 @@ export interface RunRow {
    */
   first_step: number;
   /**
-   * The `message` and `state` that the run was given. None if it continues without a message.
+   * The input `message` and `state` of the run. None if it continues without a message.
    */
   input: {
     [k: string]: unknown;
@@ -3174,19 +3177,19 @@ export interface RunRow {
    */
   kind: "run";
   /**
-   * The (step, attempt) staged or committed last, taken over from the session at the run's end. None if there was none.
+   * The (step, attempt) that was staged or committed last, copied from the session when the run ends. None if there was none.
    */
   last: [unknown, unknown] | null;
   /**
-   * The number of answers that came when the run was no longer their delivery's.
+   * The number of late answers: they arrived when their delivery no longer held the run.
    */
   late_calls: number;
   /**
-   * The micro-dollars that those answers cost.
+   * The cost of the late answers in micro-dollars.
    */
   late_micros: number;
   /**
-   * The tokens that those answers used.
+   * The tokens that the late answers used.
    */
   late_tokens: number;
   /**
@@ -3194,31 +3197,31 @@ export interface RunRow {
    */
   mode: string;
   /**
-   * The model that its agent was set to call. Empty if the agent decides at each call.
+   * The configured model of the run's agent. Empty if the agent chooses a model for each call.
    */
   model: string;
   /**
-   * The output of the run. None if it gave none.
+   * The output of the run. None if it had none.
    */
   output: unknown;
   /**
-   * The micro-dollars that those answers cost beyond what had been reserved for them.
+   * The cost of the late answers beyond their reservations, in micro-dollars.
    */
   over_micros: number;
   /**
-   * The tokens that those answers used beyond what had been reserved for them.
+   * The tokens that the late answers used beyond their reservations.
    */
   over_tokens: number;
   /**
-   * The number of the execution at work, from 1. A long run on AWS moves to a new execution (docs/protocol.md#roll-over).
+   * The number of the current execution, starting at 1. A long run on AWS moves to a new execution (docs/protocol.md#roll-over).
    */
   part: number;
   /**
-   * The first step that this execution buys. 0: `first_step`.
+   * The first step that this execution buys. 0 means `first_step`.
    */
   part_step: number;
   /**
-   * The parts of the run that `model` did not use, by name (`core.usage_parts`). The run's end writes them.
+   * The usage of the run by anything but `model`, by part name (`core.usage_parts`). Written when the run ends.
    */
   parts: {
     [k: string]: (number | boolean)[];
@@ -3232,7 +3235,7 @@ export interface RunRow {
    */
   previous_run_id: string | null;
   /**
-   * The rank of the run while it waits for a slot, from -999 to 999. A higher one goes first.
+   * The priority of the run while it waits for a slot, from -999 to 999. Higher priorities go first.
    */
   priority: number;
   /**
@@ -3252,15 +3255,15 @@ export interface RunRow {
    */
   start_count: number;
   /**
-   * The lineage in which the run began. The `start_*` fields say where history stood before the run's own message. A retry `from_start` goes back there.
+   * The lineage in which the run began. The `start_*` fields describe history before the run's own message. A retry `from_start` goes back there.
    */
   start_lineage: number;
   /**
-   * The last sequence of the stream before the run. Readers of the run start after it. 0: the stream had no messages.
+   * The last sequence of the stream before the run. Readers of the run start after it. 0 if the stream had no messages.
    */
   start_sequence: number;
   /**
-   * The id of the checkpoint with the custom state that the run began with. Empty: the agent's initial state.
+   * The id of the checkpoint with the custom state at the start of the run. Empty for the agent's initial state.
    */
   start_state_at: string;
   /**
@@ -3272,29 +3275,29 @@ export interface RunRow {
    */
   started_at: number;
   /**
-   * The status of the session while this is its current run; final afterwards. An interrupted or paused run becomes `superseded` when the next run is claimed.
+   * The status of the run. It equals the session's status while this is the current run, and is final afterwards. An interrupted or paused run becomes `superseded` when the next run is claimed.
    */
   status: string;
   /**
-   * The number of steps that the run bought. The run's end writes it.
+   * The number of steps that the run bought. Written when the run ends.
    */
   steps: number;
   /**
-   * The run ids of the root and the parent, to which the spans of a sub-agent's run belong. None for a root run.
+   * The run ids of the root and the parent, under which the spans of a sub-agent's run are recorded. None for a root run.
    */
   trace: Trace | null;
   /**
-   * The number of the run within its session, from 1. It is not stored if the run's id contains it.
+   * The number of the run within its session, starting at 1. It is not stored if the run's id contains it.
    */
   turn: number;
   /**
-   * The usage of the run, including that of its tools and sub-agents. The run's end writes it. Late answers are not in it.
+   * The usage of the run, including its tools and sub-agents but not late answers. Written when the run ends.
    */
   usage: (number | boolean)[];
 }
 /**
- * The amounts that the current run has drawn from one window of a budget. `spent + reserved + assumed <= drawn`,
- * unless a call used more than was reserved for it. The reserved amount is in the session's `claim`.
+ * The amounts that the current run has drawn from one budget window. `spent + reserved + assumed <= drawn`, unless
+ * a call used more than its reservation. The reserved amount is in the session's `claim`.
  */
 export interface Block {
   /**
@@ -3306,7 +3309,7 @@ export interface Block {
    */
   budget: string;
   /**
-   * Whether no more calls are reserved from the block, because another window has begun or the budget is gone.
+   * Whether the block takes no more reservations, because the next window has begun or the budget was deleted.
    */
   closed: boolean;
   /**
@@ -3335,19 +3338,19 @@ export interface Block {
  */
 export interface StepClaim {
   /**
-   * The number of the attempt, from 1 within the step.
+   * The number of the attempt, starting at 1 within the step.
    */
   attempt: number;
   /**
-   * `<owner>.<session version>`, made once by the worker that claims. If the worker gets no reply to its transaction, it looks for this id.
+   * `<owner>.<session version>`, unique to the claim. If the claiming transaction gets no reply, the worker looks for this id to see whether it succeeded.
    */
   attempt_id: string;
   /**
-   * The latest moment (Unix seconds) at which the holder can still act. 0: the claim was released or expired.
+   * The time until which the holder may act (Unix seconds). 0 if the claim was released or has expired.
    */
   deadline: number;
   /**
-   * The number of this run's attempts at the step that got no answer in their worker's time, or whose worker fell silent. The run fails at three.
+   * The number of this run's attempts at the step that ran out of the worker's time, or whose worker fell silent. The run fails at three.
    */
   late: number;
   /**
@@ -3372,11 +3375,11 @@ export interface StepClaim {
  */
 export interface ErrorInfo {
   /**
-   * The stable name of the error, such as `budget_exceeded` or `runtime_crash`. An abort is `aborted`.
+   * The stable error code, such as `budget_exceeded` or `runtime_crash`. An abort has `aborted`.
    */
   code: string;
   /**
-   * A description for people. Halves of characters are joined or replaced, so that the text can be stored.
+   * A human-readable description. Split surrogate pairs are joined and lone surrogates replaced, so that it can be stored.
    */
   message: string;
   /**
@@ -3385,7 +3388,7 @@ export interface ErrorInfo {
   recoverable: boolean;
 }
 /**
- * The committed state of a session, after its last run or during the current one. Times are in Unix seconds.
+ * The committed state of a session, after its last run or during its current run. Times are in Unix seconds.
  */
 export interface SessionState {
   /**
@@ -3397,7 +3400,7 @@ export interface SessionState {
    */
   aborted: boolean;
   /**
-   * The name of the session's agent. It never changes.
+   * The name of the session's agent, which never changes.
    */
   agent_type: string;
   /**
@@ -3429,7 +3432,7 @@ export interface SessionState {
     [k: string]: unknown;
   } | null;
   /**
-   * The deadline of the worker's claim on the run, for runs in process. 0 for other runs, and once the run has ended.
+   * The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended.
    */
   lease_expires: number;
   /**
@@ -3443,7 +3446,7 @@ export interface SessionState {
     [k: string]: unknown;
   };
   /**
-   * The output of the last run, as JSON. None if the run did not complete, or completed with a text only.
+   * The output of the last run, as JSON. None if the run did not complete, or completed with text only.
    */
   output: unknown;
   /**
@@ -3451,7 +3454,7 @@ export interface SessionState {
    */
   parent_session_id: string | null;
   /**
-   * The calls of a paused or interrupted session that wait for a person, here or in a sub-agent's session.
+   * The calls of a paused or interrupted session that wait for a response, here or in a sub-agent's session.
    */
   pending: Pending[];
   /**
@@ -3467,7 +3470,7 @@ export interface SessionState {
    */
   step_count: number;
   /**
-   * The stream of the session's chunks: the id of the session, or of its root for a sub-agent's session.
+   * The stream of the session's chunks. It has the id of the session, or of its root session for a sub-agent.
    */
   stream_id: string;
   /**
@@ -3475,7 +3478,7 @@ export interface SessionState {
    */
   tags: string[];
   /**
-   * The number of the current or last run, from 1 on. 0 in a copy that has not run yet.
+   * The number of the current or last run, starting at 1. 0 in a copy that has not run yet.
    */
   turn: number;
   /**
@@ -3493,7 +3496,7 @@ export interface SessionState {
   version: number;
 }
 /**
- * The conversation at a checkpoint, and the place on the stream that follows it.
+ * The conversation at a checkpoint, and the stream position from which to continue.
  */
 export interface SessionSnapshot {
   /**
@@ -3507,15 +3510,15 @@ export interface SessionSnapshot {
     [k: string]: unknown;
   };
   /**
-   * The messages at the checkpoint, oldest first: all of them, or the newest ones if the caller asked for these.
+   * The messages at the checkpoint, oldest first: all of them, or only the newest ones if the caller asked for that.
    */
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
   /**
-   * The index of the first of `messages` in the conversation.
+   * The index in the conversation of the first message in `messages`.
    */
   offset: number;
   /**
-   * The calls that the session waits for at the time of the read.
+   * The pending calls at the time of the read.
    */
   pending: Pending[];
   /**
@@ -3523,7 +3526,7 @@ export interface SessionSnapshot {
    */
   run_id: string;
   /**
-   * The sequence from which the stream continues the snapshot. Read the messages after it.
+   * The stream sequence that matches the snapshot. Read the stream after it.
    */
   sequence: number;
   /**
@@ -3536,7 +3539,7 @@ export interface SessionSnapshot {
   status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
 }
 /**
- * A sub-agent's session, from its parent's view.
+ * A reference to a sub-agent's session, as its parent sees it.
  */
 export interface SubSessionRef {
   /**
@@ -3544,7 +3547,7 @@ export interface SubSessionRef {
    */
   agent_type: string;
   /**
-   * The call of the parent that the sub-agent works on.
+   * The parent's tool call that started the sub-agent.
    */
   parent_tool_call_id: string;
   /**
@@ -3552,7 +3555,7 @@ export interface SubSessionRef {
    */
   session_id: string;
   /**
-   * The status of the session. `deleted`: its rows are gone. `not_started`: the call has not begun it.
+   * The status of the session. `deleted`: its rows were deleted. `not_started`: the call has not started it yet.
    */
   status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting" | "deleted" | "not_started";
 }
@@ -3569,28 +3572,28 @@ export interface StepFound {
    */
   calls: StepCall[];
   /**
-   * Whether the stream of the step was read to its end. If not, texts and `starts` cover its first messages only.
+   * Whether the stream of the step was read completely. If not, texts and `starts` cover only its first messages.
    */
   complete: boolean;
   /**
-   * The session that was asked about.
+   * The requested session.
    */
   session_id: string;
   /**
-   * The number of the step that was asked about.
+   * The number of the requested step.
    */
   step: number;
 }
 /**
- * An attempt to buy a step: one call of the model, with what readers of the stream saw of it.
+ * An attempt to buy a step: one model call, and what readers of the stream saw of it.
  */
 export interface Attempt {
   /**
-   * The tokens that were reserved for an attempt whose usage is not known. They count as used. Otherwise 0.
+   * The tokens reserved for an attempt whose usage is not known, which count as used. Otherwise 0.
    */
   assumed_tokens: number;
   /**
-   * The US dollars that were reserved for an attempt whose usage is not known. They count as spent. Otherwise 0.
+   * The US dollars reserved for an attempt whose usage is not known, which count as spent. Otherwise 0.
    */
   assumed_usd: number;
   /**
@@ -3598,15 +3601,15 @@ export interface Attempt {
    */
   at: number;
   /**
-   * The number of the attempt within its step, from 1 on.
+   * The number of the attempt within its step, starting at 1.
    */
   attempt: number;
   /**
-   * Whether readers were told to drop `text`.
+   * Whether readers were told to discard `text`.
    */
   discarded: boolean;
   /**
-   * The texts of earlier, failed model calls within this attempt. Readers were shown them and told to drop them.
+   * The texts of earlier failed model calls within this attempt, which readers saw and were told to discard.
    */
   dropped: string[];
   /**
@@ -3614,11 +3617,11 @@ export interface Attempt {
    */
   error: string | null;
   /**
-   * The model that answered, or that the agent names. None if it is not known.
+   * The model that answered, or else the agent's configured model. None if not known.
    */
   model: string | null;
   /**
-   * `open` while the attempt goes on, otherwise as in `helix.services.session_calls.ModelCall`.
+   * `open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`.
    */
   outcome: "open" | "answered" | "failed" | "lost" | "cancelled" | "dead";
   /**
@@ -3630,11 +3633,11 @@ export interface Attempt {
    */
   run_id: string;
   /**
-   * The run that continued after the worker of this attempt died. None if no run took over.
+   * The run that took over after the worker of this attempt died. None if no run took over.
    */
   taken_over_by: string | null;
   /**
-   * The text that readers of the stream were shown, at most its first 20,000 characters.
+   * The text that readers of the stream saw, up to 20,000 characters.
    */
   text: string;
   /**
@@ -3656,7 +3659,7 @@ export interface StepCall {
    */
   call_id: string;
   /**
-   * The author and the time of a change to the arguments. None if the model's arguments were executed.
+   * Who edited the arguments, and when. None if the model's arguments were executed.
    */
   edited: Edit | null;
   /**
@@ -3664,7 +3667,7 @@ export interface StepCall {
    */
   ruling: ("asked" | "executed_again" | "reported" | "unknown") | null;
   /**
-   * The number of times that readers of the stream saw the call begin.
+   * The number of times that the stream shows the start of the call.
    */
   starts: number;
   /**
@@ -3689,7 +3692,7 @@ export interface UsageFound {
    */
   lines: UsageLine[];
   /**
-   * The first hour that is counted, in UTC (`2026-11-21T14`). None: all hours are counted.
+   * The first hour that is included, in UTC (`2026-11-21T14`). None: all hours.
    */
   since: string | null;
   /**
@@ -3697,7 +3700,7 @@ export interface UsageFound {
    */
   usd: number;
   /**
-   * The user whose usage this is.
+   * The user.
    */
   user: string;
 }
@@ -3706,19 +3709,19 @@ export interface UsageFound {
  */
 export interface UsageLine {
   /**
-   * The type of the agent that used it.
+   * The name of the agent.
    */
   agent: string;
   /**
-   * The most tokens that calls without a known outcome may have used.
+   * The maximum number of tokens that calls with an unknown outcome may have used.
    */
   assumed_tokens: number;
   /**
-   * The most US dollars that calls without a known outcome may have cost.
+   * The maximum cost in US dollars of calls with an unknown outcome.
    */
   assumed_usd: number;
   /**
-   * Tokens of prompts that the provider had in its cache.
+   * The prompt tokens that the provider read from its cache.
    */
   cached: number;
   /**
@@ -3726,15 +3729,15 @@ export interface UsageLine {
    */
   calls: number;
   /**
-   * The number of those `runs` that ended in an error of their own. Aborted runs do not count.
+   * The number of those `runs` that failed with an error. Aborted runs do not count.
    */
   failed: number;
   /**
-   * Tokens of prompts, `cached` ones included.
+   * The prompt tokens, including `cached` tokens.
    */
   input: number;
   /**
-   * The model. `-` if it is not known, and for tools.
+   * The model. `-` if not known, and for tools.
    */
   model: string;
   /**
@@ -3742,7 +3745,7 @@ export interface UsageLine {
    */
   operation: string;
   /**
-   * Tokens of answers.
+   * The answer tokens.
    */
   output: number;
   /**
@@ -3750,7 +3753,7 @@ export interface UsageLine {
    */
   runs: number;
   /**
-   * The number of calls without a known price. One such call makes all calls of its run to that model count.
+   * The number of calls without a known price. A single such call makes all of its run's calls to that model count.
    */
   unpriced: number;
   /**
@@ -3763,7 +3766,7 @@ export interface UsageLine {
  */
 export interface Interrupted {
   /**
-   * Whether the run was asked to stop. False if it had ended.
+   * Whether the run was asked to stop. False if it had already ended.
    */
   interrupted: boolean;
 }
@@ -3776,7 +3779,7 @@ export interface AgentList {
    */
   agents: AgentFound[];
   /**
-   * The `after` of the next page. None on the last page.
+   * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
 }
@@ -3789,7 +3792,7 @@ export interface AgentFound {
    */
   description: string;
   /**
-   * The JSON schema of the fields that `run` takes besides `agent`: `message` and `state`, or `input`.
+   * The JSON schema of the fields that `run` accepts besides `agent`: `message` and `state`, or `input`.
    */
   input: {
     [k: string]: unknown;
@@ -3799,7 +3802,7 @@ export interface AgentFound {
    */
   kind: "chat" | "function";
   /**
-   * The name to give to `run` as `agent`.
+   * The name to pass to `run` as `agent`.
    */
   name: string;
   /**
@@ -3818,7 +3821,7 @@ export interface CheckpointList {
    */
   checkpoints: ListedCheckpoint[];
   /**
-   * The `after` of the next page. None on the last page.
+   * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
 }
@@ -3835,19 +3838,19 @@ export interface ListedCheckpoint {
    */
   created_at: number;
   /**
-   * The id of the checkpoint. It is the `checkpoint_id` of other requests.
+   * The id of the checkpoint, for use as `checkpoint_id` in other requests.
    */
   id: string;
   /**
-   * The line of history that the checkpoint belongs to. A rewind starts a new one.
+   * The lineage of history that the checkpoint belongs to. A rewind starts a new lineage.
    */
   lineage: number;
   /**
-   * The name that a caller gave to the checkpoint. Retention keeps named checkpoints.
+   * The name that a caller gave the checkpoint, or None. Retention keeps named checkpoints.
    */
   name: string | null;
   /**
-   * The calls that the session waited for at the checkpoint.
+   * The pending calls at the checkpoint.
    */
   pending: Pending[];
   /**
@@ -3884,7 +3887,7 @@ export interface ListedCheckpoint {
  */
 export interface SessionList {
   /**
-   * The `after` of the next page. None on the last page.
+   * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
   /**
@@ -3892,7 +3895,7 @@ export interface SessionList {
    */
   damaged: string[];
   /**
-   * A page of sessions, newest id first. It may be short, or empty, although there are more.
+   * A page of sessions, newest id first. It may be short or empty even if there are more.
    */
   sessions: ListedSession[];
 }
@@ -3909,7 +3912,7 @@ export interface ListedSession {
    */
   aborted: boolean;
   /**
-   * The name of the session's agent. It never changes.
+   * The name of the session's agent, which never changes.
    */
   agent_type: string;
   /**
@@ -3935,7 +3938,7 @@ export interface ListedSession {
     [k: string]: unknown;
   } | null;
   /**
-   * The deadline of the worker's claim on the run, for runs in process. 0 for other runs, and once the run has ended.
+   * The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended.
    */
   lease_expires: number;
   /**
@@ -3953,7 +3956,7 @@ export interface ListedSession {
    */
   parent_session_id: string | null;
   /**
-   * The calls that wait for a person, in this session or in a sub-agent's.
+   * The calls that wait for a response, in this session or in a sub-agent's.
    */
   pending: Pending[];
   /**
@@ -3981,7 +3984,7 @@ export interface ListedSession {
    */
   title?: string;
   /**
-   * The number of the current or last run, from 1 on. 0 in a copy that has not run yet.
+   * The number of the current or last run, starting at 1. 0 in a copy that has not run yet.
    */
   turn: number;
   /**
@@ -4003,7 +4006,7 @@ export interface ListedSession {
  */
 export interface Pong {
   /**
-   * The time of the service, in Unix seconds.
+   * The service's current time in Unix seconds.
    */
   now: number;
 }
@@ -4012,7 +4015,7 @@ export interface Pong {
  */
 export interface RowPage {
   /**
-   * The `after` of the next page. None on the last page.
+   * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
   /**
@@ -4052,15 +4055,15 @@ export interface WireMessage {
    */
   kind: "chunk" | "end" | "fail" | "paused";
   /**
-   * The run that wrote the message. Empty for a `stream_resync` chunk of the log itself.
+   * The run that wrote the message. Empty for a `stream_resync` chunk that the log itself created.
    */
   run_id: string;
   /**
-   * The place of the message in the stream: 1, 2, 3, ... without gaps.
+   * The position of the message in the stream: 1, 2, 3, ... without gaps.
    */
   sequence: number;
   /**
-   * The session that wrote the message. A sub-agent writes on the stream of its root session.
+   * The session that wrote the message. A sub-agent writes to the stream of its root session.
    */
   session_id: string;
   /**
@@ -4097,11 +4100,11 @@ export interface Started {
    */
   session_id: string;
   /**
-   * The stream that has the run's messages.
+   * The stream with the run's messages.
    */
   stream_id: string;
   /**
-   * The number of the run in its session, from 1 on.
+   * The number of the run in its session, starting at 1.
    */
   turn: number;
 }
@@ -4200,11 +4203,11 @@ export interface StreamMessage {
    */
   error: string | null;
   /**
-   * `chunk` carries a chunk. `end`, `fail` and `paused` close the run's part of the stream.
+   * `chunk` contains a chunk. `end`, `fail` and `paused` end the run's part of the stream.
    */
   kind: "chunk" | "end" | "fail" | "paused";
   /**
-   * The run that the message belongs to. Empty if the log made the message itself.
+   * The run that the message belongs to. Empty if the log itself created the message.
    */
   run_id: string;
   /**
@@ -4212,7 +4215,7 @@ export interface StreamMessage {
    */
   sequence: number;
   /**
-   * The session that the message is about. The end of a sub-agent is not the end of the root.
+   * The session that the message belongs to. The end of a sub-agent's run is not the end of the root's run.
    */
   session_id: string;
   /**
@@ -4220,7 +4223,7 @@ export interface StreamMessage {
    */
   status: string | null;
   /**
-   * The stream, which has the id of its root session.
+   * The id of the stream, which is the id of its root session.
    */
   stream_id: string;
   /**
