@@ -149,7 +149,7 @@ async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
     executor = executor_of(["One.", "Two.", "Three."])
     async with screen(executor, size=(60, 30)) as s:
         await s.type("/cost")
-        await s.until("there is none yet")
+        await s.until("needs a session")
         await s.type("First")
         await s.ended()
         await s.type("Second")

@@ -28,7 +28,7 @@ from helix.cli.where import Where
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
 from helix.core.errors import HelixError
-from helix.ports.state_store import Row
+from helix.ports.state_store import Key, Row
 from helix.sessions import snapshots
 
 PATIENCE_S = 2.0
@@ -149,3 +149,14 @@ async def test_a_damaged_field() -> None:
 @pytest.mark.slow
 async def test_many_damaged_fields() -> None:
     assert await walk(2, 600) == []
+
+
+async def test_a_running_session_without_its_staged_answer_is_aborted_and_deleted() -> None:
+    store = MemoryStateStore()
+    rows = await play_session(store)
+    (session,) = [row for row in rows if row.key == Key("sessions", "s", "session")]
+    lost = next(d for d in damages(session) if str(d).startswith("sessions/s/session lineage = -1"))
+    problems: list[str] = []
+    await put(store, lost)
+    await delete_it(store, lost, problems)
+    assert problems == []

@@ -30,6 +30,7 @@ from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sor
 from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow, RunRow, SessionRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.missing import RowMissingError
 from helix.engine.writing import End, advance, commit, end
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, Update, When
 
@@ -50,10 +51,10 @@ RETAINED = (
 
 @contextmanager
 def skipping_damage(what: str) -> Iterator[None]:
-    """Leave the block when it meets an unreadable row, so that the work after the block is still done."""
+    """Leave the block when it meets an unreadable or missing row, so that the work after the block is still done."""
     try:
         yield
-    except DamagedRowError as error:
+    except (DamagedRowError, RowMissingError) as error:
         logger.warning("%s: left out: %s", what, error)
 
 
