@@ -97,7 +97,7 @@ async def test_hostile_words_are_text(notebook: Shell) -> None:
 async def test_outside_of_a_notebook_nothing_is_shown() -> None:
     async with executor_of(["It is tea."]) as executor:
         handle = await executor.execute(agent("helper"), "hi")
-        with pytest.raises(InvalidInputError, match="this is none"):
+        with pytest.raises(InvalidInputError, match="in a notebook only"):
             await show(handle)
 
 
