@@ -31,7 +31,7 @@ def main(version: str) -> None:
     if numbers(version) < numbers(current):
         sys.exit(f"release: version {version} is older than {current}")
     if git("status", "--porcelain"):
-        sys.exit("release: the working tree has changes: commit or stash them")
+        sys.exit("release: commit or stash the changes in the working tree first")
     if git("branch", "--show-current") != "main":
         sys.exit("release: releases are made on the branch main")
     if git("tag", "--list", f"v{version}"):
@@ -53,5 +53,5 @@ def numbers(version: str) -> tuple[int, ...]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("release: name the version: make release VERSION=1.2.3")
+        sys.exit("release: give the version, as in `make release VERSION=1.2.3`")
     main(sys.argv[1])

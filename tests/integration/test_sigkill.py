@@ -88,8 +88,9 @@ def test_a_reference_run_passes_every_kind_of_point(trials: Trials) -> None:
 
 
 def test_some_points(trials: Trials) -> None:
-    chosen = trials.points[::14]
-    assert trials.all([[point] for point in chosen]) >= len(chosen) / 2  # a busy machine makes fewer appends
+    steady = [point for point in trials.points if "append" not in point[0]]  # a busy machine makes fewer appends
+    chosen = steady[::10]
+    assert trials.all([[point] for point in chosen]) >= len(chosen) * 0.8
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_some_points(trials: Trials) -> None:
 def test_every_point(trials: Trials) -> None:
     hits = trials.all([[point] for point in trials.points])
     print(f"\nSIGKILL at {hits} of {len(trials.points)} points")
-    assert hits >= len(trials.points) * 0.8  # a busy machine makes fewer appends
+    assert hits >= len(trials.points) * 0.9  # timers may leave out a flush now and then
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from helix.core.errors import HelixError
 from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-SEEDS = int(os.environ.get("HELIX_EXAMPLES") or 60)
+SEEDS = int(os.environ.get("HELIX_EXAMPLES") or 150)
 BRISK = {
     "request": 3.0,
     "open": 2.0,
@@ -77,7 +77,7 @@ async def play_all(play: Play) -> None:
                     await scenario.check(seen)
                 hurt += bool(scenario.sockets.harmed or scenario.proxy.cut)
     assert hurt > SEEDS * 0.9, "the proxy is hostile"
-    assert len(failed) <= 3 + SEEDS * 0.02, f"nearly all come to their end, but {failed}"
+    assert len(failed) < SEEDS * 0.03, f"nearly all come to their end, but {failed}"
 
 
 async def test_the_typescript_client(typescript: Any) -> None:

@@ -52,10 +52,10 @@ def test_a_release_is_a_commit_and_a_tag(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "spoil", "reason"),
     [
-        ((), None, "name the version"),
+        ((), None, "give the version, as in"),
         (("1.2",), None, "'1.2' is not a version like 1.2.3"),
         (("0.0.9",), None, "version 0.0.9 is older than 0.1.0"),
-        (("0.2.0",), ("CHANGELOG.md", "x"), "the working tree has changes"),
+        (("0.2.0",), ("CHANGELOG.md", "x"), "commit or stash the changes"),
         (("0.2.0",), "checkout --quiet -b other", "on the branch main"),
         (("0.2.0",), "tag v0.2.0", "the tag v0.2.0 exists"),
     ],
