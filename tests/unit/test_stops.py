@@ -60,7 +60,9 @@ async def test_a_look_reads_the_records_of_all_runs_at_once() -> None:
         await stop(store, "s7")
         assert (await seen(watches[7])).reason == "enough"
         store.reads.clear()
-        await asyncio.sleep(5 * POLL_S)
+        async with asyncio.timeout(5):
+            while len(store.reads) < 6:
+                await asyncio.sleep(POLL_S)
         assert [watch.stop for n, watch in enumerate(watches) if n != 7] == [None] * 249
     assert set(store.reads) == {100, 49}, "the run that was stopped is not looked at again"
     store.reads.clear()
