@@ -20,7 +20,7 @@ CLIENT = ROOT / "clients" / "js"
 SOURCE = ROOT / "tests" / "js" / "page" / "page.mjs"
 PATIENCE_MS, LOOK_MS = 60_000, 20
 AT_REST = "() => window.reconnected && ['ready', 'error'].includes(window.chat?.status)"
-"""Before a page that loads has reconnected, it is `ready` too, and reads a moment later."""
+"""A page that loads is `ready` too before it reads its run again (`page.mjs`)."""
 SHOWS = "text => JSON.stringify(window.chat?.messages.findLast(one => one.role === 'assistant') ?? '').includes(text)"
 Messages = list[dict[str, Any]]
 

@@ -10,11 +10,19 @@ const asked = Object.fromEntries(new URLSearchParams(location.search));
 const settings = { requestMs: 10_000, backoffMs: 10, backoffMaxMs: 50, reorderMs: 10, quietMs: 500 };
 const client = HelixClient.connect(asked.url, { token: asked.token, settings });
 const transport = new HelixChatTransport({ client, agent: asked.agent });
+// A page that loads is `ready` before it reads its run again: until that is over, a test must not take it for one at rest.
+const atRest = () => {
+  window.reconnected = true;
+};
 const reconnect = transport.reconnectToStream.bind(transport);
-transport.reconnectToStream = (options) =>
-  reconnect(options).finally(() => {
-    window.reconnected = true;
-  });
+transport.reconnectToStream = async (options) => {
+  let stream = null;
+  try {
+    return (stream = await reconnect(options));
+  } finally {
+    if (stream === null) atRest(); // otherwise the chat finishes its messages first
+  }
+};
 
 function Page({ messages }) {
   const chat = useChat({
@@ -22,6 +30,7 @@ function Page({ messages }) {
     transport,
     messages,
     resume: true,
+    onFinish: atRest,
     sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
   });
   useEffect(() => {

@@ -65,11 +65,13 @@ class Said(Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text), parser_factory=markdown_parser, open_links=False)
+        self._drawn = text
 
     async def draw(self, text: str) -> None:
-        text, before = shown(text), self.source
-        if text == before:
+        if text == self._drawn:
             return
+        self._drawn = text
+        text, before = shown(text), self.source
         if before and text.startswith(before):
             await self.append(text[len(before) :])
         else:
@@ -125,8 +127,13 @@ class Thought(Fold):
     def __init__(self, step: Step) -> None:
         super().__init__(Static)
         self._step = step
+        self._drawn: object = None
 
     async def draw(self) -> None:
+        now = (len(self._step.thinking), self.is_open)
+        if now == self._drawn:
+            return
+        self._drawn = now
         self.title(content((f"Reasoning · {len(self._step.thinking):,} characters", "dim italic")))
         if isinstance(self.body, Static) and self.is_open:
             self.body.update(content((self._step.thinking[-MOST_CHARS:], "dim italic")))
@@ -203,7 +210,7 @@ class StepBlock(Vertical):
 
     def __init__(self, step: Step) -> None:
         super().__init__()
-        self._step, self._final = step, False
+        self._step, self._struck = step, False
         self._thought: Thought | None = None
         self._said: Said | None = None
         self._called: dict[str, Called] = {}
@@ -224,10 +231,9 @@ class StepBlock(Vertical):
 
     async def draw(self) -> None:
         step = self._step
-        if self._final:
-            return
         if step.state == "discarded":
-            await self._strike()
+            if not self._struck:
+                await self._strike()
             return
         if step.thinking:
             if self._thought is None:
@@ -245,11 +251,10 @@ class StepBlock(Vertical):
                 await self.mount(called := Called(call))
                 self._called[call.id] = called
             await self._called[call.id].draw()
-        self._final = step.state == "committed" and all(call.state in ("done", "failed") for call in step.calls)
 
     async def _strike(self) -> None:
         """Strike through a discarded attempt. It stays visible but cannot be mistaken for a valid one."""
-        step, self._final = self._step, True
+        step, self._struck = self._step, True
         await self.remove_children()
         why = f": {step.why}" if step.why else ""
         if step.text:
