@@ -42,7 +42,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without its bytecode each of the thousands of processes that tests start compiles the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo dev run test slow coverage dist release torture direct mutants check format docs bench clean
+.PHONY: setup demo dev run test slow coverage dist release torture direct mutants check types style format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -69,9 +69,14 @@ test: setup check
 	$(BIN)/python -m pytest $(PYTEST) -m "not slow"
 
 check: setup
+	@$(MAKE) --no-print-directory --output-sync --jobs 2 types style
+
+types:
+	$(BIN)/mypy
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 slow: setup

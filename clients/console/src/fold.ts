@@ -243,6 +243,16 @@ export class Conversation {
       case "error":
         if (chunk.recoverable) this.notice("warn", `${chunk.error} It is tried again.`);
         break;
+      case "run_interrupted": // the end of the run says so
+      case "run_superseded": // the new message says so
+      case "output": // the messages have it
+      case "stream_resync": // the session is loaded again
+      case "checkpoint_created":
+      case "state_patch":
+      case "custom":
+        break;
+      default:
+        chunk satisfies never; // a later version may send other types, which the page skips
     }
   }
 

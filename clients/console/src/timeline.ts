@@ -156,6 +156,17 @@ export class Timeline {
         step?.patches.push(...(chunk.patches as unknown as Patch[]));
         return;
       }
+      case "run_queued": // these have no span of their own
+      case "run_interrupted":
+      case "run_paused":
+      case "run_superseded":
+      case "stream_resync":
+      case "output":
+      case "error":
+      case "custom":
+        return;
+      default:
+        chunk satisfies never; // a later version may send other types, which the page skips
     }
   }
 

@@ -2,7 +2,7 @@
 // is one AG-UI run, and all that it opened is closed before it finishes.
 import { type AgUiMessage, Conversation } from "./conversation.ts";
 import { HelixError } from "./errors.ts";
-import { DEFAULTS } from "./generated.ts";
+import { DEFAULTS, type StreamChunk } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
 import { CONTINUES, shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
@@ -11,8 +11,6 @@ import type { StreamMessage } from "./wire.ts";
 type Chunk = Record<string, unknown>;
 export type AgUiEvent = { type: string } & Record<string, unknown>;
 
-/** Chunks that have no event of their own: they go as CUSTOM events, `helix.<type>`. */
-const NOTICES = new Set(["run_queued", "stream_resync", "checkpoint_created", "error"]);
 const ANSWER = {
   type: "object",
   properties: {
@@ -220,8 +218,7 @@ export class AgUiEncoder {
   // --- chunks ---------------------------------------------------------------------------------------------------------
 
   #chunk(writer: Writer, chunk: Chunk): void {
-    const kind = text(chunk["type"]);
-    if (NOTICES.has(kind)) return this.#notice(writer, kind, chunk);
+    const kind = chunk["type"] as StreamChunk["type"];
     switch (kind) {
       case "text_delta":
         return this.#text(writer, chunk);
@@ -266,9 +263,22 @@ export class AgUiEncoder {
         return;
       case "run_paused":
         if (writer === this.#run) this.#reason = text(chunk["reason"] || "pending");
+        return;
+      case "run_queued":
+      case "stream_resync":
+      case "checkpoint_created":
+      case "error":
+        return this.#notice(writer, kind, chunk);
+      case "run_interrupted": // the end of the run says so
+      case "run_resumed": // see `#begin`
+      case "run_superseded":
+        return;
+      default:
+        kind satisfies never; // a later version may send other types, which a page skips
     }
   }
 
+  /** A chunk that has no event of its own goes as a CUSTOM event, `helix.<type>`. */
   #notice(writer: Writer, kind: string, chunk: Chunk): void {
     if (kind === "error" && chunk["recoverable"] === false) {
       if (writer === this.#run) this.#failure = text(chunk["code"] ?? "error");

@@ -1,13 +1,14 @@
 // The log as the UI message stream of the AI SDK, version 7: what `helix.stream.ui_messages` makes of it in Python, part for
 // part. A message of the page is one run and the runs that go on from it; its id is the first run's.
 import type { UIMessageChunk } from "ai";
+import type { StreamChunk } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { CONTINUES, shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
-/** Chunks that are shown as transient data: by type, the fields that go with it. */
-const NOTICES: Record<string, string[]> = {
+/** The chunks that are shown as transient data, with the fields that they show. */
+const NOTICES = {
   run_queued: ["queued", "expires_at", "reason"],
   stream_resync: ["reason", "checkpoint_id"],
   state_patch: ["patches"],
@@ -168,14 +169,16 @@ export class UIMessageEncoder {
   // --- chunks ---------------------------------------------------------------------------------------------------------
 
   #chunk(root: boolean, sessionId: string, chunk: Chunk): void {
-    const kind = String(chunk["type"]);
-    const notice = NOTICES[kind];
-    if (notice !== undefined) {
-      const data = Object.fromEntries(notice.filter((name) => name in chunk).map((name) => [name, chunk[name]]));
-      if (root) this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, transient: true });
-      return;
-    }
+    const kind = chunk["type"] as StreamChunk["type"];
     switch (kind) {
+      case "run_queued":
+      case "stream_resync":
+      case "state_patch": {
+        const shown = NOTICES[kind].filter((name) => name in chunk);
+        const data = Object.fromEntries(shown.map((name) => [name, chunk[name]]));
+        if (root) this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, transient: true });
+        return;
+      }
       case "text_delta":
       case "thinking":
       case "step_committed":
@@ -205,6 +208,14 @@ export class UIMessageEncoder {
           const data = { code: chunk["code"] ?? "error", message: chunk["error"] ?? "" };
           this.#emit({ type: "data-error", data, transient: true });
         }
+        return;
+      case "run_resumed": // begins a response, or goes on with it: see `#begin`
+      case "run_paused": // the calls that wait are asked for at the end of the response
+      case "run_superseded":
+      case "checkpoint_created":
+        return;
+      default:
+        kind satisfies never; // a later version may send other types, which a page skips
     }
   }
 

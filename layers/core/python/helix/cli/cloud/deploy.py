@@ -39,13 +39,15 @@ from helix.gateway.authoriser import ApiKeys, Principal
 from helix.infra.regions import console_problem
 from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.local.node import NODE_NOTICES, node_problem
-from helix.local.project import app_command, read_assembly
+from helix.local.project import QUICK_SYNTH, app_command, read_assembly
 from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
+IN_PLACE = "--no-staging"
+"""The option with which CDK uploads layers from the folder they were built in. By default it copies them first: 170 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +97,24 @@ class Target:
         then skips the stacks of other stages. A deletion covers the stage's stack and those that depend on it.
         """
         context = [word for name, value in self.context.items() for word in ("-c", f"{name}={value}")]
+        variables = {} if verb == "deploy" else QUICK_SYNTH
         if not self.app:
-            self._cdk(verb, self.construct, *words, "--app", f'"{sys.executable}" -m helix.infra.app', *context)
+            app = f'"{sys.executable}" -m helix.infra.app'
+            self._cdk(verb, self.construct, *words, IN_PLACE, "--app", app, *context, **variables)
             return
         with tempfile.TemporaryDirectory() as folder:
-            self._cdk("synth", "--quiet", "--output", folder, "--app", app_command(self.app), *context)
+            app = app_command(self.app)
+            self._cdk("synth", "--quiet", IN_PLACE, "--output", folder, "--app", app, *context, **variables)
             stacks = read_assembly(Path(folder)).of_stage(self.stage).stacks
             chosen = [stack.id for stack in stacks if verb == "deploy" or stack.stage]
             self._cdk(verb, *chosen, *words, "--app", folder)
 
-    def _cdk(self, verb: str, *words: str) -> None:
+    def _cdk(self, verb: str, *words: str, **variables: str) -> None:
         profile = ["--profile", self.profile] if self.profile else []
         line = [*self._program(), verb, *words, "--no-notices", *profile]
         region = {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region} if self.region else {}
-        done = subprocess.run(
-            line, cwd=self.root, env={**os.environ, **NODE_NOTICES, **region}, stdout=self.out, check=False
-        )
+        environment = {**os.environ, **NODE_NOTICES, **region, **variables}
+        done = subprocess.run(line, cwd=self.root, env=environment, stdout=self.out, check=False)
         if done.returncode:
             more = ". An account and region need `npx cdk bootstrap` once" if verb == "deploy" else ""
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
