@@ -27,6 +27,7 @@ from helix.engine.engine import Engine, Settings, Worst
 from helix.engine.history import row_key, session_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, reserve, return_draws, settle
+from helix.engine.placement import IN_FUNCTIONS
 from helix.engine.writing import End, advance, at, end, session_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
@@ -150,7 +151,7 @@ class Play:
             budgets=RowBudgets(store, shards=self.shards),
             worst_case=lambda request: Worst(self.worst, self.worst),
             settings=Settings(),
-            executes="inline",
+            placement=IN_FUNCTIONS,
         )
 
     async def play(self, runs: int, calls: int) -> None:

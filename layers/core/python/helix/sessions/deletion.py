@@ -215,9 +215,9 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
                 run = run.model_copy(update={"blocks": hidden.blocks, "claim": hidden.claim, **reported})
             if run.effects == "open":
                 await return_draws(engine, hidden, run)
-                listed: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run.run_id))]
+                index = [Delete(open_run_key(run.run_id))] if engine.placement.indexes_open_runs else []
                 with suppress(RunNotFoundError):  # another deleter was faster
-                    await close_effects(engine, hidden, run, listed)  # now, because its rows go next
+                    await close_effects(engine, hidden, run, index)  # now, because its rows go next
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:

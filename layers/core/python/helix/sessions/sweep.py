@@ -213,7 +213,6 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
         await begin_all(engine, claims, delivery)
         return "failed run"
-    # A silent worker process needs no new part: its lease on the execution expires by itself.
-    if engine.executes == "inline" and await roll_over_silent(engine, agent, session, run):
+    if engine.placement.replaces_silent_parts and await roll_over_silent(engine, agent, session, run):
         return "silent"
     return "running"

@@ -44,7 +44,7 @@ async def attach(
     assert tool is not None and tool.agent is not None
     # If the sub-agent is executed elsewhere, no worker of the parent stays to enforce the tool's timeout. So its run
     # gets a deadline.
-    deadline = None if engine.in_process else run.now() + tool.timeout_s
+    deadline = None if engine.placement.executes_children else run.now() + tool.timeout_s
     trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
     # The parent's run must still be running, because its end looks for children only once.
     guard: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]

@@ -68,7 +68,7 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = run.watch.stop
-    if run.engine.in_process:
+    if run.engine.placement.reads_stop_before_calls:
         stop = await read_stop(run.engine.store, staged.view.session, run.run_id)
     return replace(staged.view, stop=stop)
 
@@ -115,23 +115,27 @@ async def _written(run: RunContext, puts: Sequence[Put]) -> bool:
 
 
 def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[list[str], tuple[Call, ...]]:
+    placement = run.engine.placement
     names = {request.id: request.name for request in view.rows.answer.tool_calls}
     ours: list[str] = []
     others: list[Call] = []
     for call_id in calls:
-        child = call_id in view.rows.answer.children
-        if run.engine.in_process or (
-            not child and run.engine.executes_tool(run.agent, run.agent.find_tool(names[call_id]))
-        ):
+        if call_id in view.rows.answer.children:
+            is_ours = placement.executes_children
+            call = Call(call_id, "start_run")
+        else:
+            is_ours = placement.executes_tool(run.agent, run.agent.find_tool(names[call_id]))
+            call = Call(call_id, "call_tool")
+        if is_ours:
             ours.append(call_id)
         else:
-            others.append(Call(call_id, "start_run" if child else "call_tool"))
+            others.append(call)
     return ours, tuple(others)
 
 
 async def execute_call(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
     """Execute one call until it is done, waits for a person, or is stopped. `token` is completed when its sub-agent's
-    session stops running. In process, wait while another worker holds the call."""
+    session stops running. A worker that executes whole runs waits while another worker holds the call."""
     current: StepView | None = view
     with contextlib.ExitStack() as stack:
         changes: Watch | None = None
@@ -144,7 +148,7 @@ async def execute_call(run: RunContext, view: StepView, call_id: str, token: str
                 if progress != "again":
                     return progress
             except WorkInProgressError as held:
-                if not run.engine.in_process:
+                if not run.engine.placement.executes_whole_runs:
                     raise
                 if changes is None:  # watch first, then read again, so that no change in between is missed
                     changes = stack.enter_context(run.engine.store.watch("sessions", run.session_id))

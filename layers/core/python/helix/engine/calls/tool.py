@@ -89,7 +89,7 @@ def rides(run: RunContext, first: CallRow) -> bool:
     if first.state != "claimed" or first.child is not None:
         return True
     tool = run.agent.find_tool(first.tool_name)
-    return run.engine.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
+    return run.engine.placement.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
 
 
 def claimed(run: RunContext, row: CallRow) -> CallRow:

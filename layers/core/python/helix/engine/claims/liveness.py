@@ -171,7 +171,8 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
 
 
 def run_claim(run: RunContext) -> Claim:
-    """Return the worker's claim in the session's row: of the step that it is buying and, in process, of the run."""
+    """Return the worker's claim in the session's row: of the step that it is buying and, if runs are claimed, of the
+    run."""
     return Claim(f"run {run.run_id!r}", lambda: _deadline(run), lambda until: _move_session(run, until))
 
 
@@ -179,7 +180,7 @@ def _deadline(run: RunContext) -> float:
     session = run.session
     if session.run_id != run.run_id or session.status != "running":
         return float("inf")
-    if run.engine.in_process:
+    if run.engine.placement.claims_runs:
         return session.lease_expires
     claim = session.claim
     buying = claim is not None and run.owns(session) and claim.step == session.step + 1 and session.open is None
@@ -191,11 +192,11 @@ async def _move_session(run: RunContext, until: float) -> bool:
     while True:
         session = run.session
         changes: dict[str, object] = {}
-        if engine.in_process:
+        if engine.placement.claims_runs:
             changes["lease_expires"] = until
         moved = None
         if session.claim is not None and run.owns(session):
-            if not engine.in_process and not run.may_ask():
+            if not engine.placement.claims_runs and not run.may_ask():
                 return False  # a takeover checks the version, not this deadline: a dead attempt must stay dead
             # A released claim gets the deadline DEAD. The sweep takes any other past deadline for a silent worker.
             moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
@@ -209,7 +210,7 @@ async def _move_session(run: RunContext, until: float) -> bool:
             if await _taken(run, session):
                 return False
             continue
-        if engine.in_process:
+        if engine.placement.claims_runs:
             session.lease_expires = until
         if moved is not None:
             session.claim = moved
@@ -234,7 +235,7 @@ async def _taken(run: RunContext, session: SessionRow) -> bool:
 
 
 def _still_ours(run: RunContext, before: SessionRow, now: SessionRow) -> bool:
-    if run.engine.in_process:
+    if run.engine.placement.claims_runs:
         return now.lease_owner == run.delivery.owner
     return run.owns(now) or not run.owns(before)
 

@@ -118,7 +118,7 @@ async def _finish_step(
     for row in done:  # results from outside the run: its execution may not have waited for their records
         if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
-        if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it records this
+        if row.by == "child" and not run.engine.placement.executes_children:  # else its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
     folding = (rows, fold)
     if fold.next.move != "continue":
@@ -241,9 +241,11 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
     """Record the fold of another delivery, which claimed the next step but did not get its answer. It may have died
-    before it recorded that fold. In process, the claim that takes the run over records it."""
+    before it recorded that fold. If runs are claimed, the claim that takes the run over records it."""
     held = session.claim
-    if held is not None and not run.engine.in_process and held.run_id == session.run_id and not run.owns(session):
+    if run.engine.placement.claims_runs or held is None:
+        return
+    if held.run_id == session.run_id and not run.owns(session):
         await show_missed(run, session)
 
 
