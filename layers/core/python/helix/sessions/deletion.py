@@ -29,7 +29,7 @@ from helix.engine.history import DELETING, session_key
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, expiry_partition, expiry_puts, skipping_damage
-from helix.engine.writing import commit, never
+from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Operation, Put, Scalar, When
 from helix.services.open_runs import open_deletion_key, open_deletion_put, open_run_key
 
@@ -164,7 +164,7 @@ async def _hide_damaged(engine: Engine, session_id: str) -> None:
         hidden.user_id = readable["user_id"]
     scalars = {name: found for name, found in seen.items() if found is None or isinstance(found, Scalar)}
     when = When(equal=scalars) if readable else None
-    await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), when)], never)
+    await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), when)], no_outcome_check)
 
 
 def _is_hidden(hidden: SessionRow) -> Check:

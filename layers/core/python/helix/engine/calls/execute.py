@@ -15,7 +15,7 @@ from typing import Literal
 from helix.core.claim_plan import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.engine.calls.child import call_child
-from helix.engine.calls.tool import Progress, call_tool, first_claim, rides, view_step
+from helix.engine.calls.tool import Progress, call_tool, claimed_with_answer, first_claim, view_step
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
 from helix.engine.engine import Staged
@@ -24,7 +24,7 @@ from helix.engine.history import session_key
 from helix.engine.observers import show
 from helix.engine.step_view import StepView
 from helix.engine.stops import read_stop
-from helix.engine.writing import commit, entry_put, mine
+from helix.engine.writing import commit, entry_put, held_by_run
 from helix.ports.state_store import ABSENT, Check, Put, Watch
 
 CallKind = Literal["call_tool", "start_run"]
@@ -49,7 +49,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
         return ()
     left = staged.calls
     if view.session.open.wide:
-        view = await _take_pages(run, view)
+        view = await _claim_pages(run, view)
         left = show_results(run, view.rows, set(left))
     ours, others = _divided(run, view, left)
     if len(ours) == 1:
@@ -73,18 +73,18 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
     return replace(staged.view, stop=stop)
 
 
-async def _take_pages(run: RunContext, view: StepView) -> StepView:
+async def _claim_pages(run: RunContext, view: StepView) -> StepView:
     """Write first rows for the calls without a row, as staging does: resolved, asked or claimed. Return the view with
     them. The rows are written in pages, each as large as a transaction allows. If a page is refused, the remaining
     calls are claimed one by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
     assert session.open is not None
     first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
-    running = Check(session_key(session.session_id), mine(run.run_id))
+    running = Check(session_key(session.session_id), held_by_run(run.run_id))
     free = iter([place for place, row in enumerate(rows) if row is None])
     while view.stop is None and run.watch.stop is None:
         firsts = ((place, first_claim(run, answer.tool_calls[place], answer)) for place in free)
-        page = list(islice(((place, first) for place, first in firsts if rides(run, first)), at_once))
+        page = list(islice(((place, first) for place, first in firsts if claimed_with_answer(run, first)), at_once))
         puts = [entry_put(session.session_id, session.lineage, first_index + n, row, ABSENT) for n, row in page]
         if not puts or not await commit(run.engine, "claim_calls", [running, *puts], partial(_written, run, puts)):
             break

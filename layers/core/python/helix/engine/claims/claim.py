@@ -42,7 +42,7 @@ from helix.engine.writing import (
     checkpoint,
     commit,
     entry_put,
-    never,
+    no_outcome_check,
     session_put,
 )
 from helix.ports.state_store import ABSENT, Check, Operation
@@ -171,7 +171,7 @@ async def _close_some(attempt: Attempt, old: SessionRow) -> None:
     for index, row in calls:
         when = as_read(rows.calls[index - old.count - 1])
         ops.append(entry_put(old.session_id, plan.lineage.lineage, index, row, when))
-    await commit(engine, "close_calls", ops, never)
+    await commit(engine, "close_calls", ops, no_outcome_check)
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:

@@ -29,7 +29,7 @@ from helix.core.rows import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
-from helix.engine.writing import advance, at, commit, never, session_put
+from helix.engine.writing import advance, at_version, commit, no_outcome_check, session_put
 from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Operation, Put, Update, Watch, When
 
 RETRY_S = 1.0
@@ -246,10 +246,10 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
 
     async def move(until: float) -> bool:
         nonlocal deadline
-        mine = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+        owned = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         changes = {"deadline": until} | ({"released": True} if until < run.now() else {})
         try:
-            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=mine)])
+            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=owned)])
         except ConditionFailedError:
             return False
         deadline = until
@@ -315,7 +315,7 @@ async def _expire_step(engine: Engine, session: SessionRow) -> bool:
     assert session.claim is not None
     expired = session.claim.model_copy(update={"deadline": DEAD})
     new = advance(session, engine.clock.now(), claim=expired)
-    return await commit(engine, "expire_step", [session_put(new, at(session))], never)
+    return await commit(engine, "expire_step", [session_put(new, at_version(session))], no_outcome_check)
 
 
 async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
@@ -341,7 +341,7 @@ async def _expire_call(engine: Engine, session: SessionRow, place: int, row: Cal
     key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
     seen = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     changes = {"deadline": DEAD, "released": not died}  # a worker that was over its limits may have released it
-    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], never)
+    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], no_outcome_check)
 
 
 LEFTOVERS_PAGE = 50
@@ -364,13 +364,13 @@ async def clear_leftovers(engine: Engine, session_id: str) -> None:
     if held["deadline"] >= now:
         raise taken
     owner = engine.ids.new("clear")
-    absent, mine = Check(session_key(session_id), ABSENT), When(equal={"owner": owner})
+    absent, owned = Check(session_key(session_id), ABSENT), When(equal={"owner": owner})
     value = {"owner": owner, "deadline": now + CLEARING_S}
     try:
         await engine.store.transact("begin_clear", [absent, Put(marker, value, When(equal={"owner": held["owner"]}))])
         while rows := await engine.store.query("sessions", session_id, start="m#", end="m$", limit=LEFTOVERS_PAGE):
-            pages: list[Operation] = [absent, Check(marker, mine), *(Delete(row.key) for row in rows)]
+            pages: list[Operation] = [absent, Check(marker, owned), *(Delete(row.key) for row in rows)]
             await engine.store.transact("clear_messages", pages)
-        await engine.store.transact("finish_clear", [absent, Delete(marker, mine)])
+        await engine.store.transact("finish_clear", [absent, Delete(marker, owned)])
     except ConditionFailedError:
         raise taken from None
