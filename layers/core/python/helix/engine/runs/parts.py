@@ -80,7 +80,7 @@ async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]
     claim = session.claim
     if session.open is None:
         buying = claim is not None and claim.run_id == session.run_id and claim.step == session.step + 1
-        if claim is None or not buying or not DEAD < claim.deadline < before:
+        if claim is None or not buying or not _has_lapsed(claim.deadline, before):
             return []
         expired = claim.model_copy(update={"deadline": DEAD, "late": claim.late + 1})
         return [session_put(advance(session, engine.clock.now(), claim=expired), at_version(session))]
@@ -98,5 +98,10 @@ async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]
 
 
 def _is_silent(row: CallRow, before: float) -> bool:
-    lapsed = row.deadline is not None and DEAD < row.deadline < before
+    lapsed = row.deadline is not None and _has_lapsed(row.deadline, before)
     return lapsed and row.state == "claimed" and row.child is None and not row.released
+
+
+def _has_lapsed(deadline: float, before: float) -> bool:
+    """Whether a claim's holder let its deadline pass. A claim that was released or expired has the deadline `DEAD`."""
+    return DEAD < deadline < before
