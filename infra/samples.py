@@ -16,6 +16,7 @@ from helix.adapters.aws.kinesis import KinesisStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import AnyAgent
 from helix.engine.engine import Engine
+from helix.engine.placement import IN_FUNCTIONS
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.cloud import OfflineCloud
 from helix.ports.launcher import ExecutionState, Part
@@ -118,6 +119,7 @@ def _executor(cloud: OfflineCloud, clock: SystemClock) -> StepFunctionsExecutor:
         agents=agents.named,
         hooks=HookManager(None),
         budgets=RowBudgets(store),
+        placement=IN_FUNCTIONS,
         launcher=Held(),
     )
     return StepFunctionsExecutor(engine, agents)

@@ -23,6 +23,7 @@ from helix.engine.calls.tool import call_tool, view_step
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, Outcome
+from helix.engine.placement import IN_FUNCTIONS, IN_PROCESS
 from helix.engine.steps.buy import buy_step
 from helix.ports.state_store import Operation
 from helix.services.claim_input import ClaimInput
@@ -105,7 +106,7 @@ class World:
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
             settings=SETTINGS,
-            executes="inline",
+            placement=IN_FUNCTIONS,
         )
         self.owners = 0
 
@@ -115,7 +116,7 @@ class World:
 
     def worker(self) -> Delivery:
         self.owners += 1
-        self.engine.executes = "everything"
+        self.engine.placement = IN_PROCESS
         return Delivery(f"worker{self.owners}", self.clock.time + 3600)
 
     async def claim(

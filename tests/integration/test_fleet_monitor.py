@@ -13,6 +13,7 @@ from helix.core.health import HealthStatus
 from helix.core.measures import Measures
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
+from helix.engine.placement import IN_WORKERS
 from helix.fleet.control import FleetControl
 from helix.fleet.health import HealthChecker
 from helix.fleet.metric_rows import StoreMetrics
@@ -50,6 +51,7 @@ class Machine:
             agents=agents.named,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
+            placement=IN_WORKERS,
             launcher=WorkQueue(self.store, self.clock),
             slots=self.slots,
             metrics=self,

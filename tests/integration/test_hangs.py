@@ -21,6 +21,7 @@ from helix.core.entries import CallRow
 from helix.core.errors import StoreError, WorkInProgressError
 from helix.core.json import loads
 from helix.engine.engine import Settings
+from helix.engine.placement import IN_WORKERS
 from helix.engine.steps.ask import MAX_LATE
 from helix.ports.launcher import Part, execution_name
 from helix.ports.state_store import Operation
@@ -384,7 +385,7 @@ async def test_worker_processes_have_leases_for_this() -> None:
     """Another worker takes the same execution over: the run needs no other part."""
     gate, helper = Gate(), agent("helper")
     stage = Stage([gated(gate, "Never."), "Done."], helper)
-    stage.engine.executes = "tools"
+    stage.engine.placement = IN_WORKERS
     event = await stage.begin(helper)
     async with hung(stage, "call_model", event, gate):
         stage.clock.ahead_s = 60

@@ -21,7 +21,7 @@ from helix.engine.claims.liveness import Claim, HeldClaim, LostClaimError, run_c
 from helix.engine.engine import Over, Settings
 from helix.engine.history import History
 from helix.engine.steps.buy import buy_step
-from helix.engine.writing import advance, at, session_put
+from helix.engine.writing import advance, at_version, session_put
 from helix.ports.state_store import Key, Operation, Value
 from helix.services.claim_input import ClaimInput
 from helix.services.hook_manager import HookManager
@@ -188,7 +188,7 @@ async def test_a_late_look_does_not_bring_an_older_row_back() -> None:
 
     world.engine.hooks = HookManager({"before_llm_call": late})
     written = advance(run.session, run.now())
-    await store.transact("other", [session_put(written, at(run.session))])
+    await store.transact("other", [session_put(written, at_version(run.session))])
     beat = store.reader = asyncio.create_task(run_claim(run).move(run.now() + 30))
     await store.looked.acquire()
     assert await buy_step(run, 1) == Over("completed")

@@ -159,8 +159,8 @@ FAULTS = (
     Fault(
         "engine/calls: a skip tool is claimed before it begins",
         "engine/calls/tool.py",
-        'return run.engine.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")',
-        "return run.engine.executes_tool(run.agent, tool)",
+        'return run.engine.placement.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")',
+        "return run.engine.placement.executes_tool(run.agent, tool)",
         _runs("deliveries", "failing_tools", "packed_crashes"),
     ),
     Fault(

@@ -27,7 +27,8 @@ from helix.engine.engine import Engine, Settings, Worst
 from helix.engine.history import row_key, session_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, reserve, return_draws, settle
-from helix.engine.writing import End, advance, at, end, session_put
+from helix.engine.placement import IN_FUNCTIONS
+from helix.engine.writing import End, advance, at_version, end, session_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
 from helix.services import committing
@@ -150,7 +151,7 @@ class Play:
             budgets=RowBudgets(store, shards=self.shards),
             worst_case=lambda request: Worst(self.worst, self.worst),
             settings=Settings(),
-            executes="inline",
+            placement=IN_FUNCTIONS,
         )
 
     async def play(self, runs: int, calls: int) -> None:
@@ -229,7 +230,7 @@ class Play:
             micros=got.micros,
             tokens=got.tokens,
         )
-        if not await self._write("claim_step", [session_put(new, at(seen.session))]):
+        if not await self._write("claim_step", [session_put(new, at_version(seen.session))]):
             return False
         self.called.add(name)
         used = self.worst if self.full else self.rng.randint(0, self.worst)
@@ -239,7 +240,7 @@ class Play:
             self.paid[window] = self.paid.get(window, 0) + used
         after = advance(new, self.clock.now(), step=step)
         settle(self.engine, after, Usage(prompt_tokens=used, cost_micros=used, calls=1))
-        return await self._write("stage", [session_put(after, at(new))])
+        return await self._write("stage", [session_put(after, at_version(new))])
 
     async def _write(self, name: str, operations: list[Operation]) -> bool:
         try:
@@ -253,7 +254,7 @@ class Play:
         if session.status == "running":
             new = advance(session, self.clock.now())
             new.status = status
-            await self._write("end", [session_put(new, at(session)), end(new, End(status), self.clock.now())])
+            await self._write("end", [session_put(new, at_version(session)), end(new, End(status), self.clock.now())])
         run = await self.engine.history.run(name, f"run-{name}")
         await return_draws(self.engine, await self.engine.history.existing(name), run)
 

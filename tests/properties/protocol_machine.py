@@ -14,6 +14,7 @@ from tests.properties.protocol_world import Fate
 
 from helix.core.entries import CallRow
 from helix.core.handles import Confirmation
+from helix.engine.placement import IN_FUNCTIONS, IN_WORKERS, Placement
 from helix.services.row_budgets import RowBudgets
 
 SMALL = st.integers(0, 5)
@@ -32,10 +33,10 @@ class ProtocolRules(ProtocolBase):
         for bounds in (MONEY.model_copy(update={"limit": money}), TOKENS.model_copy(update={"limit": tokens})):
             self.world.loop.run_until_complete(budgets.define(bounds, self.world.clock.now()))
 
-    @initialize(executes=st.sampled_from(["inline", "inline", "tools"]), steps=st.sampled_from([None, 1]))
-    def invocations(self, executes: Any, steps: int | None) -> None:
+    @initialize(placement=st.sampled_from([IN_FUNCTIONS, IN_FUNCTIONS, IN_WORKERS]), steps=st.sampled_from([None, 1]))
+    def invocations(self, placement: Placement, steps: int | None) -> None:
         """Which calls the worker that bought a step executes itself, and how many steps an invocation takes."""
-        self.cloud.plays(executes, steps)
+        self.cloud.plays(placement, steps)
 
     @initialize(calls=st.sampled_from([80, 80, 1, 2]))
     def widths(self, calls: int) -> None:

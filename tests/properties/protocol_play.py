@@ -16,7 +16,8 @@ from helix.core.delivery import Delivery, Position
 from helix.core.errors import CallerError, StoreError, WorkInProgressError
 from helix.core.registry import AgentRegistry
 from helix.engine.claims.liveness import delivery_owner, expire_claims
-from helix.engine.engine import Engine, Executes, Settings
+from helix.engine.engine import Engine, Settings
+from helix.engine.placement import IN_FUNCTIONS, Placement
 from helix.engine.verbs import (
     Move,
     deliver_call,
@@ -128,6 +129,7 @@ class Cloud:
             agents=lambda name: cast.agents[name],
             hooks=HookManager(None),
             budgets=RowBudgets(world.store),
+            placement=IN_FUNCTIONS,
             launcher=self,
             slots=RowSlots(world.store, account_limit=self.slots, queue_timeout_s=QUEUE_S) if self.slots else None,
             settings=SETTINGS,
@@ -135,9 +137,9 @@ class Cloud:
         engine.worst_case = lambda request: WORST
         return engine
 
-    def plays(self, executes: Executes, steps: int | None) -> None:
+    def plays(self, placement: Placement, steps: int | None) -> None:
         for engine in self._engines:
-            engine.executes, engine.settings = executes, replace(engine.settings, steps_per_invocation=steps)
+            engine.placement, engine.settings = placement, replace(engine.settings, steps_per_invocation=steps)
 
     def holds(self, calls_at_once: int) -> None:
         for engine in self._engines:

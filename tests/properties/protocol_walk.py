@@ -13,6 +13,8 @@ from tests.properties.protocol_company import HOLDS, SILENCES, ProtocolMachine, 
 from tests.properties.protocol_machine import FAR_S, FATES
 from tests.properties.protocol_play import MARGIN_S
 
+from helix.engine.placement import IN_FUNCTIONS, IN_WORKERS
+
 HOWS = ["at once", "over a pause", "over an end"]
 Act = Callable[[ProtocolMachine, Random], None]
 
@@ -176,8 +178,9 @@ def walk(
     # Each walk leaves out some acts and prefers others: accidents need company, and not always the same.
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS] + [weight for weight, _ in also]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
+    placements = [IN_FUNCTIONS, IN_FUNCTIONS, IN_WORKERS]
     try:
-        machine.invocations(executes=rng.choice(["inline", "inline", "tools"]), steps=rng.choice([None, None, 1]))
+        machine.invocations(placement=rng.choice(placements), steps=rng.choice([None, None, 1]))
         machine.widths(calls=[80, 1, 2, 80][seed % 4])
         machine.clocks(apart=rng.choice([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
         machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))

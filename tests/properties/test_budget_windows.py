@@ -30,7 +30,7 @@ from helix.engine.history import row_key
 from helix.engine.money import reservations as money
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws, settle
-from helix.engine.writing import End, advance, at, end, session_put
+from helix.engine.writing import End, advance, at_version, end, session_put
 from helix.ports.state_store import Operation, Put
 from helix.testing.clocks import SetClock
 
@@ -127,7 +127,7 @@ class Hours(Play):
                 micros=got.micros,
                 tokens=got.tokens,
             )
-            if await self._write("claim_step", [session_put(new, at(seen.session))]):
+            if await self._write("claim_step", [session_put(new, at_version(seen.session))]):
                 break
             run = await self.engine.history.run(name, new.run_id)
             if run.status != "running":
@@ -137,14 +137,16 @@ class Hours(Play):
             self.paid[window] = self.paid.get(window, 0) + used
         after = advance(new, self.clock.now(), step=new.step + 1)
         settle(self.engine, after, Usage(prompt_tokens=used, cost_micros=used, calls=1))
-        await self._write("stage", [session_put(after, at(new))])  # refused: the other assumes what it was charged
+        await self._write(
+            "stage", [session_put(after, at_version(new))]
+        )  # refused: the other assumes what it was charged
         return True
 
     async def _finish(self, name: str, status: str) -> None:
         """Until it has ended: the other may write meanwhile."""
         while (session := await self.engine.history.existing(name)).status == "running":
             new = advance(session, self.clock.now(), status=status)
-            await self._write("end", [session_put(new, at(session)), end(new, End(status), self.clock.now())])
+            await self._write("end", [session_put(new, at_version(session)), end(new, End(status), self.clock.now())])
         await return_draws(self.engine, session, await self.engine.history.run(name, session.run_id))
 
     async def check(self) -> None:
@@ -225,7 +227,7 @@ def hasty(patch: pytest.MonkeyPatch) -> None:
 
 def wavering(patch: pytest.MonkeyPatch) -> None:
     """Each worker goes by its own clock."""
-    hold = money._hold
+    hold = money._open_block
 
     def by_the_clock(new: SessionRow, definition: BudgetDefinition, now: float) -> Any:
         budget = definition.window(now)[0]
@@ -234,7 +236,7 @@ def wavering(patch: pytest.MonkeyPatch) -> None:
         new.blocks += later
         return held
 
-    patch.setattr(money, "_hold", by_the_clock)
+    patch.setattr(money, "_open_block", by_the_clock)
 
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:

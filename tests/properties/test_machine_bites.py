@@ -140,7 +140,7 @@ def fold_incomplete(patch: pytest.MonkeyPatch) -> None:
 
 
 def dead_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(call_tool, "dead", lambda run, row: True)
+    patch.setattr(call_tool, "is_expired", lambda run, row: True)
 
 
 def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def buy_beside_the_living(patch: pytest.MonkeyPatch) -> None:
 
 
 def ride_whatever_happens(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stage, "rides", lambda run, first: True)
+    patch.setattr(stage, "claimed_with_answer", lambda run, first: True)
 
 
 DECISIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {

@@ -15,6 +15,7 @@ from helix.core.messages import ToolResultMessage
 from helix.core.registry import AgentRegistry
 from helix.core.rows import RunRow, SessionRow
 from helix.engine.engine import Engine, Settings
+from helix.engine.placement import IN_FUNCTIONS
 from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
@@ -104,6 +105,7 @@ class Stage:
             agents=self.agents.named,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
+            placement=IN_FUNCTIONS,
             launcher=self.held,
             slots=self.slots,
             metrics=self.measured,

@@ -22,6 +22,7 @@ WHOLE = (
     "core/tools.py",
     "engine/context.py",
     "engine/engine.py",
+    "engine/placement.py",
     "runtime/cloud_settings.py",
 )
 """Rows, settings, agents, tools, chunks and messages of the protocol."""

@@ -72,10 +72,10 @@ class RunContext:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def next_version(self, session: SessionRow, **changes: Any) -> SessionRow:
-        """Return a copy of the row with the next version. In process, this also moves the deadline of the run's
-        claim."""
+        """Return a copy of the row with the next version. If runs are claimed, this also moves the deadline of the
+        run's claim."""
         now = self.now()
-        if self.engine.in_process:
+        if self.engine.placement.claims_runs:
             changes |= {"lease_owner": self.delivery.owner, "lease_expires": now + self.engine.settings.claim_s}
         return advance(session, now, **changes)
 
@@ -119,7 +119,7 @@ class RunContext:
 
     def may_begin_another(self, steps: int) -> bool:
         """Whether this worker begins another step after it has bought `steps`. It needs time for a whole model call."""
-        if self.engine.in_process:
+        if self.engine.placement.executes_whole_runs:
             return True
         most = self.engine.settings.steps_per_invocation
         if self.leaving() or (most is not None and steps >= most):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from helix._log import get_logger
 from helix.core.agents import AnyAgent
@@ -12,8 +11,8 @@ from helix.core.budget import TokenAlert
 from helix.core.context import NO_SECRETS, Secrets
 from helix.core.errors import InvalidInputError
 from helix.core.rows import Pending
-from helix.core.tools import AnyTool
 from helix.engine.history import History
+from helix.engine.placement import Placement
 from helix.engine.step_view import StepView
 from helix.engine.stops import Stops
 from helix.ports.catalog import ModelCatalog
@@ -29,10 +28,9 @@ from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
-from helix.services.usage_counters import SHARDS, Counters
+from helix.services.usage_counters import Counters
 
 logger = get_logger("helix")
-Executes = Literal["everything", "tools", "inline"]
 AlertListener = Callable[[TokenAlert], Awaitable[None] | None]
 
 
@@ -126,16 +124,14 @@ class Engine:
     """The manager that calls hooks: those of this process, and those of agents."""
     budgets: RowBudgets
     """Definitions, windows and draws of budgets."""
+    placement: Placement
+    """The rules of the place where runs are executed."""
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
     """A function that computes a call's worst case in place of the engine's estimate. None: the engine estimates it."""
     on_alert: list[AlertListener] = field(default_factory=list)
     """Listeners to budget alerts. They are called in order, and one that raises is logged and skipped."""
     launcher: Launcher | None = None
-    """The port that starts executions of runs outside this process. Open runs are then indexed for the sweep. None:
-    this process executes its runs."""
-    executes: Executes | None = None
-    """The rule for which calls of a step the worker that bought it executes itself. None becomes `everything`, or
-    `inline` with a launcher."""
+    """The port that starts executions of runs outside this process. None: this process executes its runs."""
     slots: RowSlots | None = None
     """The admission of runs under concurrency limits. None: every run is admitted at once."""
     metrics: Metrics = field(default_factory=NoMetrics)
@@ -153,7 +149,7 @@ class Engine:
     history: History = field(init=False)
     """The reader of sessions, with a cache of rows that never change."""
     counters: Counters = field(init=False)
-    """The counters of usage. They have one shard in process, several elsewhere."""
+    """The counters of usage."""
     stops: Stops = field(init=False)
     """The poller of interrupts and aborts for the runs that this process executes."""
     calling_hooks: set[str] = field(init=False, default_factory=set)
@@ -165,18 +161,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.history = History(self.store)
         self.stops = Stops(self.store, self.settings.stop_poll_s)
-        if self.executes is None:
-            self.executes = "everything" if self.launcher is None else "inline"
-        self.counters = Counters(self.store, self.clock, shards=1 if self.in_process else SHARDS)
-
-    @property
-    def in_process(self) -> bool:
-        """Whether this process executes runs from claim to end, so that the run itself is claimed."""
-        return self.executes == "everything"
-
-    def executes_tool(self, agent: AnyAgent, tool: AnyTool | None) -> bool:
-        """Whether the worker that bought a step executes this tool's call itself."""
-        return self.executes != "inline" or agent.is_inline(tool)
+        self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 
 
 @dataclass(frozen=True, slots=True)

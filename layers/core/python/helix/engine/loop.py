@@ -62,12 +62,13 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
 
 
 async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView | None) -> Over | Staged:
-    """Buy the step. In process, wait while another worker is buying it; elsewhere the delivery is repeated later."""
+    """Buy the step. A worker that executes whole runs waits while another worker is buying it; a delivery is repeated
+    later."""
     while True:
         try:
             return await buy_step(run, step, seen, view)
         except WorkInProgressError as held:
-            if not run.engine.in_process:
+            if not run.engine.placement.executes_whole_runs:
                 raise
             await wait_for(run.engine, held)
             seen = view = None

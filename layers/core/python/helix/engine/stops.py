@@ -79,22 +79,22 @@ class Stops:
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
         self._store, self._poll_s = store, poll_s
-        self._looks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Look] = WeakKeyDictionary()
+        self._polls: WeakKeyDictionary[asyncio.AbstractEventLoop, _Poll] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def watch(self, session: SessionRow, run_id: str) -> AsyncIterator[StopWatch]:
         """Watch this run while the block works."""
         loop = asyncio.get_running_loop()
-        look = self._looks.setdefault(loop, _Look(self._store, self._poll_s))
+        poll = self._polls.setdefault(loop, _Poll(self._store, self._poll_s))
         watch = StopWatch()
-        look.add(watch, session, run_id)
+        poll.add(watch, session, run_id)
         try:
             yield watch
         finally:
-            await look.remove(watch)
+            await poll.remove(watch)
 
 
-class _Look:
+class _Poll:
     """The poll of one event loop. Its task lives while a run is watched."""
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
@@ -105,7 +105,7 @@ class _Look:
     def add(self, watch: StopWatch, session: SessionRow, run_id: str) -> None:
         self._runs[watch] = session, run_id
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._poll())
+            self._task = asyncio.get_running_loop().create_task(self._poll_forever())
 
     async def remove(self, watch: StopWatch) -> None:
         del self._runs[watch]
@@ -114,14 +114,14 @@ class _Look:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _poll(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
             waiting = [watch for watch in self._runs if watch.stop is None]
             for first in range(0, len(waiting), AT_ONCE):
-                await self._look(waiting[first : first + AT_ONCE])
+                await self._read_stops(waiting[first : first + AT_ONCE])
 
-    async def _look(self, watches: Sequence[StopWatch]) -> None:
+    async def _read_stops(self, watches: Sequence[StopWatch]) -> None:
         runs = [(watch, *self._runs[watch]) for watch in watches if watch in self._runs]
         try:
             values = await self._store.get([_key(session, run_id) for _, session, run_id in runs])

@@ -38,7 +38,7 @@ from helix.engine.runs.ends import abort, fail_run, finish_run, sweep_session
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.runs.intake import begin_all
 from helix.engine.runs.parts import roll_over
-from helix.engine.writing import commit, never
+from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import Update
 
 RETRY_EVENTS, CALL_RETRIES = 3, 18
@@ -223,4 +223,4 @@ async def _note_edition(engine: Engine, agent: AnyAgent, row: RunRow, step: int)
     logger.info("run %s goes on with a changed agent %r at step %d", row.run_id, agent.name, step)
     editions = [*row.editions, (step, agent.fingerprint())]
     noted = Update(row_key(row.session_id, run_sort(row.run_id)), set={"editions": [list(e) for e in editions]})
-    await commit(engine, "note_edition", [noted], never)
+    await commit(engine, "note_edition", [noted], no_outcome_check)

@@ -48,17 +48,17 @@ async def commit(
     raise AssertionError("unreachable")
 
 
-async def never() -> bool:
+async def no_outcome_check() -> bool:
     """Return False. For the `commit` of a transaction that may be repeated, so a lost response does not matter."""
     return False
 
 
-def at(session: SessionRow) -> When:
+def at_version(session: SessionRow) -> When:
     """Return the condition AT(v): the session is still this run's, and unchanged since it was read."""
     return When(equal={"version": session.version, "run_id": session.run_id, "status": "running"})
 
 
-def mine(run_id: str) -> When:
+def held_by_run(run_id: str) -> When:
     """Return the condition MINE: the session is running this run."""
     return When(equal={"run_id": run_id, "status": "running"})
 

@@ -227,6 +227,7 @@ class Application:
         from helix.adapters.models.catalog import LitellmCatalog
         from helix.core.user_budgets import parse_user_budgets
         from helix.engine.engine import Engine, Settings
+        from helix.engine.placement import IN_FUNCTIONS
         from helix.services.budget_shards import SHARDS
         from helix.services.hook_manager import HookManager
         from helix.services.row_budgets import RowBudgets
@@ -243,6 +244,7 @@ class Application:
             agents=self.agents.named,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store, shards=SHARDS, user_budgets=parse_user_budgets(declared)),
+            placement=IN_FUNCTIONS,
             launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
             slots=RowSlots(self.store, account_limit=self.settings.max_runs or None),
             settings=Settings(

@@ -22,6 +22,7 @@ from helix.core.user_budgets import parse_user_budgets
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Engine, Settings, logger
+from helix.engine.placement import IN_PROCESS
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
 from helix.engine.verbs import Executed, execute_run
 from helix.ports.catalog import ModelCatalog
@@ -106,6 +107,7 @@ class LocalExecutor(Executor):
             agents=agents.named,
             hooks=HookManager(hooks),
             budgets=RowBudgets(opened, user_budgets=declared),
+            placement=IN_PROCESS,
             settings=settings or Settings(),
             metrics=metrics or NoMetrics(),
             tracer=tracer or open_tracer(os.environ),

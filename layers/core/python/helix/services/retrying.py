@@ -1,4 +1,5 @@
-"""The retry policy of model calls: `LLMConfig.max_retries`, for every adapter without a policy of its own.
+"""The retry policy of model calls: `LLMConfig.max_retries`. `wait_before_retry` is the rule for all adapters, and
+`retrying` applies it to an adapter that does not repeat failures itself.
 
 Law: only a `retryable` failure is repeated, while the deadline and the budget leave room. The output of a failed try is
 discarded (`on_error`) before the next try starts.
@@ -7,8 +8,10 @@ discarded (`on_error`) before the next try starts.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from helix.core.errors import ModelError
 from helix.core.steps import AnyStepResult, ErrorStepResult
@@ -21,11 +24,30 @@ MAX_WAIT_S = 60.0
 retry by the caller (`retry_after_s`), is better than a process that sleeps."""
 
 
-def wait_before(repeats: int, max_retries: int, retry_after_s: float | None) -> float | None:
+class FailedTry(Protocol):
+    """A failed try of a model call, as the provider reported it."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """The seconds to wait before a retry, if the provider said so. None: it did not."""
+
+
+def wait_before_retry(
+    request: LLMGenerateInput, failed: FailedTry, repeats: int, *, spent: Usage, now: float, until: float
+) -> float | None:
     """Return the seconds until the next try, after `repeats` of them: 1, 2, 4, ... or the time that the provider asked
-    for. None if there is no next try."""
-    wait = min(2.0**repeats, MAX_WAIT_S) if retry_after_s is None else retry_after_s
-    return wait if repeats < max_retries and wait <= MAX_WAIT_S else None
+    for. None if there is no next try. `spent`: the usage of all tries so far. `until`: the time (Unix seconds) before
+    which another try may begin."""
+    if not failed.retryable or repeats >= request.config.max_retries:
+        return None
+    wait = min(2.0**repeats, MAX_WAIT_S) if failed.retry_after_s is None else failed.retry_after_s
+    if wait > MAX_WAIT_S or now + wait >= until:
+        return None
+    return wait if request.allowance is None or request.allowance.another(spent) else None
 
 
 def retrying(adapter: LLMAdapter, clock: Clock) -> LLMAdapter:
@@ -40,14 +62,14 @@ class _Retrying:
         self._adapter, self._clock = adapter, clock
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
-        allowance, spent, repeats = request.allowance, Usage(), 0
+        until = math.inf if request.timeout_s is None else self._clock.now() + request.timeout_s
+        spent, repeats = Usage(), 0
         heard: list[Exception] = []
         on_error = _noting(request, heard)
         one = replace(request, callbacks=replace(request.callbacks, on_error=on_error))
         while True:
-            if deadline is not None:
-                one = replace(one, timeout_s=max(0.0, deadline - self._clock.now()))
+            if request.timeout_s is not None:
+                one = replace(one, timeout_s=max(0.0, until - self._clock.now()))
             heard.clear()
             raised: ModelError | None = None
             try:
@@ -56,10 +78,9 @@ class _Retrying:
                 raised, result = error, _result_of(error)
             spent += result.usage
             wait = None
-            if isinstance(result, ErrorStepResult) and result.retryable:
-                wait = wait_before(repeats, request.config.max_retries, result.retry_after_s)
-            late = wait is not None and deadline is not None and self._clock.now() + wait >= deadline
-            if wait is None or late or not (allowance is None or allowance.another(spent)):
+            if isinstance(result, ErrorStepResult):
+                wait = wait_before_retry(request, result, repeats, spent=spent, now=self._clock.now(), until=until)
+            if wait is None:
                 if raised is not None and not repeats:
                     raise raised
                 return result.model_copy(update={"usage": spent}) if repeats else result

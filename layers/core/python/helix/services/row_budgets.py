@@ -204,7 +204,9 @@ class RowBudgets:
         for demand, state, shard in zip(demands, states, own or [None] * len(names), strict=True):
             if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
                 continue
-            taken = None if state is None else await self._take(run_id, demand, Window(demand.budget, state), shard)
+            taken = (
+                None if state is None else await self._take_from(run_id, demand, Window(demand.budget, state), shard)
+            )
             if taken is None:
                 # A second caller may have drawn it between the two reads: then it is drawn, not refused.
                 missing = await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]
@@ -218,7 +220,7 @@ class RowBudgets:
         written = not ops or await refused(self._store, "draw", ops) is None
         return amounts if written else Again.AGAIN
 
-    async def _take(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
+    async def _take_from(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
         """Return the operations that take the amount, from the run's shard or from another part. None if the window has
         less. `shard` is the run's shard for this process's number of shards; another version may have divided this
         window differently."""

@@ -65,7 +65,7 @@ def _head(row: Row) -> Head:
     stream_id, value = row.key.partition, row.value
     place, sequence = _start(stream_id), _first(row) - 1
     for entry in _written(value):
-        sequence += _take(place, entry)
+        sequence += _apply_entry(place, entry)
     last = place["timestamp"]
     fields = {"sequence": sequence, "root": stream_id, "created_at": last, "updated_at": last, **value["head"]}
     if fields["created_at"] < 0:
@@ -105,7 +105,7 @@ def _messages(row: Row) -> Iterator[StreamMessage]:
     stream_id = row.key.partition
     place, sequence = _start(stream_id), _first(row)
     for entry in _written(row.value):
-        if not _take(place, entry):
+        if not _apply_entry(place, entry):
             continue
         if isinstance(entry, dict):
             yield StreamMessage(stream_id=stream_id, **entry)
@@ -188,7 +188,7 @@ def _after(before: float, later: float) -> float:
     return round(before + later, 4)
 
 
-def _take(place: Place, entry: Any) -> bool:
+def _apply_entry(place: Place, entry: Any) -> bool:
     """Advance `place` by the entry. True if the entry is a message, False if it only names changed fields."""
     if isinstance(entry, dict):
         if "kind" in entry:

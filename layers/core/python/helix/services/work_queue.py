@@ -149,7 +149,7 @@ class WorkQueue:
         """Claim the oldest execution that is `wanted` and that no worker holds. An expired lease does not count."""
         for row in await self.open_work():
             if self.free(row.value) and wanted(row.value):
-                work = await self._take(worker, row)
+                work = await self._claim(worker, row)
                 if work is not None:
                     return work
         return None
@@ -244,7 +244,7 @@ class WorkQueue:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _take(self, worker: str, row: Row) -> Work | None:
+    async def _claim(self, worker: str, row: Row) -> Work | None:
         value, now = row.value, self.clock.now()
         lapsed = value["owner"] is not None  # its holder is silent and counts as dead
         former = value["owner"] if lapsed else value["former"]

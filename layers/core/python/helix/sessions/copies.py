@@ -107,13 +107,13 @@ async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry],
     marker = marker_key(target.session_id)
     await clear_leftovers(engine, target.session_id)
     absent = Check(session_key(target.session_id), ABSENT)
-    mine = Check(marker, When(equal={"owner": owner}))
+    owned = Check(marker, When(equal={"owner": owner}))
     taken = SessionExistsError(f"session {target.session_id!r} exists already, or is being copied: choose another id")
     try:
         value = {"owner": owner, "deadline": now + COPY_DEADLINE_S}
         await engine.store.transact("begin_copy", [absent, Put(marker, value, ABSENT)])
         for start in range(0, len(entries), PAGE):
-            puts: list[Operation] = [absent, mine]
+            puts: list[Operation] = [absent, owned]
             for index, entry in enumerate(entries[start : start + PAGE], start):
                 copied = entry.model_copy(update={"child": None}) if isinstance(entry, CallRow) else entry
                 if isinstance(copied, AssistantRow):

@@ -29,7 +29,7 @@ from helix.engine.history import DELETING, session_key
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, expiry_partition, expiry_puts, skipping_damage
-from helix.engine.writing import commit, never
+from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Operation, Put, Scalar, When
 from helix.services.open_runs import open_deletion_key, open_deletion_put, open_run_key
 
@@ -164,7 +164,7 @@ async def _hide_damaged(engine: Engine, session_id: str) -> None:
         hidden.user_id = readable["user_id"]
     scalars = {name: found for name, found in seen.items() if found is None or isinstance(found, Scalar)}
     when = When(equal=scalars) if readable else None
-    await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), when)], never)
+    await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), when)], no_outcome_check)
 
 
 def _is_hidden(hidden: SessionRow) -> Check:
@@ -215,9 +215,9 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
                 run = run.model_copy(update={"blocks": hidden.blocks, "claim": hidden.claim, **reported})
             if run.effects == "open":
                 await return_draws(engine, hidden, run)
-                listed: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run.run_id))]
+                index = [Delete(open_run_key(run.run_id))] if engine.placement.indexes_open_runs else []
                 with suppress(RunNotFoundError):  # another deleter was faster
-                    await close_effects(engine, hidden, run, listed)  # now, because its rows go next
+                    await close_effects(engine, hidden, run, index)  # now, because its rows go next
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:

@@ -200,12 +200,12 @@ async def import_session(
     sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
     owner, marker = ids.new("import"), marker_key(root)
     taken = SessionExistsError(f"session {root!r} exists here, or is being made: delete it, or import it elsewhere")
-    mine = When(equal={"owner": owner})
+    owned = When(equal={"owner": owner})
     try:
-        await _take(store, root, marker, owner, clock)
+        await _acquire_marker(store, root, marker, owner, clock)
         for partition in sessions:
-            await _clear(store, "sessions", partition, marker, mine)
-        await _clear(store, "streams", root, marker, mine)
+            await _clear(store, "sessions", partition, marker, owned)
+        await _clear(store, "streams", root, marker, owned)
         shown: list[Operation] = []
         written: list[Operation] = []
         for row in export.rows:
@@ -213,11 +213,11 @@ async def import_session(
             target = shown if row.key.table == "sessions" and row.key.sort == SESSION else written
             target.append(Put(row.key, value, ABSENT if target is shown else None))
         for start in range(0, len(written), PAGE):
-            alive = Update(marker, set={"deadline": clock.now() + DEADLINE_S}, when=mine)
+            alive = Update(marker, set={"deadline": clock.now() + DEADLINE_S}, when=owned)
             await store.transact("import_rows", [alive, *written[start : start + PAGE]])
         value = next(op.value for op in shown if isinstance(op, Put) and op.key == session_key(root))
         session = SessionRow.at(root, value)
-        shown += [Delete(marker, mine), Put(index_key(session), {"agent_type": session.agent_type})]
+        shown += [Delete(marker, owned), Put(index_key(session), {"agent_type": session.agent_type})]
         if session.user_id:
             shown.append(Put(user_key(session.user_id), {}))
         await store.transact("finish_import", shown)
@@ -225,7 +225,7 @@ async def import_session(
         raise taken from None
 
 
-async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
+async def _acquire_marker(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
     """Write a marker that reserves the id, replacing that of an import that died."""
     (held,) = await store.get([marker])
     if held is not None and held["deadline"] >= clock.now():
@@ -235,7 +235,7 @@ async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Cl
     await store.transact("begin_import", [Check(session_key(root), ABSENT), Put(marker, value, seen)])
 
 
-async def _clear(store: StateStore, table: Table, partition: str, marker: Key, mine: When) -> None:
+async def _clear(store: StateStore, table: Table, partition: str, marker: Key, owned: When) -> None:
     """Remove the rows that a dead import or a deleted stream left. Raises `SessionExistsError` if there is a
     session."""
     while True:
@@ -244,7 +244,7 @@ async def _clear(store: StateStore, table: Table, partition: str, marker: Key, m
             return
         if any(row.key.sort == SESSION for row in rows):
             raise SessionExistsError(f"session {partition!r} exists here: delete its root session first")
-        alive = Check(marker, mine)
+        alive = Check(marker, owned)
         await store.transact("clear_import", [alive, *(Delete(row.key) for row in rows)])
 
 

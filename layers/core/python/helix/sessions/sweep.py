@@ -24,7 +24,7 @@ from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, fail_damaged
 from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_agents
 from helix.engine.runs.parts import roll_over_silent
 from helix.engine.verbs import end_late_child
-from helix.engine.writing import commit, never
+from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import Damaged, Delete, Row, Value
 from helix.services.activity import note_sweep, read_beats
 from helix.services.open_runs import PARTITIONS, partition_name
@@ -50,7 +50,7 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
             logger.error("sweep: the entry of run %s in the index of open runs cannot be read", row.key.sort)
             continue
         try:
-            done[known or await _look(engine, row, delivery)] += 1
+            done[known or await _repair(engine, row, delivery)] += 1
         except (StoreError, AgentNotFoundError) as error:
             done["failed"] += 1
             logger.warning("sweep: run %s: %s", row.key.sort, error)
@@ -102,14 +102,14 @@ async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tup
                 yield row, known.get(row.key.sort)
 
 
-async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
+async def _repair(engine: Engine, row: Row, delivery: Delivery) -> str:
     try:
-        return await _look_closely(engine, row, delivery)
+        return await _repair_run(engine, row, delivery)
     except DamagedRowError as problem:
         return await _fail(engine, row, problem, delivery)
 
 
-async def _look_closely(engine: Engine, row: Row, delivery: Delivery) -> str:
+async def _repair_run(engine: Engine, row: Row, delivery: Delivery) -> str:
     session_id, run_id = row.value["session_id"], row.key.sort
     session = await engine.history.session(session_id)
     if session is not None and session.status == DELETING:
@@ -120,7 +120,7 @@ async def _look_closely(engine: Engine, row: Row, delivery: Delivery) -> str:
     except RunNotFoundError:
         run = None
     if session is None or run is None:
-        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        await commit(engine, "drop_open_run", [Delete(row.key)], no_outcome_check)
         return "dropped"
     return await _reconcile(engine, session, run, row, delivery)
 
@@ -134,7 +134,7 @@ async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: De
         await begin_all(engine, await finish_run(engine, agent, session_id, run_id, delivery), delivery)
         return "failed run"
     if (session := await engine.history.session(session_id)) is None or session.run_id != row.key.sort:
-        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        await commit(engine, "drop_open_run", [Delete(row.key)], no_outcome_check)
         return "dropped"
     raise problem
 
@@ -192,7 +192,7 @@ def _is_sound(row: Row) -> bool:
 async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:
     agent = engine.agents(run.agent_type)
     if run.status != "running" and run.effects == "done":
-        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        await commit(engine, "drop_open_run", [Delete(row.key)], no_outcome_check)
         return "dropped"
     if run.status == "running" and session.lease_owner is not None:
         return "leased"
@@ -213,7 +213,6 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
         await begin_all(engine, claims, delivery)
         return "failed run"
-    # A silent worker process needs no new part: its lease on the execution expires by itself.
-    if engine.executes == "inline" and await roll_over_silent(engine, agent, session, run):
+    if engine.placement.replaces_silent_parts and await roll_over_silent(engine, agent, session, run):
         return "silent"
     return "running"

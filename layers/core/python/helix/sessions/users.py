@@ -1,8 +1,8 @@
 """Lists the users of a store, and sessions across several users.
 
-Law: a user is listed from their first claim. In process, the claim that creates a user's session also writes a row for
-the user. Elsewhere, the session is in the index of open runs until its first run has ended; after that, the usage
-counters contain the user.
+Law: a user is listed from their first claim. Without an index of open runs, the claim that creates a user's session
+also writes a row for the user. With it, the session is in the index until its first run has ended; after that, the
+usage counters contain the user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engine for runs that worker processes execute, in a process that starts or plays them, on one store.
 
-Law: the engine is that of a `LocalExecutor`, plus a launcher. Both engines are composed in one place.
+Law: the engine is that of a `LocalExecutor`, plus a launcher and another placement. Both engines are composed in one place.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Engine, Settings
+from helix.engine.placement import IN_WORKERS
 from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.ports.state_store import StateStore
@@ -63,7 +64,7 @@ def queued_engine(
     tracer = open_tracer(os.environ, service="helix-worker")
     made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
     engine, queue = made.engine, WorkQueue(store, made.engine.clock, lease_s=lease_s)
-    engine.launcher, engine.executes, engine.slots = queue, "tools", RowSlots(store, account_limit=max_runs)
+    engine.launcher, engine.placement, engine.slots = queue, IN_WORKERS, RowSlots(store, account_limit=max_runs)
     if metrics is not None:
         engine.metrics = metrics(engine.clock)
     return engine, made.agents, queue

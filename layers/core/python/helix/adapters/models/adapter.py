@@ -26,7 +26,7 @@ from helix.core.errors import DefinitionError
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.clock import Clock
 from helix.ports.model import OUT_OF_TIME, LLMGenerateInput
-from helix.services.retrying import wait_before
+from helix.services.retrying import wait_before_retry
 
 __all__ = ["ModelAdapter"]
 
@@ -129,10 +129,9 @@ class ModelAdapter:
             if outcome.about_reasoning and not call.without_reasoning and call.may_go_on:
                 call.without_reasoning = True
                 continue
-            wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
-            if wait is None or not outcome.retryable or not call.may_go_on:
-                return outcome
-            if self._clock.now() + wait >= call.repeats_until:
+            now, until = self._clock.now(), call.repeats_until
+            wait = wait_before_retry(call.request, outcome, repeats, spent=call.spent, now=now, until=until)
+            if wait is None:
                 return outcome
             await self._clock.sleep(wait)
             repeats += 1

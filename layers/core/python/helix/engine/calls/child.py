@@ -57,7 +57,7 @@ async def call_child(run: RunContext, view: StepView, call_id: str, token: str |
     if row is None or row.state not in ("claimed", "done"):
         return await call_tool(run, view, call_id)
     if row.state == "done":
-        if run.engine.in_process:
+        if run.engine.placement.executes_children:
             show(run, CallDone(row))
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
         return "done"
@@ -69,7 +69,7 @@ async def call_child(run: RunContext, view: StepView, call_id: str, token: str |
     request = executed(request, row)
     child = await attach(run, view, request, ref)
     call = ChildCall(row, request, ref, run.agent.find_agent(ref.agent_type) or run.engine.agents(ref.agent_type))
-    if run.engine.in_process:
+    if run.engine.placement.executes_children:
         return await _execute_here(run, call, child)
     return await _execute_elsewhere(run, call, child, token or "")
 

@@ -29,7 +29,7 @@ from helix.engine.context import RunContext
 from helix.engine.engine import ChildWaits, Engine
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.step_view import StepView
-from helix.engine.writing import beside, commit, entry_put, mine, never
+from helix.engine.writing import beside, commit, entry_put, held_by_run, no_outcome_check
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, When
 from helix.services.claim_input import ClaimInput, Opening
 
@@ -44,10 +44,10 @@ async def attach(
     assert tool is not None and tool.agent is not None
     # If the sub-agent is executed elsewhere, no worker of the parent stays to enforce the tool's timeout. So its run
     # gets a deadline.
-    deadline = None if engine.in_process else run.now() + tool.timeout_s
+    deadline = None if engine.placement.executes_children else run.now() + tool.timeout_s
     trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
     # The parent's run must still be running, because its end looks for children only once.
-    guard: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]
+    guard: list[Operation] = [Check(session_key(parent.session_id), held_by_run(parent.run_id))]
     waits = Pending(call_id=request.id, tool_name=request.name, kind="child", child_session_id=ref.session_id)
     while True:
         child = await engine.history.session(ref.session_id)
@@ -177,7 +177,7 @@ async def wake_waiting(engine: Engine, session_id: str) -> None:
         return
     for row in await engine.store.query("sessions", session_id, start="t#", end="t$"):
         await engine.launcher.wake(row.value["token"])
-        await commit(engine, "drop_token", [Delete(row.key)], never)
+        await commit(engine, "drop_token", [Delete(row.key)], no_outcome_check)
 
 
 async def _is_there(engine: Engine, put: Put) -> bool:

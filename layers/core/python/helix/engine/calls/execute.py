@@ -15,7 +15,7 @@ from typing import Literal
 from helix.core.claim_plan import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.engine.calls.child import call_child
-from helix.engine.calls.tool import Progress, call_tool, first_claim, rides, view_step
+from helix.engine.calls.tool import Progress, call_tool, claimed_with_answer, first_claim, view_step
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
 from helix.engine.engine import Staged
@@ -24,7 +24,7 @@ from helix.engine.history import session_key
 from helix.engine.observers import show
 from helix.engine.step_view import StepView
 from helix.engine.stops import read_stop
-from helix.engine.writing import commit, entry_put, mine
+from helix.engine.writing import commit, entry_put, held_by_run
 from helix.ports.state_store import ABSENT, Check, Put, Watch
 
 CallKind = Literal["call_tool", "start_run"]
@@ -49,7 +49,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
         return ()
     left = staged.calls
     if view.session.open.wide:
-        view = await _take_pages(run, view)
+        view = await _claim_pages(run, view)
         left = show_results(run, view.rows, set(left))
     ours, others = _divided(run, view, left)
     if len(ours) == 1:
@@ -68,23 +68,23 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = run.watch.stop
-    if run.engine.in_process:
+    if run.engine.placement.reads_stop_before_calls:
         stop = await read_stop(run.engine.store, staged.view.session, run.run_id)
     return replace(staged.view, stop=stop)
 
 
-async def _take_pages(run: RunContext, view: StepView) -> StepView:
+async def _claim_pages(run: RunContext, view: StepView) -> StepView:
     """Write first rows for the calls without a row, as staging does: resolved, asked or claimed. Return the view with
     them. The rows are written in pages, each as large as a transaction allows. If a page is refused, the remaining
     calls are claimed one by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
     assert session.open is not None
     first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
-    running = Check(session_key(session.session_id), mine(run.run_id))
+    running = Check(session_key(session.session_id), held_by_run(run.run_id))
     free = iter([place for place, row in enumerate(rows) if row is None])
     while view.stop is None and run.watch.stop is None:
         firsts = ((place, first_claim(run, answer.tool_calls[place], answer)) for place in free)
-        page = list(islice(((place, first) for place, first in firsts if rides(run, first)), at_once))
+        page = list(islice(((place, first) for place, first in firsts if claimed_with_answer(run, first)), at_once))
         puts = [entry_put(session.session_id, session.lineage, first_index + n, row, ABSENT) for n, row in page]
         if not puts or not await commit(run.engine, "claim_calls", [running, *puts], partial(_written, run, puts)):
             break
@@ -115,23 +115,27 @@ async def _written(run: RunContext, puts: Sequence[Put]) -> bool:
 
 
 def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[list[str], tuple[Call, ...]]:
+    placement = run.engine.placement
     names = {request.id: request.name for request in view.rows.answer.tool_calls}
     ours: list[str] = []
     others: list[Call] = []
     for call_id in calls:
-        child = call_id in view.rows.answer.children
-        if run.engine.in_process or (
-            not child and run.engine.executes_tool(run.agent, run.agent.find_tool(names[call_id]))
-        ):
+        if call_id in view.rows.answer.children:
+            is_ours = placement.executes_children
+            call = Call(call_id, "start_run")
+        else:
+            is_ours = placement.executes_tool(run.agent, run.agent.find_tool(names[call_id]))
+            call = Call(call_id, "call_tool")
+        if is_ours:
             ours.append(call_id)
         else:
-            others.append(Call(call_id, "start_run" if child else "call_tool"))
+            others.append(call)
     return ours, tuple(others)
 
 
 async def execute_call(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
     """Execute one call until it is done, waits for a person, or is stopped. `token` is completed when its sub-agent's
-    session stops running. In process, wait while another worker holds the call."""
+    session stops running. A worker that executes whole runs waits while another worker holds the call."""
     current: StepView | None = view
     with contextlib.ExitStack() as stack:
         changes: Watch | None = None
@@ -144,7 +148,7 @@ async def execute_call(run: RunContext, view: StepView, call_id: str, token: str
                 if progress != "again":
                     return progress
             except WorkInProgressError as held:
-                if not run.engine.in_process:
+                if not run.engine.placement.executes_whole_runs:
                     raise
                 if changes is None:  # watch first, then read again, so that no change in between is missed
                     changes = stack.enter_context(run.engine.store.watch("sessions", run.session_id))

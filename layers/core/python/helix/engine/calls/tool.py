@@ -26,7 +26,7 @@ from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
 from helix.engine.step_view import StepView
 from helix.engine.stops import judge_stop
-from helix.engine.writing import commit, entry_put, mine
+from helix.engine.writing import commit, entry_put, held_by_run
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 MAX_REASON = 2_000
@@ -83,13 +83,13 @@ def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow
     )
 
 
-def rides(run: RunContext, first: CallRow) -> bool:
+def claimed_with_answer(run: RunContext, first: CallRow) -> bool:
     """Whether a first claim is written together with the answer. Such a claim marks the call as started before it
     starts. If the worker died in between, a tool that must not start twice would seem to have an unknown outcome."""
     if first.state != "claimed" or first.child is not None:
         return True
     tool = run.agent.find_tool(first.tool_name)
-    return run.engine.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
+    return run.engine.placement.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
 
 
 def claimed(run: RunContext, row: CallRow) -> CallRow:
@@ -99,7 +99,7 @@ def claimed(run: RunContext, row: CallRow) -> CallRow:
     return row.model_copy(update={**changes, "run_id": run.run_id, "deadline": deadline})
 
 
-def dead(run: RunContext, row: CallRow) -> bool:
+def is_expired(run: RunContext, row: CallRow) -> bool:
     """Whether the claim's holder can no longer act, because its deadline has passed. A claim from an earlier version of
     Helix has no deadline. It is dead once its run is no longer the session's current run."""
     return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
@@ -167,10 +167,10 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
     ours = row is not None and row.state == "claimed" and row.owner == run.delivery.owner and row.run_id == run.run_id
     if view.stop is not None or run.watch.stop is not None:
         if ours and row is not None and row.child is None:
-            await _give_back(run, view, row)
+            await _release_unstarted(run, view, row)
         return "skipped"
     if not ours:  # 2
-        taken = await _take(run, view, request, row)
+        taken = await _acquire_call(run, view, request, row)
         if not isinstance(taken, CallRow):
             return taken
         row = taken
@@ -178,11 +178,13 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
     if row.child is not None:  # claimed for its child: the caller reads it again and calls `call_child`
         return "again"
     if tool is None:  # the code changed during the run
-        return await _record(run, view, row, _gone(run, row))
+        return await _record(run, view, row, _missing_tool_result(run, row))
     return await _run(run, view, ToolClaimed(tool, executed(request, row), row))  # 3 to 5
 
 
-async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None) -> CallRow | Progress:
+async def _acquire_call(
+    run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None
+) -> CallRow | Progress:
     """Claim the call as its row requires. The conditions are that the session is this run's and the row is as read."""
     session = view.session
     if row is None:
@@ -190,15 +192,15 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
     elif row.state == "approved":
         new, when = _assigned(run, row, view.rows.answer), When(equal={"state": "approved"})
     else:
-        if not dead(run, row):
+        if not is_expired(run, row):
             until = row.deadline or run.now() + 1
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
         new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
         seen = {"state": "claimed", "owner": row.owner, "claim": row.claim, "deadline": row.deadline}
         when = When(equal=seen)  # the deadline is part of it: a holder that renews its claim meanwhile keeps it
     put = entry_put(session.session_id, session.lineage, _index(view, request.id), new, when)
-    check = Check(session_key(session.session_id), mine(run.run_id))
-    if not await commit(run.engine, "claim_call", [check, put], lambda: _is(run.engine, put.key, new)):
+    check = Check(session_key(session.session_id), held_by_run(run.run_id))
+    if not await commit(run.engine, "claim_call", [check, put], lambda: _row_matches(run.engine, put.key, new)):
         return "again"
     if new.state == "done":
         show(run, CallDone(new, arguments=request.arguments if new.by == "plan" else None))
@@ -230,7 +232,7 @@ def _crashed(run: RunContext, row: CallRow) -> CallRow:
     return row.model_copy(update=changes)
 
 
-async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
+async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
     """Release a claim that was never started, so that its outcome is not unknown. A call that a person approved stays
     approved. If the call died with an earlier worker, its row stays and keeps its deaths."""
     if row.deaths:
@@ -242,7 +244,7 @@ async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
     if row.edited is not None or (tool is not None and approval_reason(tool, request) is not None):
         back = row.model_copy(update={"state": "approved", "owner": None})
         put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), back, owner)
-        await commit(run.engine, "release_call", [put], partial(_is, run.engine, key, back))
+        await commit(run.engine, "release_call", [put], partial(_row_matches, run.engine, key, back))
         return
     await commit(run.engine, "release_call", [Delete(key, owner)], partial(_is_gone, run.engine, key))
 
@@ -256,7 +258,7 @@ def _index(view: StepView, call_id: str) -> int:
     return view.session.open.base + 1 + view.place(call_id)
 
 
-async def _is(engine: Engine, key: Key, wanted: CallRow) -> bool:
+async def _row_matches(engine: Engine, key: Key, wanted: CallRow) -> bool:
     (value,) = await engine.store.get([key])
     if value is None:
         return False
@@ -264,7 +266,7 @@ async def _is(engine: Engine, key: Key, wanted: CallRow) -> bool:
     return (row.state, row.owner, row.claim) == (wanted.state, wanted.owner, wanted.claim)
 
 
-def _gone(run: RunContext, row: CallRow) -> CallRow:
+def _missing_tool_result(run: RunContext, row: CallRow) -> CallRow:
     content = dumps({"error": f"there is no tool {row.tool_name!r} any more"})
     changes = {"state": "done", "content": content, "success": False, "by": "plan"}
     return row.model_copy(update={**changes, "ended_at": run.now()})
@@ -277,7 +279,7 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
         await record(run, call)
         state = await run.engine.history.state(view.session)
         if not may_start(run, claim.deadline()):  # others may take the call now, so it must not start here
-            await _give_back(run, view, call.row)
+            await _release_unstarted(run, view, call.row)
             raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
         begun = run.now()
         done = await _execute(run, view, ToolStarted(call.tool, call.request, call.row), state, begun)
@@ -323,7 +325,7 @@ async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) 
     """4: record the result, on condition that the claim is still ours. If that is refused, the result is dropped."""
     owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), done, owner)
-    if await commit(run.engine, "call_result", [put], lambda: _is(run.engine, put.key, done)):
+    if await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done)):
         view.results[done.call_id] = done
         show(run, CallDone(done))  # 5
         return "done"

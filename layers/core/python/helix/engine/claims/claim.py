@@ -42,7 +42,7 @@ from helix.engine.writing import (
     checkpoint,
     commit,
     entry_put,
-    never,
+    no_outcome_check,
     session_put,
 )
 from helix.ports.state_store import ABSENT, Check, Operation
@@ -73,8 +73,8 @@ class Claimed:
     """The id of the previous run, if it was interrupted or paused."""
     stream_end: tuple[int, float] | None = None
     """The last sequence of the session's own stream and its time, as read before the claim. The stream cannot have been
-    deleted between that read and the claim. None: it is not known, runs are not executed in process, or the session is
-    a sub-agent's."""
+    deleted between that read and the claim. None: it is not known, the claim's worker does not execute the run, or the
+    session is a sub-agent's."""
 
 
 async def claim(
@@ -143,7 +143,7 @@ async def _try(
     info = None if ask.made else await engine.streams.info(new.stream_id)
     run = run_of(attempt, new, info.latest_sequence if info else 0)
     ops = [*operations_of(attempt, new, run), checkpoint_put, *expiry_puts(engine, new, now)]
-    if not engine.in_process:
+    if engine.placement.indexes_open_runs:
         ops.append(open_run_put(run))
     won = await commit(engine, f"claim_{ask.mode}", ops, lambda: _is_mine(engine, session_id, run_id))
     if not won:
@@ -153,7 +153,7 @@ async def _try(
     missed, ended = await _left_behind(engine, found, ask, plan)
     superseded = session.run_id if session is not None and session.status in ("interrupted", "paused") else None
     stream_end = (0, 0.0) if ask.made else (info.latest_sequence, info.updated_at) if info and session else None
-    stream_end = stream_end if engine.in_process and new.parent is None else None
+    stream_end = stream_end if engine.placement.executes_whole_runs and new.parent is None else None
     return Claimed(new, run, row, plan, patches, missed, ended, superseded, stream_end)
 
 
@@ -171,7 +171,7 @@ async def _close_some(attempt: Attempt, old: SessionRow) -> None:
     for index, row in calls:
         when = as_read(rows.calls[index - old.count - 1])
         ops.append(entry_put(old.session_id, plan.lineage.lineage, index, row, when))
-    await commit(engine, "close_calls", ops, never)
+    await commit(engine, "close_calls", ops, no_outcome_check)
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:

@@ -44,7 +44,7 @@ class Attempt:
     ask: ClaimInput
     """The claim as the caller requested it."""
     owner: str
-    """The delivery that claims, which becomes the owner of the run in process."""
+    """The delivery that claims. It becomes the owner of the run, if runs are claimed."""
     now: float
     """The time (Unix seconds) that all rows of the attempt carry."""
     run_id: str
@@ -66,7 +66,7 @@ def as_claimed(old: SessionRow) -> When:
 
 def session_of(attempt: Attempt) -> SessionRow:
     agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
-    opening, held = ask.opening, attempt.engine.in_process
+    opening, held = ask.opening, attempt.engine.placement.claims_runs
     if old is None:
         old = SessionRow(
             session_id=attempt.session_id,
@@ -157,7 +157,7 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             # If the id was not made for this claim, other callers may claim it too. So a refused claim must not leave
             # an index entry.
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
-            if attempt.engine.in_process and new.user_id:
+            if new.user_id and not attempt.engine.placement.indexes_open_runs:  # else the run's entry lists the user
                 ops.append(Put(user_key(new.user_id), {}, ahead=True))
     else:
         seen = as_claimed(old)

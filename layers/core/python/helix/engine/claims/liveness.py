@@ -29,7 +29,7 @@ from helix.core.rows import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
-from helix.engine.writing import advance, at, commit, never, session_put
+from helix.engine.writing import advance, at_version, commit, no_outcome_check, session_put
 from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Operation, Put, Update, Watch, When
 
 RETRY_S = 1.0
@@ -171,7 +171,8 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
 
 
 def run_claim(run: RunContext) -> Claim:
-    """Return the worker's claim in the session's row: of the step that it is buying and, in process, of the run."""
+    """Return the worker's claim in the session's row: of the step that it is buying and, if runs are claimed, of the
+    run."""
     return Claim(f"run {run.run_id!r}", lambda: _deadline(run), lambda until: _move_session(run, until))
 
 
@@ -179,7 +180,7 @@ def _deadline(run: RunContext) -> float:
     session = run.session
     if session.run_id != run.run_id or session.status != "running":
         return float("inf")
-    if run.engine.in_process:
+    if run.engine.placement.claims_runs:
         return session.lease_expires
     claim = session.claim
     buying = claim is not None and run.owns(session) and claim.step == session.step + 1 and session.open is None
@@ -191,11 +192,11 @@ async def _move_session(run: RunContext, until: float) -> bool:
     while True:
         session = run.session
         changes: dict[str, object] = {}
-        if engine.in_process:
+        if engine.placement.claims_runs:
             changes["lease_expires"] = until
         moved = None
         if session.claim is not None and run.owns(session):
-            if not engine.in_process and not run.may_ask():
+            if not engine.placement.claims_runs and not run.may_ask():
                 return False  # a takeover checks the version, not this deadline: a dead attempt must stay dead
             # A released claim gets the deadline DEAD. The sweep takes any other past deadline for a silent worker.
             moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
@@ -209,7 +210,7 @@ async def _move_session(run: RunContext, until: float) -> bool:
             if await _taken(run, session):
                 return False
             continue
-        if engine.in_process:
+        if engine.placement.claims_runs:
             session.lease_expires = until
         if moved is not None:
             session.claim = moved
@@ -234,7 +235,7 @@ async def _taken(run: RunContext, session: SessionRow) -> bool:
 
 
 def _still_ours(run: RunContext, before: SessionRow, now: SessionRow) -> bool:
-    if run.engine.in_process:
+    if run.engine.placement.claims_runs:
         return now.lease_owner == run.delivery.owner
     return run.owns(now) or not run.owns(before)
 
@@ -245,10 +246,10 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
 
     async def move(until: float) -> bool:
         nonlocal deadline
-        mine = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+        owned = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         changes = {"deadline": until} | ({"released": True} if until < run.now() else {})
         try:
-            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=mine)])
+            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=owned)])
         except ConditionFailedError:
             return False
         deadline = until
@@ -314,7 +315,7 @@ async def _expire_step(engine: Engine, session: SessionRow) -> bool:
     assert session.claim is not None
     expired = session.claim.model_copy(update={"deadline": DEAD})
     new = advance(session, engine.clock.now(), claim=expired)
-    return await commit(engine, "expire_step", [session_put(new, at(session))], never)
+    return await commit(engine, "expire_step", [session_put(new, at_version(session))], no_outcome_check)
 
 
 async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
@@ -340,7 +341,7 @@ async def _expire_call(engine: Engine, session: SessionRow, place: int, row: Cal
     key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
     seen = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     changes = {"deadline": DEAD, "released": not died}  # a worker that was over its limits may have released it
-    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], never)
+    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], no_outcome_check)
 
 
 LEFTOVERS_PAGE = 50
@@ -363,13 +364,13 @@ async def clear_leftovers(engine: Engine, session_id: str) -> None:
     if held["deadline"] >= now:
         raise taken
     owner = engine.ids.new("clear")
-    absent, mine = Check(session_key(session_id), ABSENT), When(equal={"owner": owner})
+    absent, owned = Check(session_key(session_id), ABSENT), When(equal={"owner": owner})
     value = {"owner": owner, "deadline": now + CLEARING_S}
     try:
         await engine.store.transact("begin_clear", [absent, Put(marker, value, When(equal={"owner": held["owner"]}))])
         while rows := await engine.store.query("sessions", session_id, start="m#", end="m$", limit=LEFTOVERS_PAGE):
-            pages: list[Operation] = [absent, Check(marker, mine), *(Delete(row.key) for row in rows)]
+            pages: list[Operation] = [absent, Check(marker, owned), *(Delete(row.key) for row in rows)]
             await engine.store.transact("clear_messages", pages)
-        await engine.store.transact("finish_clear", [absent, Delete(marker, mine)])
+        await engine.store.transact("finish_clear", [absent, Delete(marker, owned)])
     except ConditionFailedError:
         raise taken from None

@@ -36,7 +36,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.rows import Bounds, SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import AlertListener, Engine, Worst, logger
-from helix.engine.writing import at, never, session_put
+from helix.engine.writing import at_version, no_outcome_check, session_put
 from helix.ports.clock import Clock
 from helix.ports.model import LLMGenerateInput, ToolSpec
 from helix.services.budget_rows import BudgetState
@@ -60,7 +60,7 @@ async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int
     if known is not None or not definitions:
         return True  # it is written with the claim of the step
     first = run.next_version(session, bounds=new.bounds, user_budgets=declared)
-    await run.commit("bind_budgets", [session_put(first, at(session))], never, first)
+    await run.commit("bind_budgets", [session_put(first, at_version(session))], no_outcome_check, first)
     return False
 
 

@@ -60,7 +60,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class _Held:
+class _BudgetBlock:
     """A budget's current window, and the run's block of it."""
 
     definition: BudgetDefinition
@@ -94,10 +94,10 @@ async def reserve(
     if not definitions or request.remembered is not None or agent.function is not None:
         return Reserved(request)  # no provider is called that could bill it
     now = engine.clock.now()
-    held = [_hold(new, definition, now) for definition in definitions]
+    held = [_open_block(new, definition, now) for definition in definitions]
     request, estimate, worst = _worst(engine, request)
     cut, rounds = False, 0
-    drawn: dict[str, _Held] = {}
+    drawn: dict[str, _BudgetBlock] = {}
     while short := [h for h in held if h.free < h.need(worst)]:
         demands = [
             Demand(h.block.budget, h.block.unit, h.need(worst) - h.free, used=h.used - h.block.reported) for h in short
@@ -140,7 +140,7 @@ async def reserve(
     return Reserved(replace(request, allowance=allowance), micros, tokens, cut)
 
 
-async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Held]) -> bool:
+async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_BudgetBlock]) -> bool:
     """Open the windows that do not exist yet. False: the budgets that bind the session have changed."""
     assert new.bounds is not None
     for h in missing:
@@ -165,7 +165,7 @@ def _name(block: Block) -> str:
     return block.budget.rpartition("/")[0]
 
 
-def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
+def _open_block(new: SessionRow, definition: BudgetDefinition, now: float) -> _BudgetBlock:
     budget, window = definition.window(now)
     latest = max((block.budget for block in new.blocks if _name(block) == definition.name), default=budget)
     while budget < latest:  # the worker that bought the step before had a clock that is ahead
@@ -177,7 +177,7 @@ def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
         block = Block(budget=budget, unit=definition.unit)
         new.blocks.append(block)
     block.closed = False
-    return _Held(definition, block, now)
+    return _BudgetBlock(definition, block, now)
 
 
 def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate | None, Worst]:
@@ -187,7 +187,9 @@ def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput,
     return request, estimate, estimate.worst
 
 
-def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held], room: dict[str, int]) -> int | None:
+def _affordable(
+    engine: Engine, estimate: Estimate | None, held: Sequence[_BudgetBlock], room: dict[str, int]
+) -> int | None:
     """Return the length of a shorter answer for which there is room, at least `least_output_tokens`. None: there is no
     room, or the answer cannot be shortened."""
     if estimate is None or not estimate.shrinks:
@@ -199,7 +201,7 @@ def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held]
 
 
 async def _refuse(
-    engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_Held, BudgetState]], worst: Worst
+    engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_BudgetBlock, BudgetState]], worst: Worst
 ) -> Refused:
     """Refuse the call, and name the first budget without room. The run pauses only if all such budgets, or their agent,
     ask for it."""
@@ -219,7 +221,7 @@ async def _refuse(
     return Refused("pause" if pauses else "fail", message, state.budget)
 
 
-async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_Held]) -> None:
+async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_BudgetBlock]) -> None:
     """Raise the alerts that the draws from these windows call for. The states are read after the draws, so that the
     last of several workers sees them all."""
     states = await budget_states(engine, [h.definition for h in drawn], [h.block.budget for h in drawn])

@@ -20,7 +20,7 @@ from helix.core.usage_parts import COMPLETION, Share, assume, shares, static_mod
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key
 from helix.engine.money.reservations import overrun
-from helix.engine.writing import commit
+from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import ABSENT, Operation, Put, Scalar, Update, Value, When
 from helix.services.session_calls import session_calls
 
@@ -82,7 +82,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
         )
         put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
         open_ = Update(run_key, add=late, when=When(equal=spelled))
-        if await commit(engine, "late_usage", [open_, put], _no):
+        if await commit(engine, "late_usage", [open_, put], no_outcome_check):
             return
         closed = Update(run_key, add=late, when=When(equal={"effects": "done"}))
         found = await _as_stored(engine, session.session_id, claim.run_id)
@@ -120,7 +120,7 @@ async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: 
             ),
             *more,
         ]
-        if run.claim is not None and not any(_is(row, run.claim) for row in attempts):
+        if run.claim is not None and not any(_is_attempt_of(row, run.claim) for row in attempts):
             outcome: Unheard = "cancelled" if run.error is not None and run.error.code == "aborted" else "dead"
             guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at)))
         used = shares(run, attempts, reported)
@@ -183,9 +183,5 @@ def _put(session_id: str, row: AttemptRow, when: When | None = None) -> Put:
     return Put(key, {"kind": "attempt", **row.dump()}, when)
 
 
-def _is(row: AttemptRow, claim: StepClaim) -> bool:
+def _is_attempt_of(row: AttemptRow, claim: StepClaim) -> bool:
     return (row.step, row.attempt) == (claim.step, claim.attempt)
-
-
-async def _no() -> bool:
-    return False

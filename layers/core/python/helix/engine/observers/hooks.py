@@ -15,7 +15,7 @@ from helix.core.rows import RunRow
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.engine.history import row_key
-from helix.engine.writing import commit, exists, never
+from helix.engine.writing import commit, exists, no_outcome_check
 from helix.ports.state_store import ABSENT, Operation, Put
 from helix.services.hook_manager import HookContext
 from helix.services.run_stream import Writer
@@ -129,7 +129,7 @@ async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject,
         if seen is None:
             await _call(run, name, payload, state=state, live=live)
             mark: list[Operation] = [Put(key, {"at": run.now()}, ABSENT), exists(run.session)]
-            await commit(engine, "hook_guard", mark, never)
+            await commit(engine, "hook_guard", mark, no_outcome_check)
     finally:
         engine.calling_hooks.discard(calling)
 

@@ -24,7 +24,7 @@ from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunAdmitted, RunBegan
 from helix.engine.history import History, session_key
 from helix.engine.observers import record, show
-from helix.engine.writing import TRIES, mine
+from helix.engine.writing import TRIES, held_by_run
 from helix.ports.launcher import Launcher, Part
 from helix.ports.state_store import Check, Damaged
 from helix.services.open_runs import PARTITIONS, partition_name
@@ -83,7 +83,7 @@ async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
     above = await _at_work_above(engine, session)
     if above is not None:
         return FREE if await _works(engine, slots, above) else Admission("waits")
-    alive = Check(session_key(session.session_id), mine(run.run_id))
+    alive = Check(session_key(session.session_id), held_by_run(run.run_id))
     bounded = session.parent is None and run.mode not in GOING_ON
     return await _insist(
         engine,
@@ -110,13 +110,13 @@ async def in_line(slots: RowSlots | None, history: History, session_id: str, run
     read."""
     if slots is None:
         return None
-    mine = candidate_of(await history.run(session_id, run_id))
-    if (ticket := await slots.waiting(mine)) is None:
+    candidate = candidate_of(await history.run(session_id, run_id))
+    if (ticket := await slots.waiting(candidate)) is None:
         return None
-    place, own = 1, ticket_key(mine)
+    place, own = 1, ticket_key(candidate)
     async for rows in pages(history.store, own.partition, end=own.sort):
         place += len(rows)
-    (counter,) = await history.store.get([counter_key(mine.agent_type)])
+    (counter,) = await history.store.get([counter_key(candidate.agent_type)])
     return InLine(place, ticket.expires_at, waiting_reason((counter or {}).get("stopped_by")))
 
 

@@ -95,7 +95,7 @@ async def _finish_run(
         await record(run, RunFinished(row))
     if session.run_id == run_id:
         await wake_waiting(engine, session_id)
-    done: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run_id))]
+    done: list[Operation] = [Delete(open_run_key(run_id))] if engine.placement.indexes_open_runs else []
     if await close_effects(engine, session, row, done):
         show(run, RunCounted(row))
         await prune_checkpoints(engine, session_id)
@@ -217,7 +217,7 @@ async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, r
         Update(row_key(session.session_id, run_sort(session.run_id)), set={"status": "superseded"}),
         Put(ended.key, {**run.dump(), **ended.set}, ABSENT),
     ]
-    if not engine.in_process:
+    if engine.placement.indexes_open_runs:
         operations.append(open_run_put(run))
 
     async def won() -> bool:

@@ -18,13 +18,13 @@ from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of
-from helix.engine.writing import advance, at, commit, mine, session_put
+from helix.engine.writing import advance, at_version, commit, held_by_run, session_put
 from helix.ports.state_store import Check, Operation, Update, When
 
 
 async def roll_over(engine: Engine, row: RunRow, position: Position) -> bool:
     """Hand the run to its next part, between steps. False: the run has ended."""
-    running = Check(session_key(row.session_id), mine(row.run_id))
+    running = Check(session_key(row.session_id), held_by_run(row.run_id))
     try:
         await engine.store.transact("roll_over", [running, _next_part(row, position.step)])
     except ConditionFailedError:
@@ -80,10 +80,10 @@ async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]
     claim = session.claim
     if session.open is None:
         buying = claim is not None and claim.run_id == session.run_id and claim.step == session.step + 1
-        if claim is None or not buying or not DEAD < claim.deadline < before:
+        if claim is None or not buying or not _has_lapsed(claim.deadline, before):
             return []
         expired = claim.model_copy(update={"deadline": DEAD, "late": claim.late + 1})
-        return [session_put(advance(session, engine.clock.now(), claim=expired), at(session))]
+        return [session_put(advance(session, engine.clock.now(), claim=expired), at_version(session))]
     rows = await engine.history.open_rows(session)
     expiries: list[Operation] = []
     for place, row in enumerate(rows.calls if rows is not None else ()):
@@ -93,10 +93,15 @@ async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]
             expiries.append(Update(key, set={"deadline": DEAD}, when=When(equal=seen)))
     if not expiries:
         return []
-    running = Check(session_key(session.session_id), mine(session.run_id))
+    running = Check(session_key(session.session_id), held_by_run(session.run_id))
     return [running, *expiries[: engine.settings.calls_at_once]]
 
 
 def _is_silent(row: CallRow, before: float) -> bool:
-    lapsed = row.deadline is not None and DEAD < row.deadline < before
+    lapsed = row.deadline is not None and _has_lapsed(row.deadline, before)
     return lapsed and row.state == "claimed" and row.child is None and not row.released
+
+
+def _has_lapsed(deadline: float, before: float) -> bool:
+    """Whether a claim's holder let its deadline pass. A claim that was released or expired has the deadline `DEAD`."""
+    return DEAD < deadline < before

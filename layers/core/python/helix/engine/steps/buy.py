@@ -33,7 +33,7 @@ from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, 
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
 from helix.engine.stops import judge_stop
-from helix.engine.writing import at, entry_put, never, session_put
+from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put
 from helix.ports.state_store import Check, Operation, When
 
 EXCEEDED = "budget_exceeded"
@@ -55,7 +55,7 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
     """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: the rows as
     the caller has just read them. `view`: the step before, as this worker wrote it."""
     while True:
-        known, seen = await _look(run, seen, view)
+        known, seen = await _read_start(run, seen, view)
         session, stop_value, budgets = seen
         seen = view = None
         if session.run_id != run.run_id or session.status != "running":  # 1
@@ -79,7 +79,7 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
             return outcome
 
 
-async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
+async def _read_start(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
     """Return the rows that the start of the step needs. A worker that wrote the session last knows it, and the results
     that it recorded, without a read. The next write is conditional on the session's version, so it is refused if they
     have changed."""
@@ -118,7 +118,7 @@ async def _finish_step(
     for row in done:  # results from outside the run: its execution may not have waited for their records
         if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
-        if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it records this
+        if row.by == "child" and not run.engine.placement.executes_children:  # else its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
     folding = (rows, fold)
     if fold.next.move != "continue":
@@ -136,7 +136,7 @@ async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> No
     new, first = run.next_version(session), session.open.base + 1
     page = fold.refused[: run.engine.settings.calls_at_once]
     puts = [entry_put(session.session_id, session.lineage, first + place, row) for place, row in page]
-    await run.commit("refuse_merges", [session_put(new, at(session)), *puts], never, new)
+    await run.commit("refuse_merges", [session_put(new, at_version(session)), *puts], no_outcome_check, new)
 
 
 def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
@@ -241,9 +241,11 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
     """Record the fold of another delivery, which claimed the next step but did not get its answer. It may have died
-    before it recorded that fold. In process, the claim that takes the run over records it."""
+    before it recorded that fold. If runs are claimed, the claim that takes the run over records it."""
     held = session.claim
-    if held is not None and not run.engine.in_process and held.run_id == session.run_id and not run.owns(session):
+    if run.engine.placement.claims_runs or held is None:
+        return
+    if held.run_id == session.run_id and not run.owns(session):
         await show_missed(run, session)
 
 
@@ -269,7 +271,7 @@ async def _claim_step(
     if begun.folding is not None:
         row, puts = fold_checkpoint(new, begun.folding, now)
         ops.extend(puts)
-    ops = [session_put(new, at(session)), *ops, *unheard]
+    ops = [session_put(new, at_version(session)), *ops, *unheard]
     if not await run.commit("claim_step", ops, lambda: _claimed_by(run.engine, session.session_id, attempt_id), new):
         return False
     if row is not None:

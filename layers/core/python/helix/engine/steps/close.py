@@ -20,7 +20,7 @@ from helix.engine.facts import StepFolded
 from helix.engine.money.reservations import assume_dead
 from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record
-from helix.engine.writing import End, at, checkpoint, end, entry_put, session_put
+from helix.engine.writing import End, at_version, checkpoint, end, entry_put, session_put
 from helix.ports.state_store import Operation
 
 Folding = tuple[OpenRows, Fold]
@@ -97,7 +97,7 @@ async def close_run(
     completion = next_.reason if next_ else ending.reason if status == "paused" else None
     output, error = (next_.output, error or next_.error) if next_ else (None, error)
     ended = end(new, End(status, output, error, ending.reason, completion), now)
-    ops = [session_put(new, at(session)), ended, *ops, *unheard, *ending.checks]
+    ops = [session_put(new, at_version(session)), ended, *ops, *unheard, *ending.checks]
     if not await run.commit(f"end_{status}", ops, lambda: ended_so(run, session, status), new):
         return None
     run.ended(ended, folding[0].answer if folding is not None else None)

@@ -21,7 +21,7 @@ from helix.core.rows import ErrorInfo, OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
 from helix.core.usage_parts import with_answer
-from helix.engine.calls.tool import first_claim, resolved_row, rides
+from helix.engine.calls.tool import claimed_with_answer, first_claim, resolved_row
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
@@ -32,7 +32,7 @@ from helix.engine.observers import record, show
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_so
-from helix.engine.writing import End, at, checkpoint, end, entry_put, message_put, session_put
+from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation, Update
 
 
@@ -118,8 +118,11 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
     new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
     resolved = _resolved_rows(run, plan, row)
     firsts = (resolved.get(request.id) or first_claim(run, request, row) for request in row.tool_calls)
-    written = {first.call_id: first for first in islice((f for f in firsts if rides(run, f)), at_once)}
-    ops: list[Operation] = [session_put(new, at(session)), entry_put(session.session_id, session.lineage, base, row)]
+    written = {first.call_id: first for first in islice((f for f in firsts if claimed_with_answer(run, f)), at_once)}
+    ops: list[Operation] = [
+        session_put(new, at_version(session)),
+        entry_put(session.session_id, session.lineage, base, row),
+    ]
     for place, request in enumerate(row.tool_calls):
         if request.id in written:
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
@@ -162,7 +165,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     if status != "running":
         ended = end(new, End(status, next_.output, next_.error, completion_reason=next_.reason), now)
         ops.append(ended)
-    ops = [session_put(new, at(session)), put, *ops]
+    ops = [session_put(new, at_version(session)), put, *ops]
     entries: list[AnyEntry] = [row, *calls]
     ops.append(message_put(session, session.count, row))
     for place, call in enumerate(calls, 1):
@@ -198,7 +201,7 @@ async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, r
     new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
     ended = end(new, End("failed", error=error), now)
     call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
-    ops: list[Operation] = [session_put(new, at(session)), ended, call]
+    ops: list[Operation] = [session_put(new, at_version(session)), ended, call]
     if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
         await _lost(run, session, result.model, result.usage)
         return None
