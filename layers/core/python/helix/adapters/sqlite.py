@@ -117,7 +117,7 @@ class SQLiteStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         check_range(partition, start, end)
         sql = f"SELECT sort, value FROM {table} WHERE partition = ? AND sort >= ?"
