@@ -16,6 +16,8 @@ STREAM = "s1"
 class MemoryStreams:
     """`page` limits what one read gives. `lose_next` appends fail before the write, `lose_answers` after it."""
 
+    coalesces: bool = False
+
     def __init__(self, page: int = 1000) -> None:
         self.heads: dict[str, Head] = {}
         self.logs: dict[str, list[StreamMessage]] = {}

@@ -71,6 +71,7 @@ STORES = {
     "NeverGivesUp": "test_a_watch_returns_when_its_time_is_over",
 }
 STREAMS = {
+    "LeavesCoalescingOpen": "test_it_declares_whether_it_coalesces",
     "AppendsWithoutComparing": "test_many_writers_leave_no_gap",
     "ComparesTooEarly": "test_many_writers_leave_no_gap",
     "ForgetsNumbers": "test_a_resend_changes_nothing",

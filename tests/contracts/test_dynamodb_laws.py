@@ -127,10 +127,10 @@ async def test_a_session_over_an_items_limit_packs_rows(store: DynamoDBStateStor
     """What is over the limit goes to S3, and what was packed before to its place."""
     run = key("r#run_1")
     large = {"version": 2, "output": noise(1_000_000)}
-    await store.transact("begin", [Put(key("session"), {"version": 1}, ABSENT), Put(run, {"n": 1}, fresh=True)])
+    await store.transact("begin", [Put(key("session"), {"version": 1}, ABSENT), Put(run, {"n": 1}, new=True)])
     points = [key("c#0000000002"), key("m#000000#00000000")]
-    fresh_rows = [Put(point, {"n": 2}, fresh=True) for point in points]
-    await store.transact("end", [Put(key("session"), large, When(equal={"version": 1})), *fresh_rows])
+    new_rows = [Put(point, {"n": 2}, new=True) for point in points]
+    await store.transact("end", [Put(key("session"), large, When(equal={"version": 1})), *new_rows])
     assert await store.get([key("session"), run, *points]) == [large, {"n": 1}, {"n": 2}, {"n": 2}]
 
 

@@ -82,12 +82,12 @@ class Counting(MemoryStateStore):
         self.writes.append((name, len(operations)))
 
 
-async def test_fresh_rows_are_one_write_with_their_session() -> None:
+async def test_new_rows_are_one_write_with_their_session() -> None:
     inner = Counting()
     store = packed(inner)
-    rows = [Put(key(sort), {"sort": sort}, fresh=True) for sort in SORTS[:5]]
-    await store.transact("claim", [session(1, ABSENT), *rows, Put(OTHER, {"n": 1}, ahead=True)])
-    assert inner.writes == [("claim_ahead", 1), ("claim", 1)]
+    rows = [Put(key(sort), {"sort": sort}, new=True) for sort in SORTS[:5]]
+    await store.transact("claim", [session(1, ABSENT), *rows, Put(OTHER, {"n": 1}, may_precede=True)])
+    assert inner.writes == [("claim_early", 1), ("claim", 1)]
     reader = packed(inner)
     assert await reader.get([key(sort) for sort in SORTS]) == [{"sort": sort} for sort in SORTS[:5]] + [None]
     listed = await reader.query("sessions", "s")
@@ -97,16 +97,16 @@ async def test_fresh_rows_are_one_write_with_their_session() -> None:
     ] == [SORTS[1]]
 
 
-async def test_rows_that_may_go_ahead_are_deleted_one_by_one() -> None:
+async def test_rows_that_may_precede_are_deleted_one_by_one() -> None:
     """Half the price of a transaction. What is packed goes with the one write of its session that drops it."""
     inner = Counting()
     store = packed(inner)
-    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[:2])])
+    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, new=True) for s in SORTS[:2])])
     await store.transact("b", [Put(key(s), {"s": s}) for s in ("x#1", "x#2")])
     inner.writes.clear()
     gone = [key(sort) for sort in (*SORTS[:2], "x#1", "x#2")]
-    await store.transact("delete", [Delete(one, ahead=True) for one in gone])
-    assert inner.writes == [("delete_ahead", 1)] * 4 + [("delete", 1)]
+    await store.transact("delete", [Delete(one, may_precede=True) for one in gone])
+    assert inner.writes == [("delete_early", 1)] * 4 + [("delete", 1)]
     assert [row.key.sort for row in await packed(inner).query("sessions", "s")] == ["session"]
 
 
@@ -114,10 +114,10 @@ async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(packing, "ROOM", 230)
     inner = Counting()
     store = packed(inner)
-    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[:2])])
-    await store.transact("b", [session(2), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[2:4])])
+    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, new=True) for s in SORTS[:2])])
+    await store.transact("b", [session(2), *(Put(key(s), {"s": s}, new=True) for s in SORTS[2:4])])
     assert inner.writes == [("a", 1), ("unpack", 1), ("b", 1)]
-    await store.transact("c", [session(3), Put(key(SORTS[4]), {"s": SORTS[4]}, fresh=True)])
+    await store.transact("c", [session(3), Put(key(SORTS[4]), {"s": SORTS[4]}, new=True)])
     assert inner.writes[3:] == [("c", 2)], "one row alone is put at its place at once"
     assert [row.key.sort for row in await store.query("sessions", "s")] == [*SORTS[:5], "session"]
     places = [row.key.sort for row in await inner.query("sessions", "s")]
@@ -128,7 +128,7 @@ async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyP
 async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryStateStore) -> None:
     """A process stood still between reading the pack and moving a row out; others moved and changed it meanwhile."""
     slow, quick = packed(memory), packed(memory)
-    await quick.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"effects": "open"}, fresh=True)])
+    await quick.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"effects": "open"}, new=True)])
     held = (await slow._read("s")).rows[SORTS[4]]
     await quick._move(key(SORTS[4]), held)  # and died before it put the session
     await packed(memory).transact("b", [Update(key(SORTS[4]), set={"effects": "done"})])
@@ -154,7 +154,7 @@ async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory:
             return [*places, *(await memory.get([SES]) if SES in keys else [])]
 
     mover = packed(memory)
-    await mover.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, fresh=True)])
+    await mover.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, new=True)])
     assert await packed(Torn()).get([key(SORTS[4])]) == [{"n": 1}]
 
 
@@ -187,7 +187,7 @@ async def test_a_reversed_query_that_holds_the_session_is_one_read(memory: Memor
         await memory.transact("drop", [Update(SES, set={"packed": {}, "pack": 3})])
 
     mover, reader = packed(memory), Counted(memory, move)
-    await mover.transact("a", [session(1, ABSENT), Put(key("r#0"), {"n": 0}), Put(key("r#1"), {"n": 1}, fresh=True)])
+    await mover.transact("a", [session(1, ABSENT), Put(key("r#0"), {"n": 0}), Put(key("r#1"), {"n": 1}, new=True)])
     bounds: dict[str, Any] = {"start": "r#", "end": "session\x00", "reverse": True}
     rows = await packed(reader).query("sessions", "s", **bounds, limit=limit)
     assert [row.key.sort for row in rows] == ["session", "r#1", "r#0"][:limit] and reader.calls == 1
@@ -198,7 +198,7 @@ async def test_a_reversed_query_whose_page_ends_before_the_session_has_the_packe
     memory: MemoryStateStore,
 ) -> None:
     store = packed(memory)
-    await store.transact("a", [session(1, ABSENT), Put(key("r#1"), {"n": 1}, fresh=True), Put(key("x#1"), {})])
+    await store.transact("a", [session(1, ABSENT), Put(key("r#1"), {"n": 1}, new=True), Put(key("x#1"), {})])
     rows = await packed(memory).query("sessions", "s", start="r#", limit=1, reverse=True)
     assert [row.key.sort for row in rows] == ["x#1"]
     rows = await packed(memory).query("sessions", "s", start="r#", reverse=True)
@@ -208,10 +208,10 @@ async def test_a_reversed_query_whose_page_ends_before_the_session_has_the_packe
 async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> None:
     """A session's row that cannot be read can be written anew, as one without a pack can."""
     store = packed(memory)
-    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, fresh=True)])
+    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, new=True)])
     assert store._packs["s"].rows
     store._packs["s"] = packing.Pack(0, known=True, damaged=True)
-    await store.transact("rebuild", [Put(SES, {"version": 5}), Put(key(SORTS[0]), {"n": 2}, fresh=True)])
+    await store.transact("rebuild", [Put(SES, {"version": 5}), Put(key(SORTS[0]), {"n": 2}, new=True)])
     assert await packed(memory).get([SES, key(SORTS[0])]) == [{"version": 5}, {"n": 2}]
 
 
@@ -223,7 +223,7 @@ async def test_a_write_beside_the_pack_does_not_make_what_is_remembered_of_it_ne
     clock = SetClock(1e9)
     slow, other = (PackingStore(memory, lambda value: len(dumps(value)), clock) for _ in range(2))
     point, message, call = key(SORTS[0]), key(SORTS[2]), Put(key(SORTS[3]), {"n": 2}, ABSENT)
-    await slow.transact("a", [session(1, ABSENT), *(Put(at, {"n": 1}, fresh=True) for at in (point, message))])
+    await slow.transact("a", [session(1, ABSENT), *(Put(at, {"n": 1}, new=True) for at in (point, message))])
     await other.transact("prune", [Check(SES, When(equal={"version": 1})), Delete(point)])
     clock.advance(60)
     await slow.transact("tool", [Check(SES, When(equal={"version": 1})), call])
@@ -235,13 +235,13 @@ async def test_a_write_beside_the_pack_does_not_make_what_is_remembered_of_it_ne
 async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory: MemoryStateStore) -> None:
     """Of two tasks of a process, one has read the row `session` before the other, and is answered after it."""
     store = packed(memory)
-    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[2]), {"n": 1}, fresh=True)])
+    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[2]), {"n": 1}, new=True)])
     (early,) = await memory.get([SES])
-    new = [session(2), *(Put(key(sort), {"n": 2}, fresh=True) for sort in SORTS[3:5])]
+    new = [session(2), *(Put(key(sort), {"n": 2}, new=True) for sort in SORTS[3:5])]
     await packed(memory).transact("b", new)
     assert await store.get([SES]) == [{"version": 2}]
     store._seen(SES, early)
-    found = await store.query("sessions", "s", start="m#", end="m$", beside_session=True)
+    found = await store.query("sessions", "s", start="m#", end="m$", known_head=True)
     assert [row.value["n"] for row in found] == [1, 2]
 
 
@@ -256,14 +256,14 @@ class Play:
         self.random = random.Random(seed)
         self.memory, self.model = MemoryStateStore(), MemoryStateStore()
         self.stores = [packed(self.memory) for _ in range(3)]
-        self.fresh = 0
+        self.created = 0
 
     async def rows(self, store: StateStore) -> dict[str, Value]:
         found = {row.key.sort: row.value for row in await store.query("sessions", "s")}
         return found | {"other": (await store.get([OTHER]))[0] or {}}
 
     async def operations(self) -> list[Operation]:
-        """What a caller may ask for: puts of fresh rows come with a put of the session that one alone can make."""
+        """What a caller may ask for: puts of new rows come with a put of the session that one alone can make."""
         choose, now = self.random, await self.rows(self.model)
         there = [sort for sort in now if sort not in ("session", "other")]
         version = now["session"]["version"] if "session" in now else 0
@@ -271,9 +271,9 @@ class Play:
             put = session(version + 1, ABSENT if version == 0 else None, text="x" * choose.randrange(60))
             more: list[Operation] = [put]
             for _ in range(choose.randrange(4)):
-                self.fresh += 1
-                sort = f"{choose.choice('cmr')}#{self.fresh:010d}"
-                more.append(Put(key(sort), {"n": self.fresh, "text": "y" * choose.randrange(40)}, fresh=True))
+                self.created += 1
+                sort = f"{choose.choice('cmr')}#{self.created:010d}"
+                more.append(Put(key(sort), {"n": self.created, "text": "y" * choose.randrange(40)}, new=True))
         else:
             more = choose.choice(
                 [[], [Check(SES, When(equal={"version": version}))], [Update(SES, set={"lease": choose.random()})]]
@@ -355,9 +355,7 @@ async def test_many_writers_of_one_session_lose_nothing(
             assert value is not None
             version = value["version"] + 1
             with suppress(ConditionFailedError):
-                await store.transact(
-                    "add", [session(version), Put(key(f"m#{version:08d}"), {"n": version}, fresh=True)]
-                )
+                await store.transact("add", [session(version), Put(key(f"m#{version:08d}"), {"n": version}, new=True)])
                 return
 
     await asyncio.gather(*(add(stores[n % 4]) for n in range(40)))

@@ -17,6 +17,7 @@ from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
 from helix.engine.verbs import deliver_model
+from helix.runtime.user_adapters import declared
 
 _POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
 
@@ -163,7 +164,7 @@ async def unstarted(play: Play) -> None:
     await play.at_rest_patiently()
     again = await play.executor.execute(talker, plan(say("Ended.")), session_id=play.session)
     place = Position(play.session, again.run_id, 1, 3)
-    model = PlannedModel()
+    model = declared(PlannedModel())
     engine.models = lambda agent: model
     await deliver_model(engine, place, Delivery("somebody", engine.clock.now() + 60))
     await play.patiently("completed", sweeps=True)

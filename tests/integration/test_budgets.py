@@ -13,6 +13,7 @@ from helix.core.tools import create_sub_agent_tool
 from helix.core.usage import Usage
 from helix.engine.history import session_key
 from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.ports.model import BaseAdapter
 
 TOTAL, HOURLY, DAILY = TokenPeriod.TOTAL, TokenPeriod.HOURLY, TokenPeriod.DAILY
 RUNS, FOR = 64, 10
@@ -220,7 +221,7 @@ async def test_what_one_call_used_beyond_its_reservation_is_drawn_by_the_next(qu
     budget = await manager(executor).set_budget(1000, TOTAL)
     seen: list[tuple[int, int]] = []
 
-    class Looking:
+    class Looking(BaseAdapter):
         async def generate_step(self, request: Any) -> Any:
             seen.append(await left(executor, budget))
             return await inner.generate_step(request)

@@ -34,7 +34,7 @@ from helix.core.steps import (
 from helix.core.tools import create_sub_agent_tool, define_tool, tool
 from helix.core.usage import Usage
 from helix.engine.engine import Worst
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 WORST = Worst(tokens=50, micros=5)
 MONEY = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=1)
@@ -149,7 +149,7 @@ def agents() -> dict[str, AnyAgent]:
     return {agent.name: agent for agent in (helper, solo, boss)}
 
 
-class Cast:
+class Cast(BaseAdapter):
     """The model and the ghost log of one world. Each start of a tool and each model call is judged when it happens."""
 
     def __init__(

@@ -332,11 +332,11 @@ class GatedStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         await self._reading(f"query {table} {start}")
         return await self._world.inner.query(
-            table, partition, start=start, end=end, limit=limit, reverse=reverse, beside_session=beside_session
+            table, partition, start=start, end=end, limit=limit, reverse=reverse, known_head=known_head
         )
 
     async def _reading(self, name: str) -> None:

@@ -15,7 +15,7 @@ from helix import Agent, LLMConfig
 from helix.adapters.aws.secrets import FRESH_S, ModelKeys
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.runtime.cloud import Application
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 from helix.runtime.rotated_keys import RotatedKeys
@@ -106,7 +106,7 @@ def test_a_rotated_key_reaches_a_warm_function_within_minutes(secrets: Any, capl
     assert "stay in use" in caplog.text
 
 
-class Provider:
+class Provider(BaseAdapter):
     """Takes one key."""
 
     repeats_failures = True

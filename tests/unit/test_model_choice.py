@@ -17,7 +17,7 @@ from helix.core.errors import DefinitionError
 from helix.core.registry import AgentRegistry
 from helix.core.routes import Route
 from helix.core.steps import AnyStepResult, TextStepResult
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.runtime.models import OneModel, choose_model, provider_of, variables_of
 
 
@@ -146,7 +146,7 @@ def test_the_demonstration_model_can_be_asked_for() -> None:
 
 
 async def test_a_model_asked_for_plays_for_every_agent_without_its_fallbacks() -> None:
-    class Heard:
+    class Heard(BaseAdapter):
         config = LLMConfig(model="none")
 
         async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:

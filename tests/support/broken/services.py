@@ -40,6 +40,12 @@ class _Unfenced(MemoryStateStore):
         await super().transact(name, [Put(o.key, o.value) if isinstance(o, Put) else o for o in operations])
 
 
+class LeavesCoalescingOpen(_Streams):
+    """It does not say whether an append has a price."""
+
+    coalesces: Any = None
+
+
 class AppendsWithoutComparing(_Streams):
     """Two writers may put the same segment: the later one's stands, and the stream has lost chunks."""
 

@@ -126,6 +126,8 @@ class _Store:
 
 
 class _Streams:
+    coalesces: bool = False  # so that the points of each append are where the scenes expect them
+
     def __init__(self, inner: StreamManager, points: Points) -> None:
         self._inner, self._points = inner, points
 

@@ -53,7 +53,7 @@ class MemoryStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         check_range(partition, start, end)
         with self._lock:

@@ -59,12 +59,12 @@ EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_typ
 def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
     """Parse a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, into the file and its setting. The path
     of a URL begins after the third slash. Raises `InvalidInputError`."""
-    if not store.startswith(URL):
+    if not store.startswith("sqlite://"):
         return Path(store), "FULL"
     path, _, query = store.removeprefix(URL).partition("?")
     given = dict(parse_qsl(query, keep_blank_values=True))
     wanted = given.pop("synchronous", "full").upper()
-    if not path or given or wanted not in ("FULL", "NORMAL"):
+    if not store.startswith(URL) or not path or given or wanted not in ("FULL", "NORMAL"):
         raise InvalidInputError(
             f"{store!r} is no store: write sqlite:///FILE, and ?synchronous=full or normal behind it"
         )
@@ -117,7 +117,7 @@ class SQLiteStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         check_range(partition, start, end)
         sql = f"SELECT sort, value FROM {table} WHERE partition = ? AND sort >= ?"

@@ -23,7 +23,7 @@ import typer
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say, write
-from helix.cli.stores import aws_client, exists, with_store
+from helix.cli.stores import aws_client, with_store
 from helix.cli.where import Where
 from helix.console.here import serving
 from helix.console.server import ConsoleServer, Service
@@ -33,6 +33,7 @@ from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.credentials import write_private
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
+from helix.runtime.stores import store_exists
 from helix.runtime.system import SystemClock, SystemIds
 
 KEY_S = 12 * 3600
@@ -106,7 +107,7 @@ async def _executor(where: Where, agents: list[str], model: str | None) -> Async
     for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):
         registry.replace(agent)
     names = registry.registered_types()
-    if not names and not exists(where.db):
+    if not names and not store_exists(where.db):
         raise RefusedError(f"there is no store {where.db!r} here, and no agent (see --db, --agent, --url and --stage)")
     adapter = None
     if names:

@@ -29,7 +29,7 @@ Model = Annotated[
         "--model", "-m", help="Model for all agents, such as openai/gpt-4o-mini; `demo` is the demonstration model"
     ),
 ]
-Db = Annotated[str, typer.Option("--db", envvar=DB, help="SQLite file or Redis URL of the sessions")]
+Db = Annotated[str, typer.Option("--db", envvar=DB, help="SQLite file or URL of the store of the sessions")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of the AWS configuration")]
 Region = Annotated[str | None, typer.Option("--region", help="AWS region")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines")]
@@ -66,7 +66,7 @@ class Store:
     """The store of sessions and a fleet: `db`, unless `stage` names a deployed stage."""
 
     db: Db = DEFAULT_DB
-    """The store on this machine: a SQLite file or a Redis URL."""
+    """The store on this machine: the path of a SQLite file, or the URL of another store."""
     stage: Annotated[str | None, typer.Option("--stage", help="A deployed stage, instead of a local store")] = None
     """The name of a deployed stage. None: the store `db`."""
     profile: Profile = None

@@ -11,19 +11,14 @@ from typing import Any, Protocol, TypeVar
 
 from helix.cli.output import RefusedError
 from helix.ports.state_store import StateStore
+from helix.runtime.stores import open_store, store_exists
 
 T = TypeVar("T")
 
 
-def exists(db: str) -> bool:
-    from helix.runtime.local import store_exists
-
-    return store_exists(db)
-
-
 def require_session(db: str, session_id: str | None) -> None:
     """Raise `RefusedError` if a session is given but the store does not exist, so that the store is not created."""
-    if session_id is not None and not exists(db):
+    if session_id is not None and not store_exists(db):
         raise RefusedError(f"session {session_id!r} does not exist: there is no store {db!r} here (see --db)")
 
 
@@ -42,14 +37,13 @@ class Place(Protocol):
 
 def with_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
     """Return the result of `work`, which receives the state store of the place."""
-    if place.stage is None and not exists(place.db):
+    if place.stage is None and not store_exists(place.db):
         raise RefusedError(f"there is no store {place.db!r} here (see --db, and --stage for a deployed one)")
     return with_new_store(place, work)
 
 
 def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
     """Do the same as `with_store`, but create the local store if it does not exist."""
-    from helix.runtime.local import open_store
 
     async def main() -> T:
         found = open_store(place.db) if place.stage is None else _deployed(place, place.stage)

@@ -19,7 +19,7 @@ import typer
 from helix.cli.environment import not_installed
 from helix.cli.options import Db, Profile, Region, settings
 from helix.cli.output import RefusedError, naming
-from helix.cli.stores import aws_client, exists
+from helix.cli.stores import aws_client
 from helix.client import HelixClient
 from helix.client.link import ClientSettings, Link
 from helix.client.polling import PollingLink
@@ -31,6 +31,7 @@ from helix.core.protocol import parse_request, request
 from helix.core.refusals import error_of
 from helix.core.registry import AgentRegistry
 from helix.runtime.settings import DEFAULT_DB
+from helix.runtime.stores import store_exists
 from helix.runtime.system import SystemClock, SystemIds
 from helix.services.claim_input import check_session_id
 
@@ -52,7 +53,8 @@ class Where:
     """The place that a command's options name. Raises `RefusedError` if they name more than one."""
 
     db: Db = DEFAULT_DB
-    """The store on this machine: a SQLite file or a Redis URL. It is used if neither `url` nor `stage` is given."""
+    """The store on this machine: the path of a SQLite file, or the URL of another store. It is used if neither `url`
+    nor `stage` is given."""
     url: Url = None
     """The WebSocket URL of a service."""
     key: Key = None
@@ -164,7 +166,7 @@ class StoreService:
         """Create the executor of the service. Raises `NoStoreError`."""
         from helix.runtime.local import LocalExecutor
 
-        if not exists(self._db):
+        if not store_exists(self._db):
             raise NoStoreError(f"there is no store {self._db!r} here (see --db, --url and --stage)")
         return LocalExecutor(self._db, registry=self._registry)
 

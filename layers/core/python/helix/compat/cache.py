@@ -22,7 +22,7 @@ from helix.ports.clock import Clock
 from helix.ports.model import Question
 from helix.ports.state_store import StateStore
 from helix.runtime.catalog import LitellmCatalog
-from helix.runtime.local import open_store
+from helix.runtime.stores import MEMORY, open_store
 from helix.runtime.system import SystemClock
 from helix.services.nearest import Embed
 from helix.services.row_cache import CacheEntry, Known, RowCache
@@ -78,7 +78,7 @@ class AnswerCache:
         self._tenant, self._sampled, self._tool_calls = f"calls:{tenant}", sampled, tool_calls
         self._clock, self._catalog = clock or SystemClock(), catalog or LitellmCatalog()
         where: dict[str, Any] = {"embed": embedding if semantic else None, "clock": self._clock}
-        self._rows = RowCache(store or open_store(":memory:"), max_size=max_size, policy=self._policy, **where)
+        self._rows = RowCache(store or open_store(MEMORY), max_size=max_size, policy=self._policy, **where)
         self._counts: Counter[str] = Counter()
         self._cleanup: asyncio.Task[None] | None = None
 

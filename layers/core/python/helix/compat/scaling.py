@@ -22,7 +22,7 @@ from helix.fleet.decisions import DecisionLog, DecisionRow
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import StateStore
-from helix.runtime.local import open_store
+from helix.runtime.stores import MEMORY, open_store
 from helix.runtime.system import SystemClock, SystemIds
 from helix.workers.tasks import end_tasks
 
@@ -61,7 +61,7 @@ class _Recorded:
 
     def __init__(self, *, store: StateStore | None = None, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self.clock = clock or SystemClock()
-        self.log = DecisionLog(store or open_store(":memory:"), self.clock, ids or SystemIds())
+        self.log = DecisionLog(store or open_store(MEMORY), self.clock, ids or SystemIds())
         self._decided: dict[str, ScalingDecision] = {}
 
     async def record_scaling_action(

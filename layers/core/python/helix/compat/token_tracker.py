@@ -283,7 +283,7 @@ def get_token_tracker(store: str | None = None) -> TokenTracker:
 
 @lru_cache(maxsize=16)
 def _tracker(manager: BudgetManager | None, store: str) -> TokenTracker:
-    from helix.runtime.local import open_store
+    from helix.runtime.stores import open_store
 
     if manager is None:
         return TokenTracker(open_store(store))

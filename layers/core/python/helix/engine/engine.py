@@ -20,7 +20,7 @@ from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.launcher import Launcher
 from helix.ports.metrics import Metrics, NoMetrics
-from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import NoTracer, Tracer
@@ -116,7 +116,7 @@ class Engine:
     """The clock of all times that are written or compared."""
     ids: Ids
     """The source of new ids."""
-    models: Callable[[AnyAgent], LLMAdapter]
+    models: Callable[[AnyAgent], BaseAdapter]
     """The function that chooses the model adapter of an agent."""
     agents: Callable[[str], AnyAgent]
     """The function that resolves an agent's name. It raises `AgentNotFoundError` for an unknown one."""

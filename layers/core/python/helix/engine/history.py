@@ -159,7 +159,7 @@ class History:
                 session_id,
                 start=message_sort(owner, first),
                 end=message_sort(owner, end),
-                beside_session=True,
+                known_head=True,
             )
             if len(rows) != end - first:
                 raise RowMissingError(
@@ -188,7 +188,7 @@ class History:
         start = message_sort(session.lineage, have)
         rows = {
             r.key.sort: parse_entry(session.session_id, r.key.sort, r.value)
-            for r in await self.store.query("sessions", session.session_id, start=start, end=end, beside_session=True)
+            for r in await self.store.query("sessions", session.session_id, start=start, end=end, known_head=True)
         }
         before = [rows[sort] for sort in sorted(rows) if sort < base]
         if known is not None and have == len(known.messages) and len(before) == step.base - have:

@@ -98,7 +98,7 @@ def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: 
 
 def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:
     """Put a message that the same transaction adds to `session`. No row exists at its place yet."""
-    return replace(entry_put(session.session_id, session.lineage, index, entry), fresh=True)
+    return replace(entry_put(session.session_id, session.lineage, index, entry), new=True)
 
 
 def checkpoint(
@@ -131,7 +131,7 @@ def checkpoint(
         usage=session.usage,
         created_at=now,
     )
-    return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump(), fresh=True)
+    return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump(), new=True)
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:

@@ -33,7 +33,7 @@ from helix.engine.engine import logger
 from helix.fleet import health_rows
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
-from helix.runtime.local import open_store
+from helix.runtime.stores import MEMORY, open_store
 from helix.runtime.system import SystemClock
 from helix.services.activity import note_activity
 
@@ -86,7 +86,7 @@ class HealthChecker:
         on_change: Listener | None = None,
         llm_rule: LLMHealthRule | None = None,
     ) -> None:
-        self._store, self._clock = store or open_store(":memory:"), clock or SystemClock()
+        self._store, self._clock = store or open_store(MEMORY), clock or SystemClock()
         self.on_change = on_change
         self._llm_rule = llm_rule or LLMHealthRule()
         self._checks: dict[str, dict[str, HealthCheck]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -123,11 +124,13 @@ class LLMGenerateInput:
 
 
 class LLMAdapter(Protocol):
+    """A language model, as far as a user has to implement it. `BaseAdapter` declares what else the engine uses."""
+
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         """Call the model once, and return its answer.
 
-        The engine retries an error marked `retryable` (`services.retrying`), up to the config's `max_retries`. An
-        adapter with the attribute `repeats_failures = True` applies the config's retries and fallbacks itself.
+        The engine retries an error marked `retryable` (`services.retrying`), up to the config's `max_retries`, unless
+        the adapter has `repeats_failures`.
 
         A provider failure is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call and its
         connection immediately. When `timeout_s` expires, the result is a retryable error with the code `OUT_OF_TIME`;
@@ -137,10 +140,23 @@ class LLMAdapter(Protocol):
         ...
 
 
-class ChoosesModel(Protocol):
-    """An adapter that may call a different model than the request names. It reports that model, because prices, context
-    windows and the cache depend on it."""
+class BaseAdapter(ABC):
+    """An `LLMAdapter` that declares all its capabilities. The engine knows only such adapters. The adapters of Helix
+    derive from it, and `helix.runtime.user_adapters` makes one of any other object with `generate_step`."""
+
+    repeats_failures: bool = False
+    """Whether the adapter applies the config's retries and fallbacks itself. The engine then adds no retries."""
+
+    @abstractmethod
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        """Do as `LLMAdapter.generate_step` says."""
 
     def configured(self, config: LLMConfig) -> LLMConfig:
-        """Return the settings that the adapter actually uses for `config`."""
-        ...
+        """Return the settings that the adapter actually uses for `config`. An adapter that may call a different model
+        than the request names returns that model, because prices, context windows and the cache depend on it."""
+        return config
+
+    def prepare(self, config: LLMConfig) -> None:
+        """Import what the first call with `config` needs, which blocks. It creates no client and reads no environment
+        variable."""
+        return

@@ -3,6 +3,10 @@ verbs.
 
 Therefore every adapter (memory, SQLite, DynamoDB, Redis) follows the same protocol by construction. The contract tests
 in `helix.testing.contracts` only have to verify atomicity, conditions and order.
+
+Three hints help a store that keeps several rows of a partition in one place: `Put.new`, `may_precede` and the option
+`known_head` of `query`. Every store may ignore them. They refer to the *head row* of a partition: the row that each
+transaction with new rows there also puts, under a condition that only one transaction can meet.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class Key(NamedTuple):
     table: Table
     """The table: `sessions`, `streams`, or `control` for the fleet, budgets and indexes."""
     partition: str
-    """The group of rows that one query reads, such as a session's id."""
+    """The name of the group of rows that one query reads."""
     sort: str
     """The row's sort key: its name and position within the partition."""
 
@@ -115,12 +119,12 @@ class Put:
     """The new value, which replaces all earlier fields."""
     when: When | None = None
     """The condition on the stored row. None: write unconditionally."""
-    fresh: bool = False
-    """Whether a store may keep the row together with the row `session` of its partition. Set only for a row that does
-    not exist yet and never changes, such as a message. The transaction that creates such a row must also put `session`,
-    under a condition that only one transaction can meet."""
-    ahead: bool = False
-    """Whether the row may be written even if the transaction is refused or lost. Such a put has no condition."""
+    new: bool = False
+    """Whether the caller knows that the row does not exist yet, so a store need not check it. The transaction also puts
+    the head row of the partition, under a condition that only one transaction can meet."""
+    may_precede: bool = False
+    """Whether the row may be written before the transaction, and even if the transaction is refused or lost. Such a put
+    has no condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +149,9 @@ class Delete:
     """The key of the row."""
     when: When | None = None
     """The condition on the stored row. None: remove unconditionally."""
-    ahead: bool = False
-    """Whether the row may be removed even if the transaction is refused or lost, and at a different time than the rest.
-    Such a deletion has no condition."""
+    may_precede: bool = False
+    """Whether the row may be removed before the transaction, and even if the transaction is refused or lost. Such a
+    deletion has no condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +197,13 @@ class StateStore(Protocol):
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         """Return the rows with `start <= sort < end` in order (or reversed), at most `limit`. Reads are as consistent
         as with `get`. The store pages internally.
 
-        `beside_session`: the caller has already read the row `session` of the partition, and only needs immutable rows
-        that existed at that time. The store need not look for newer rows.
+        `known_head`: the caller has already read the head row of the partition. Of the rows that were put as `new`, it
+        only needs those that existed at that time and have not changed since. The store need not look for others.
         """
         ...
 

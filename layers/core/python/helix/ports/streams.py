@@ -10,8 +10,11 @@ from helix.core.wire import StreamInfo, StreamMessage
 
 
 class StreamManager(Protocol):
-    """The log of all streams. A log that charges per append sets `coalesces = True`, and writers then batch chunks for
-    up to 125 ms. Other logs receive text immediately."""
+    """The log of all streams."""
+
+    coalesces: bool
+    """Whether the log charges for each append. Writers then batch chunks for up to 125 ms. Other logs receive text
+    immediately."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         """Append records to the log as one entry, and return once it is durable. The first record of a stream creates

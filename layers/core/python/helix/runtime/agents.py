@@ -10,7 +10,8 @@ from helix.adapters.models.function import FunctionModel
 from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.registry import AgentRegistry, default_registry
-from helix.ports.model import LLMAdapter
+from helix.ports.model import BaseAdapter, LLMAdapter
+from helix.runtime.user_adapters import declared, is_adapter
 
 Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
 
@@ -45,7 +46,7 @@ class Agents:
                     return found
             raise
 
-    def model_of(self, agent: AnyAgent) -> LLMAdapter:
+    def model_of(self, agent: AnyAgent) -> BaseAdapter:
         if agent.function is not None:
             return FunctionModel(agent)
         model = self._model
@@ -53,4 +54,4 @@ class Agents:
             from helix.adapters.models.adapter import ModelAdapter
 
             self._model = model = ModelAdapter()
-        return model if hasattr(model, "generate_step") else model(agent)
+        return declared(model if is_adapter(model) else model(agent))

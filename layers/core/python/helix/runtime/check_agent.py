@@ -18,7 +18,7 @@ from helix.core.config import LLMConfig
 from helix.core.messages import ToolResultMessage, UserMessage
 from helix.core.steps import AnyStepResult
 from helix.core.tools import tool
-from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.runtime.cloud import CHECK_AGENT
 
 CALLS = 40
@@ -66,8 +66,8 @@ SCRIPTS: dict[Script, list[Entry]] = {
 }
 
 
-class CheckModel:
-    """Implements `LLMAdapter` with the script that the message names, or else the first one."""
+class CheckModel(BaseAdapter):
+    """An adapter that answers with the script that the message names, or else the first one."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         word = _message(request).partition(" ")[0]
@@ -87,5 +87,5 @@ def check_agent() -> AnyAgent:
     )
 
 
-def check_model() -> LLMAdapter:
+def check_model() -> BaseAdapter:
     return CheckModel()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
     from helix.ports.capacity import Capacity
-    from helix.ports.model import LLMAdapter
+    from helix.ports.model import BaseAdapter
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
     from helix.ports.tracing import Tracer
@@ -178,9 +178,9 @@ class Application:
             default_registry.register_factory(CHECK_AGENT, lambda context: _checks().check_agent())
         return Agents(None, named_models(self.settings.model))
 
-    def _model_of(self, agent: AnyAgent) -> LLMAdapter:
+    def _model_of(self, agent: AnyAgent) -> BaseAdapter:
         if agent.name == CHECK_AGENT and agent is _checks().check_agent():
-            model: LLMAdapter = _checks().check_model()
+            model: BaseAdapter = _checks().check_model()
             return model
         if not self.settings.model_secrets:
             return self.agents.model_of(agent)

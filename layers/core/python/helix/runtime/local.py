@@ -37,6 +37,7 @@ from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.load import LoadWatch
 from helix.runtime.places import AT_WORK, Places
+from helix.runtime.stores import open_store
 from helix.runtime.tracing import open_tracer
 from helix.runtime.user_budgets import project_user_budgets
 from helix.services.claim_input import ClaimInput
@@ -49,7 +50,6 @@ from helix.sessions.deletion import expire_sessions
 OutputT = TypeVar("OutputT")
 EXPIRED_AT_OPENING = 5
 MAX_RUNS, MAX_WAITING = 500, 10_000
-SERVERS = ("redis://", "rediss://", "unix://")
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
 
@@ -57,8 +57,8 @@ class LocalExecutor(Executor):
     """An executor that runs agents as tasks of this event loop. Any other process with the same file can watch, answer
     and resume them.
 
-    store: path of a SQLite file (default `helix.db`), its URL (`sqlite:///helix.db?synchronous=normal`), `":memory:"`, the
-        URL of a Redis server, or a `StateStore`.
+    store: path of a SQLite file (default `helix.db`), `":memory:"`, a URL (`sqlite:///helix.db?synchronous=normal`,
+        `redis://127.0.0.1:6379/0`, see docs/guide/durability.md#stores-by-url), or a `StateStore`.
     model: the `LLMAdapter` for all agents, or a function agent -> adapter. Default: litellm.
     hooks: called before the agents' own hooks.
     registry: resolves sub-agents and names that are not among the given agents.
@@ -211,27 +211,3 @@ class LocalExecutor(Executor):
 
     def _delivery(self) -> Delivery:
         return Delivery(self._owner)
-
-
-def open_store(store: str | Path | StateStore) -> StateStore:
-    if isinstance(store, (str, Path)):
-        if str(store) == ":memory:":
-            from helix.adapters.memory import MemoryStateStore
-
-            return MemoryStateStore()
-        if str(store).startswith(SERVERS):
-            from helix.adapters.redis import open_redis
-
-            return open_redis(str(store))
-        from helix.adapters.sqlite import open_sqlite
-
-        return open_sqlite(str(store))
-    return store
-
-
-def store_exists(store: str) -> bool:
-    """Whether the path or URL has a file. For a server it is True, without asking the server. Raises
-    `InvalidInputError`."""
-    from helix.adapters.sqlite import read_sqlite_url
-
-    return store.startswith(SERVERS) or read_sqlite_url(store)[0].is_file()

@@ -19,9 +19,10 @@ from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
-from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput
 from helix.runtime.agents import Agents, Models
 from helix.runtime.importing import load
+from helix.runtime.user_adapters import is_adapter
 
 DEMO_NAMES = ("demo", "demonstration")
 DEMONSTRATION = "demonstration"
@@ -92,33 +93,32 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
     return ModelChoice(None)
 
 
-class OneModel:
-    """Implements `LLMAdapter` with the same model for every request, whatever the agents' own settings name."""
+class OneModel(BaseAdapter):
+    """An adapter with the same model for every request, whatever the agents' own settings name."""
 
-    def __init__(self, adapter: LLMAdapter, model: str) -> None:
+    def __init__(self, adapter: BaseAdapter, model: str) -> None:
         self._adapter, self._model = adapter, model
-        self.repeats_failures = getattr(adapter, "repeats_failures", False)
+        self.repeats_failures = adapter.repeats_failures
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         return config.model_copy(update={"model": self._model, "fallbacks": [], "route": None})
 
     def prepare(self, config: LLMConfig) -> None:
-        if prepare := getattr(self._adapter, "prepare", None):
-            prepare(self.configured(config))
+        self._adapter.prepare(self.configured(config))
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         return await self._adapter.generate_step(replace(request, config=self.configured(request.config)))
 
 
 def prepare_models(agents: Agents) -> None:
-    """Import the packages that call the models of all known agents, if their adapters can do so. This creates no client
-    and reads no environment variable, because secrets are read later."""
+    """Prepare the adapters of all known agents: import the packages that call their models. This creates no client and
+    reads no environment variable, because secrets are read later."""
     registry = agents.registry
     roots = [agent for name in registry.registered_types() if (agent := registry.get(name)) is not None]
     for member in (member for root in roots for member in _tree(root)):
-        prepare, config = getattr(agents.model_of(member), "prepare", None), _config(member)
-        if prepare is not None and config is not None:
-            prepare(config)
+        adapter, config = agents.model_of(member), _config(member)
+        if config is not None:
+            adapter.prepare(config)
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:
@@ -213,7 +213,7 @@ def named_models(name: str | None) -> Models | None:
     if name.startswith(IMPORTED):
         place = name.removeprefix(IMPORTED)
         found: Models = load(place)
-        if not callable(found) and not hasattr(found, "generate_step"):
+        if not callable(found) and not is_adapter(found):
             raise InvalidInputError(f"the model {place!r} is neither an adapter nor a function of an agent")
         return found
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
+from helix.core.config import LLMConfig
 from helix.core.steps import AnyStepResult, ErrorStepResult
-from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 
-class RotatedKeys:
+class RotatedKeys(BaseAdapter):
     """An adapter around `model`. If the provider refuses the key, `refresh` reads the keys again and returns whether
     one has changed. In that case the model is called once more."""
 
-    def __init__(self, model: LLMAdapter, refresh: Callable[[], bool]) -> None:
+    def __init__(self, model: BaseAdapter, refresh: Callable[[], bool]) -> None:
         self._model, self._refresh = model, refresh
+        self.repeats_failures = model.repeats_failures
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+    def configured(self, config: LLMConfig) -> LLMConfig:
+        return self._model.configured(config)
+
+    def prepare(self, config: LLMConfig) -> None:
+        self._model.prepare(config)
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         result = await self._model.generate_step(request)

@@ -27,7 +27,7 @@ class ProcessSettings:
     """The settings of a process that is not deployed."""
 
     db: str = DEFAULT_DB
-    """The path of the SQLite store (`HELIX_DB`)."""
+    """The path of the SQLite store, or the URL of another store (`HELIX_DB`)."""
     lease_s: float = DEFAULT_LEASE_S
     """The seconds after which another process may take over a silent worker's session (`HELIX_LEASE_SECONDS`)."""
     agents: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from helix.core.errors import ModelError
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
 from helix.ports.clock import Clock
-from helix.ports.model import LLMAdapter, LLMGenerateInput, MaybeAwaitable
+from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput, MaybeAwaitable
 
 MAX_WAIT_S = 60.0
 """The longest pause between two tries. If a provider asks for a longer one, the call is given up. A fallback, or a
@@ -50,9 +50,9 @@ def wait_before_retry(
     return wait if request.allowance is None or request.allowance.another(spent) else None
 
 
-def retrying(adapter: LLMAdapter, clock: Clock) -> LLMAdapter:
+def retrying(adapter: BaseAdapter, clock: Clock) -> LLMAdapter:
     """Return the adapter with the policy around it, or the adapter itself if it repeats failures on its own."""
-    return adapter if getattr(adapter, "repeats_failures", False) else _Retrying(adapter, clock)
+    return adapter if adapter.repeats_failures else _Retrying(adapter, clock)
 
 
 class _Retrying:

@@ -111,7 +111,7 @@ class RunStream:
         self._bytes, self._words = 0, False
         self._next: dict[Writer, int] = {}
         self._lock = asyncio.Lock()
-        self._coalesces = bool(getattr(streams, "coalesces", False))
+        self._coalesces = streams.coalesces
         self._timer: asyncio.Task[None] | None = None
         self._sleeping = False
         self._interval = 0.0

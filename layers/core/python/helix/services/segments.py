@@ -69,6 +69,9 @@ class SegmentStreams:
     tombstones, which are empty rows, for a day.
     """
 
+    coalesces: bool = False
+    """False, because an append costs no more than any other transaction of the store."""
+
     def __init__(self, store: StateStore, *, clock: Clock | None = None, ttl_s: float | None = None) -> None:
         if ttl_s is not None and clock is None:
             raise InvalidInputError("segments that expire need a clock")

@@ -142,7 +142,7 @@ class _Crashing:
             return lambda *given, **named: points.call(_NAMES[verb](*given, **named), lambda: call(*given, **named))
         if verb in ("wait", "changed"):
             return lambda *given, **named: points.unless_crashed(call(*given, **named))
-        if verb == "close":
+        if verb in ("close", "coalesces"):
             return call
         raise AttributeError(verb)
 

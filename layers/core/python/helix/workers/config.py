@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from helix.core.errors import DefinitionError
 from helix.core.resources import ResourceConfig
+from helix.runtime.stores import MEMORY
 
 DEVELOPMENT = "development"
 Text = Annotated[str, Field(min_length=1)]
@@ -50,7 +51,7 @@ class RuntimeConfig(Config):
     default_resources: ResourceConfig = Field(default_factory=ResourceConfig)
     """The resources of agents that do not declare their own and are registered without any."""
     store: Text = "helix.db"
-    """The path of a SQLite file, or the URL of a Redis server. It holds runs, queue and fleet. Worker processes share
+    """The path of a SQLite file, or the URL of another store. It holds runs, queue and fleet. Worker processes share
     it, so it cannot be `:memory:`."""
     logs: Text = ".helix/logs"
     """The folder of the processes' logs, `<process id>.log`."""
@@ -84,7 +85,7 @@ class RuntimeConfig(Config):
     @field_validator("store")
     @classmethod
     def _shared(cls, value: str) -> str:
-        if value == ":memory:":
+        if value == MEMORY:
             raise ValueError("worker processes share the store: it must be the path of a file, or a URL")
         return value
 

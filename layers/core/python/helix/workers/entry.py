@@ -22,8 +22,8 @@ from helix.engine.engine import Engine, Settings, logger
 from helix.fleet.budgets import bind_token_budget_manager
 from helix.fleet.metric_rows import StoreMetrics
 from helix.runtime.importing import ServedAgent
-from helix.runtime.local import open_store
 from helix.runtime.models import named_models
+from helix.runtime.stores import open_store
 from helix.workers.queued import queued_engine
 from helix.workers.tasks import AGAIN_S
 from helix.workers.worker import Worker
@@ -43,7 +43,7 @@ class Assignment:
     agent: dict[str, Any]
     """The source of the agent that the worker serves, as `ServedAgent.dump` writes it."""
     store: str
-    """The path of the SQLite file, or the URL of the Redis server."""
+    """The path of the SQLite file, or the URL of another store."""
     model: str | None
     """The model for all agents, as in `RuntimeConfig.model`. None for each agent's own."""
     path: list[str]

@@ -17,7 +17,8 @@ from helix.ports.metrics import Metrics
 from helix.ports.state_store import StateStore
 from helix.runtime.agents import Agents, Models
 from helix.runtime.launching import LaunchingExecutor
-from helix.runtime.local import LocalExecutor, open_store
+from helix.runtime.local import LocalExecutor
+from helix.runtime.stores import open_store
 from helix.runtime.tracing import open_tracer
 from helix.services.row_slots import STORED, RowSlots, Stored
 from helix.services.work_queue import LEASE_S, WorkQueue

@@ -40,8 +40,8 @@ from helix.fleet.process_info import ProcessInfo, ProcessStatus
 from helix.fleet.rows import read_entry, read_processes
 from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
-from helix.runtime.local import open_store
 from helix.runtime.models import named_models
+from helix.runtime.stores import open_store
 from helix.runtime.system import SystemIds
 from helix.sessions.sweep import sweep
 from helix.workers import current

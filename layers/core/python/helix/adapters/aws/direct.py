@@ -27,6 +27,7 @@ class DirectStreams(SegmentStreams):
     that loses a race. So writers that collide pause for a random time ("full jitter")."""
 
     coalesces = True
+    """True, because DynamoDB charges for each append."""
 
     async def _conflicted(self, times: int) -> None:
         assert self._clock is not None

@@ -140,7 +140,7 @@ class _Items:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         check_range(partition, start, end)
         condition, values = "pk = :p", {":p": {"S": partition}}

@@ -32,7 +32,7 @@ class KinesisStreams:
     """A `StreamManager`. `client` is boto3's client of Kinesis. `overflow` stores records larger than Kinesis accepts;
     without it they are refused with `InvalidInputError`."""
 
-    coalesces = True
+    coalesces: bool = True
     """True, because Kinesis charges for each record."""
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Small rows of a session packed into its row `session`: DynamoDB charges by the row, and twice as much in a
-transaction.
+"""Small rows of a partition packed into its head row, which is the row `session`: DynamoDB charges by the row, and
+twice as much in a transaction.
 
-A transaction that puts `session` and other rows of its partition is one conditional put if those rows are *fresh*
-(`Put.fresh`). Their values are stored in the row `session`, under `packed`. When space runs short, a later put of
-`session` moves them to rows of their own. Each move is a plain put, made before the put that removes the row from the
-pack. Operations that may run `ahead` are written before it too.
+A transaction that puts the head and other rows of its partition is one conditional put if those rows are `new`
+(`Put.new`). Their values are stored in the head, under `packed`. When space runs short, a later put of the head moves
+them to rows of their own. Each move is a plain put, made before the put that removes the row from the pack. Operations
+that `may_precede` the transaction are written before it too.
 
 Law: packing is invisible to callers. The packed row is the valid one. A crash between the two puts leaves a copy at the
 row's own place, which is ignored. Every write that packs, changes or drops a packed row is conditional on `pack`, the
@@ -24,24 +24,24 @@ from dataclasses import replace
 
 from helix.adapters.aws.packs import (
     AT,
+    HEAD,
     KINDS,
     NUMBER,
     PACKED,
     Held,
     Pack,
     Plan,
-    anchor_key,
     bare,
     fits,
     guarded,
-    is_anchor,
+    head_key,
     is_enough,
+    is_head,
     pack_fields,
     packable,
     small,
 )
 from helix.core.errors import ConditionFailedError
-from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
     ABSENT,
@@ -63,9 +63,9 @@ from helix.ports.state_store import (
 )
 
 ROOM = 1000
-"""The limit of `session` with its packed rows, in bytes. It is below the 1,024 bytes that one write unit pays for."""
+"""The limit of the head with its packed rows, in bytes. It is below the 1,024 bytes that one write unit pays for."""
 GROWTH = 60
-"""The bytes by which `session` may grow until the run ends, without a move."""
+"""The bytes by which the head may grow until the run ends, without a move."""
 CACHED = 4_096
 """The limit of packs in memory, of 1 KB each. One process works on fewer runs than that."""
 FRESH_S = 5.0
@@ -88,9 +88,9 @@ class PackingStore:
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         partitions = dict.fromkeys(key.partition for key in keys if packable(key))
-        every = [*keys, *(anchor for partition in partitions if (anchor := anchor_key(partition)) not in keys)]
+        every = [*keys, *(head for partition in partitions if (head := head_key(partition)) not in keys)]
         values = await self._inner.get(every)
-        packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if is_anchor(k)}
+        packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if is_head(k)}
         found = [self._found(key, value, packs) for key, value in zip(keys, values, strict=False)]
         # A row that is neither packed nor at its place may have been moved between the two reads.
         lost = [
@@ -118,7 +118,7 @@ class PackingStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         def within(sort: str) -> bool:
             return start <= sort and (end is None or sort < end)
@@ -133,21 +133,21 @@ class PackingStore:
             or not any(start < f"{kind[0]}$" and (end is None or end > kind) for kind in KINDS)
         ):
             others = await stored()
-            for row in filter(lambda row: is_anchor(row.key), others):
+            for row in filter(lambda row: is_head(row.key), others):
                 self._seen(row.key, row.value)
             return others
         packed: dict[str, Held] = {}
-        # `session` is read before the rows that it may have moved: they come after it in a reversed query, which
+        # The head is read before the rows that it may have moved: they come after it in a reversed query, which
         # DynamoDB reads in that order. Otherwise the pack is read first: rows that have left it are at their places by
         # then.
-        rows: Sequence[Row] | None = await stored() if reverse and within(SESSION) else None
-        if rows is None or (len(rows) == limit and not any(is_anchor(row.key) for row in rows)):
-            pack = self._packs.get(partition) if beside_session else None
+        rows: Sequence[Row] | None = await stored() if reverse and within(HEAD) else None
+        if rows is None or (len(rows) == limit and not any(is_head(row.key) for row in rows)):
+            pack = self._packs.get(partition) if known_head else None
             packed |= (pack or await self._read(partition)).rows
             rows = await stored()
         found: dict[str, Row] = {}
         for row in rows:
-            if is_anchor(row.key):
+            if is_head(row.key):
                 packed |= self._seen(row.key, row.value).rows
             elif packable(row.key):
                 bare(row.value)
@@ -179,7 +179,7 @@ class PackingStore:
                 raise ConditionFailedError(name, await self._first_refused(operations[: error.index + 1])) from None
             try:
                 moves = [self._move(key, held) for key, held in plan.moves]
-                await asyncio.gather(*moves, *(self._inner.transact(f"{name}_ahead", [one]) for one in plan.ahead))
+                await asyncio.gather(*moves, *(self._inner.transact(f"{name}_early", [one]) for one in plan.early))
                 if plan.operations:
                     await self._inner.transact(name, plan.operations)
             except ConditionFailedError as error:
@@ -210,7 +210,7 @@ class PackingStore:
         plan = Plan()
         groups: dict[str, dict[int, Operation]] = {}
         for place, operation in enumerate(operations):
-            if is_anchor(operation.key) or packable(operation.key):
+            if is_head(operation.key) or packable(operation.key):
                 groups.setdefault(operation.key.partition, {})[place] = operation
             else:
                 plan.add(operation, place)
@@ -219,21 +219,21 @@ class PackingStore:
         return plan.in_order()
 
     async def _plan_partition(self, name: str, plan: Plan, partition: str, group: dict[int, Operation]) -> None:
-        place = next((place for place, operation in group.items() if is_anchor(operation.key)), None)
-        anchor = None if place is None else group.pop(place)
-        if anchor is not None and not group and isinstance(anchor, (Update, Check)):
-            plan.add(anchor, place)
+        place = next((place for place, operation in group.items() if is_head(operation.key)), None)
+        head = None if place is None else group.pop(place)
+        if head is not None and not group and isinstance(head, (Update, Check)):
+            plan.add(head, place)
             return
-        if isinstance(anchor, Put) and anchor.when is not None and anchor.when.absent:
+        if isinstance(head, Put) and head.when is not None and head.when.absent:
             pack = Pack(self._clock.now(), known=True)  # otherwise the put is refused
         else:
-            pack = plan.before[partition] = await self._known(partition, anchor, list(group.values()))
-        rows, touched, fresh = dict(pack.rows), False, list[int]()
+            pack = plan.before[partition] = await self._known(partition, head, list(group.values()))
+        rows, touched, new = dict(pack.rows), False, list[int]()
         for index, operation in group.items():
             sort, held = operation.key.sort, pack.rows.get(operation.key.sort)
             if held is None:
-                if isinstance(operation, Put) and isinstance(anchor, Put) and fits(operation):
-                    rows[sort], fresh = pack.holds(operation.value), [*fresh, index]
+                if isinstance(operation, Put) and isinstance(head, Put) and fits(operation):
+                    rows[sort], new = pack.holds(operation.value), [*new, index]
                 else:
                     plan.add(operation, index)
                 continue
@@ -251,14 +251,14 @@ class PackingStore:
                 del rows[sort]
                 gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
                 plan.add(gone if value is None else Put(operation.key, value), index)
-        if len(fresh) == 1 and isinstance(anchor, Put) and self._weigh({**anchor.value, PACKED: rows}) > ROOM - GROWTH:
+        if len(new) == 1 and isinstance(head, Put) and self._weigh({**head.value, PACKED: rows}) > ROOM - GROWTH:
             # One row in the same transaction costs one call. Two rows cost more units than moves.
-            alone = group[fresh[0]]
+            alone = group[new[0]]
             del rows[alone.key.sort]
-            plan.add(alone, fresh[0])
-        self._plan_anchor(plan, pack, anchor_key(partition), (place, anchor, touched), rows)
+            plan.add(alone, new[0])
+        self._plan_head(plan, pack, head_key(partition), (place, head, touched), rows)
 
-    def _plan_anchor(
+    def _plan_head(
         self,
         plan: Plan,
         pack: Pack,
@@ -266,12 +266,12 @@ class PackingStore:
         about: tuple[int | None, Operation | None, bool],
         rows: dict[str, Held],
     ) -> None:
-        """Add the operation on `session` to the plan. `about`: the index of the caller's operation on `session`, that
+        """Add the operation on the head to the plan. `about`: the index of the caller's operation on the head, that
         operation, and whether another operation touches a packed row."""
-        place, anchor, touched = about
+        place, head, touched = about
         after = Pack(self._clock.now(), pack.number, rows, there=True, known=True)
-        when = guarded(None if anchor is None else anchor.when, pack)
-        match anchor:
+        when = guarded(None if head is None else head.when, pack)
+        match head:
             case Put(value=value):
                 plan.moves.extend(
                     (key._replace(sort=sort), held) for sort, held in self._pushed_out(value, after, pack)
@@ -288,15 +288,15 @@ class PackingStore:
                 plan.add(Delete(key, when), place)
             case _ if rows != pack.rows:
                 after.number = pack.next
-                given = anchor if isinstance(anchor, Update) else Update(key)
+                given = head if isinstance(head, Update) else Update(key)
                 plan.add(Update(key, {**given.set, PACKED: {}, **pack_fields(after)}, given.add, when), place)
             case Update() if touched:
-                plan.add(replace(anchor, when=when), place)
+                plan.add(replace(head, when=when), place)
             case _ if touched:
                 plan.add(Check(key, when or When()), place)
             case _:
-                if anchor is not None:
-                    plan.add(anchor, place)
+                if head is not None:
+                    plan.add(head, place)
                 return  # nothing requires that the pack is unchanged
         plan.after[key.partition] = after
 
@@ -329,22 +329,22 @@ class PackingStore:
 
     # --- packs ----------------------------------------------------------------------------------------------------
 
-    async def _known(self, partition: str, anchor: Operation | None, others: Sequence[Operation]) -> Pack:
+    async def _known(self, partition: str, head: Operation | None, others: Sequence[Operation]) -> Pack:
         """Return the remembered pack if it suffices; a write that is based on an old pack is refused. Otherwise read
         the pack."""
         pack = self._packs.get(partition)
-        enough = isinstance(anchor, Put) or (
-            not isinstance(anchor, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
+        enough = isinstance(head, Put) or (
+            not isinstance(head, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
         )
         return pack if pack is not None and enough else await self._read(partition)
 
     async def _read(self, partition: str) -> Pack:
-        key = anchor_key(partition)
+        key = head_key(partition)
         (value,) = await self._inner.get([key])
         return replace(self._seen(key, value), known=False)
 
     def _seen(self, key: Key, value: Value | None) -> Pack:
-        """Take the pack out of a row `session` as read, and remember it."""
+        """Take the pack out of a head as read, and remember it."""
         if value is None or isinstance(value, Damaged):
             pack = Pack(self._clock.now(), known=True, damaged=value is not None)
         else:

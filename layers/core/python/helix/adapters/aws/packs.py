@@ -1,4 +1,4 @@
-"""The rows that are packed into a row `session`, and the form in which transactions on it are stored
+"""The rows that are packed into the head row of a partition, and the form in which transactions on it are stored
 (`helix.adapters.aws.packing`)."""
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from helix.core.json import dumps
 from helix.core.row_keys import SESSION
 from helix.ports.state_store import ABSENT, Damaged, Delete, Key, Operation, Put, Value, When
 
+HEAD = SESSION
+"""The sort key of the head row of a partition, which holds the packed rows."""
 LARGEST = 1500
 """The largest row that is packed, in bytes."""
 KINDS = ("c#", "m#", "r#")
@@ -28,7 +30,7 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Pack:
-    """The rows that are packed into a row `session`, as of one moment."""
+    """The rows that are packed into a head row, as of one moment."""
 
     at: float
     """The time at which this state was seen, in Unix seconds."""
@@ -37,7 +39,7 @@ class Pack:
     rows: dict[str, Held] = field(default_factory=dict)
     """The packed rows by sort key."""
     there: bool = False
-    """Whether the row `session` exists."""
+    """Whether the head row exists."""
     known: bool = False
     """Whether the pack comes from memory, so it may have changed."""
     damaged: bool = False
@@ -45,8 +47,8 @@ class Pack:
 
     @property
     def next(self) -> int:
-        """The number of the next write. Numbers begin at the time in milliseconds, so they keep growing when a session
-        is deleted and created again."""
+        """The number of the next write. Numbers begin at the time in milliseconds, so they keep growing when a head
+        row is deleted and created again."""
         return (int(self.at * 1000) if self.number is None else self.number) + 1
 
     def holds(self, value: Value) -> Held:
@@ -64,16 +66,16 @@ class Plan:
     """The index of the caller's operation for each stored operation. None: the caller did not request it."""
     moves: list[tuple[Key, Held]] = field(default_factory=list)
     """The packed rows that move to rows of their own before the transaction."""
-    ahead: list[Put | Delete] = field(default_factory=list)
-    """The operations that the caller allows before the transaction (`ahead`)."""
+    early: list[Put | Delete] = field(default_factory=list)
+    """The operations that the caller allows before the transaction (`may_precede`)."""
     before: dict[str, Pack] = field(default_factory=dict)
     """The pack of each partition as the plan saw it."""
     after: dict[str, Pack] = field(default_factory=dict)
     """The pack of each partition once the transaction has succeeded."""
 
     def add(self, operation: Operation, origin: int | None) -> None:
-        if isinstance(operation, (Put, Delete)) and operation.ahead:
-            self.ahead.append(operation)
+        if isinstance(operation, (Put, Delete)) and operation.may_precede:
+            self.early.append(operation)
             return
         self.operations.append(operation)
         self.origins.append(origin)
@@ -87,12 +89,12 @@ class Plan:
         return self
 
 
-def anchor_key(partition: str) -> Key:
-    return Key("sessions", partition, SESSION)
+def head_key(partition: str) -> Key:
+    return Key("sessions", partition, HEAD)
 
 
-def is_anchor(key: Key) -> bool:
-    return key.table == "sessions" and key.sort == SESSION
+def is_head(key: Key) -> bool:
+    return key.table == "sessions" and key.sort == HEAD
 
 
 def packable(key: Key) -> bool:
@@ -109,7 +111,7 @@ def is_enough(operation: Operation, pack: Pack) -> bool:
 
 
 def fits(put: Put) -> bool:
-    return put.fresh and (put.when is None or put.when.absent) and small(put.value)
+    return put.new and (put.when is None or put.when.absent) and small(put.value)
 
 
 def small(value: Value) -> bool:

@@ -25,7 +25,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.clock import Clock
-from helix.ports.model import OUT_OF_TIME, LLMGenerateInput
+from helix.ports.model import OUT_OF_TIME, BaseAdapter, LLMGenerateInput
 from helix.services.retrying import wait_before_retry
 
 __all__ = ["ModelAdapter"]
@@ -33,7 +33,7 @@ __all__ = ["ModelAdapter"]
 logger = get_logger(__name__)
 
 
-class ModelAdapter:
+class ModelAdapter(BaseAdapter):
     """An adapter for all models. `prices` are US dollars per token, `{model: (input, output)}`, and override litellm's
     table.
 

@@ -24,7 +24,7 @@ from helix.core.steps import AnyStepResult, ParsedSubAgentCall, ParsedToolCall, 
 from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.ports.clock import Clock
-from helix.ports.model import LLMGenerateInput, ToolSpec
+from helix.ports.model import BaseAdapter, LLMGenerateInput, ToolSpec
 
 MODEL = "demonstration"
 NOTICE = (
@@ -47,8 +47,8 @@ _RISKY = frozenset(
 )
 
 
-class DemonstrationModel:
-    """A deterministic `LLMAdapter` that costs nothing.
+class DemonstrationModel(BaseAdapter):
+    """A deterministic adapter that costs nothing.
 
     So that budgets have something to count, it reports an estimate of the tokens (four characters each). Its imaginary
     price is $1 per million tokens read and $4 per million written.

@@ -20,13 +20,13 @@ from helix.core.steps import (
     TextStepResult,
     ToolCallsStepResult,
 )
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 MODEL = "function"
 
 
-class FunctionModel:
-    """The `LLMAdapter` of one function agent. It costs nothing and uses no tokens."""
+class FunctionModel(BaseAdapter):
+    """The adapter of one function agent. It costs nothing and uses no tokens."""
 
     def __init__(self, agent: AnyAgent) -> None:
         if agent.function is None:

@@ -22,7 +22,7 @@ from helix.core.steps import AnyStepResult, StepResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.core.usage import Usage
 from helix.ports.clock import Clock
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 Entry: TypeAlias = "str | Mapping[str, Any] | AnyStepResult | BaseException | Callable[[LLMGenerateInput], Any]"
 Script: TypeAlias = "Sequence[Entry] | Mapping[str, Sequence[Entry]]"
@@ -50,7 +50,7 @@ class _Line:
     """The delay before each delta, in seconds. None: the model's own setting."""
 
 
-class ScriptedModel:
+class ScriptedModel(BaseAdapter):
     """A model that answers from a script: a list of entries, or a mapping from agent type to such a list.
 
     An entry is a text, a step result, an exception to raise, or a function of the request that returns one of these. A

@@ -119,7 +119,7 @@ class RedisStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        beside_session: bool = False,
+        known_head: bool = False,
     ) -> list[Row]:
         check_range(partition, start, end)
         index = index_of(self._prefix, table, partition)

@@ -21,7 +21,7 @@ from helix.client import HelixClient
 from helix.core.ledger import NANOS, PRICED, Ledger, Line, total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.ports.state_store import Operation, Put
-from helix.runtime.local import open_store
+from helix.runtime.stores import MEMORY, open_store
 from helix.sessions.ledger import ledger
 
 PAGE = 50
@@ -60,7 +60,7 @@ def cost(
 
 async def read_ledger(client: HelixClient, where: Where, session_id: str, streaming: str) -> Ledger:
     """Compute the ledger of a session from its rows, wherever they are. For `streaming` see `streaming_of`."""
-    rows = open_store(":memory:")
+    rows = open_store(MEMORY)
     found = await read_tree(client, session_id)
     for start in range(0, len(found), PAGE):
         puts: list[Operation] = [Put(row.key, row.value) for row in found[start : start + PAGE]]

@@ -156,9 +156,9 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
         if new.parent is None:
             # If the id was not made for this claim, other callers may claim it too. So a refused claim must not leave
             # an index entry.
-            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, may_precede=ask.made))
             if new.user_id and not attempt.engine.placement.indexes_open_runs:  # else the run's entry lists the user
-                ops.append(Put(user_key(new.user_id), {}, ahead=True))
+                ops.append(Put(user_key(new.user_id), {}, may_precede=True))
     else:
         seen = as_claimed(old)
         if ask.mode == "takeover":
@@ -170,8 +170,8 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
         elif old.status in ("interrupted", "paused"):
             ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
     # An id that the caller chose may belong to an older run.
-    fresh = ask.run_id is None or old is None
-    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, fresh))
+    unused = ask.run_id is None or old is None
+    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, new=unused))
     if plan.new_lineage:
         ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
         if plan.state_at:  # retention may have deleted it since it was read

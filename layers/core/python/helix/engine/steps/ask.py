@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import cast
 
 from helix._log import describe
 from helix.core.agents import AnyAgent
@@ -49,7 +48,6 @@ from helix.engine.stops import StopWatch
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import (
     OUT_OF_TIME,
-    ChoosesModel,
     LLMAdapter,
     LLMGenerateInput,
     LLMStreamCallbacks,
@@ -177,7 +175,7 @@ async def prepare(
     request = LLMGenerateInput(
         messages=sent,
         tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
-        config=_effective(engine, agent, config or FUNCTION),
+        config=engine.models(agent).configured(config or FUNCTION),
         agent_id=session.session_id,
         agent_type=agent.name,
         tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
@@ -188,13 +186,6 @@ async def prepare(
         return await recall(run, request)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
-
-
-def _effective(engine: Engine, agent: AnyAgent, config: LLMConfig) -> LLMConfig:
-    """Return the settings that the agent's adapter uses, since it may have a model of its own."""
-    adapter = engine.models(agent)
-    # `isinstance` would check the protocol's members in Python at each call.
-    return cast(ChoosesModel, adapter).configured(config) if hasattr(adapter, "configured") else config
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:

@@ -287,13 +287,13 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         await store.transact("delete", [Delete(key("a"), When(equal={"n": 1}))])
         assert await get(store, "a") is None and await sorts(store) == []
 
-    async def test_deletes_that_may_go_ahead(self, store: StateStore) -> None:
+    async def test_deletes_that_may_precede(self, store: StateStore) -> None:
         """These deletes are complete when the transaction is, and a refusal reports the index of the caller's operation."""
         for sort in ("a", "b", "c"):
             await put(store, sort, {})
-        ahead = [Delete(key(sort), ahead=True) for sort in ("a", "b", "nothing")]
-        assert await refused(store, *ahead, Put(key("c"), {}, ABSENT)) == 3
-        await store.transact("t", [*ahead, Put(key("d"), {}, ABSENT)])
+        early = [Delete(key(sort), may_precede=True) for sort in ("a", "b", "nothing")]
+        assert await refused(store, *early, Put(key("c"), {}, ABSENT)) == 3
+        await store.transact("t", [*early, Put(key("d"), {}, ABSENT)])
         assert await sorts(store) == ["c", "d"]
 
     async def test_check_writes_nothing(self, store: StateStore) -> None:

@@ -73,6 +73,10 @@ class StreamManagerContract:
     def other(self, streams: StreamManager) -> StreamManager:
         return streams
 
+    async def test_it_declares_whether_it_coalesces(self, streams: StreamManager) -> None:
+        """`coalesces` is True or False."""
+        assert isinstance(streams.coalesces, bool)
+
     async def test_a_stream_is_made_by_its_first_record(self, streams: StreamManager, other: StreamManager) -> None:
         """Before its first record, a stream does not exist and has no messages. A run that begins without a chunk leaves it
         empty."""

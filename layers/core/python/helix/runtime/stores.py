@@ -1,0 +1,129 @@
+"""Opens state stores by path or URL.
+
+Law: only this module knows which store a text names. The scheme of a URL selects a row of `_OPENERS`, or else an entry
+point of the group `helix.stores`, by which another distribution adds a store. A text without a scheme is the path of a
+SQLite file. A store's package is imported when the first store of that scheme is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from helix.core.errors import DefinitionError, InvalidInputError
+from helix.ports.state_store import StateStore
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+MEMORY = ":memory:"
+"""The name of a store in memory. Each store of this name is another one."""
+GROUP = "helix.stores"
+"""The group of the entry points that add stores. The name of an entry point is a scheme, and its value is a function
+that takes a URL and returns a `StateStore`."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class _Opener(NamedTuple):
+    """The way to a kind of store."""
+
+    open: Callable[[str], StateStore]
+    """Opens the store at a path or URL. Raises `InvalidInputError`, or `DefinitionError` if a package is missing."""
+    exists: Callable[[str], bool] = lambda _: True
+    """Returns whether the store exists. A server is not asked: its store exists as long as the server does."""
+
+
+def open_store(store: str | Path | StateStore) -> StateStore:
+    """Return the store at a path or URL, or the given store itself. Raises `InvalidInputError` if nothing opens URLs of
+    that scheme."""
+    if not isinstance(store, (str, Path)):
+        return store
+    return _opener_of(str(store)).open(str(store))
+
+
+def store_exists(store: str) -> bool:
+    """Return whether a path or URL has a store: a file, or a server, which is not asked. Raises `InvalidInputError`."""
+    return _opener_of(store).exists(store)
+
+
+def _open_memory(_: str) -> StateStore:
+    from helix.adapters.memory import MemoryStateStore
+
+    return MemoryStateStore()
+
+
+def _open_sqlite(store: str) -> StateStore:
+    from helix.adapters.sqlite import open_sqlite
+
+    return open_sqlite(store)
+
+
+def _is_file(store: str) -> bool:
+    from helix.adapters.sqlite import read_sqlite_url
+
+    return read_sqlite_url(store)[0].is_file()
+
+
+def _open_redis(url: str) -> StateStore:
+    from helix.adapters.redis import open_redis
+
+    return open_redis(url)
+
+
+def _open_dynamodb(url: str) -> StateStore:
+    from helix.adapters.aws.dynamodb_url import open_dynamodb
+
+    return open_dynamodb(url)
+
+
+_IN_MEMORY = _Opener(_open_memory, lambda _: False)
+_SQLITE = _Opener(_open_sqlite, _is_file)
+_OPENERS: Mapping[str, _Opener] = {
+    "sqlite": _SQLITE,
+    "redis": _Opener(_open_redis),
+    "rediss": _Opener(_open_redis),
+    "unix": _Opener(_open_redis),
+    "dynamodb": _Opener(_open_dynamodb),
+}
+"""The schemes of Helix itself. An entry point cannot replace them."""
+
+
+def _opener_of(store: str) -> _Opener:
+    if store == MEMORY:
+        return _IN_MEMORY
+    url = _URL.match(store)
+    if url is None:
+        return _SQLITE
+    scheme = url[1]
+    return _OPENERS.get(scheme) or _Opener(_added(scheme))
+
+
+def _added(scheme: str) -> Callable[[str], StateStore]:
+    """Return the function that a distribution offers for the scheme. Raises `InvalidInputError` if none does, and
+    `DefinitionError` if the function cannot be imported."""
+    from importlib.metadata import entry_points  # takes 10 ms to import, and few processes need it
+
+    found = entry_points(group=GROUP)
+    matching = [point for point in found if point.name == scheme]
+    if not matching:
+        known = ", ".join(f"{name}://" for name in sorted({*_OPENERS, *found.names}))
+        raise InvalidInputError(
+            f"no store opens URLs that begin with '{scheme}://'; use the path of a SQLite file, {MEMORY!r}, or a URL "
+            f"with one of {known}. A package adds another scheme with an entry point of the group {GROUP!r}"
+        )
+    if len(matching) > 1:
+        packages = " and ".join(sorted(_package_of(point) for point in matching))
+        raise DefinitionError(GROUP, scheme, f"is defined by {packages}: uninstall all but one of them")
+    point = matching[0]
+    try:
+        opener: Callable[[str], StateStore] = point.load()
+    except (ImportError, AttributeError) as error:
+        problem = f"{point.value!r} of the package {_package_of(point)} cannot be imported: {error}"
+        raise DefinitionError(GROUP, scheme, problem) from error
+    return opener
+
+
+def _package_of(point: EntryPoint) -> str:
+    return repr(point.dist.name) if point.dist is not None else "an unknown package"
