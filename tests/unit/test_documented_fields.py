@@ -18,6 +18,8 @@ WHOLE = (
     "core/replies.py",
     "core/requests.py",
     "core/rows.py",
+    "core/run_row.py",
+    "core/session_row.py",
     "core/tool_settings.py",
     "core/tools.py",
     "engine/context.py",

@@ -22,7 +22,9 @@ from helix.core.json import JsonObject, dumps
 from helix.core.lineage import ROOT, fork
 from helix.core.prompt import NOT_EXECUTED, UNKNOWN
 from helix.core.row_keys import SESSION
-from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import ClaimMode, may_claim
 
 if TYPE_CHECKING:

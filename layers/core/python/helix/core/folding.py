@@ -16,7 +16,8 @@ from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, 
 from helix.core.merge import Merged, merge_patches
 from helix.core.messages import AnyMessage
 from helix.core.planning import call_error, call_value, result_content, step_result_of
-from helix.core.rows import ErrorInfo, SessionRow
+from helix.core.rows import ErrorInfo
+from helix.core.session_row import SessionRow
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
 

@@ -17,7 +17,8 @@ from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
 from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
 from helix.core.requests import AnyRequest, Part
-from helix.core.rows import ErrorInfo, Pending, RunRow
+from helix.core.rows import ErrorInfo, Pending
+from helix.core.run_row import RunRow
 from helix.core.status import AgentStatus, EndStatus, SessionStatus
 from helix.core.usage import Usage
 from helix.core.wire import Kind

@@ -25,7 +25,7 @@ from helix.core.handles import AgentExecutionHandle, Confirmation
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.requests import AnswerAction, Resume, Retry, Run
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root
 from helix.gateway.connections import Connection

@@ -14,7 +14,7 @@ from typing import Any, Final
 from helix.core import requests as p
 from helix.core.budget import MICROS, BudgetDefinition, scopes_of
 from helix.core.json import JsonObject
-from helix.core.rows import Block
+from helix.core.session_row import Block
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.services.budget_rows import BudgetState

@@ -15,7 +15,7 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.handles import SessionState, with_parameters
 from helix.core.json import JsonObject, size
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend

@@ -18,7 +18,8 @@ from helix.core.entries import AssistantRow, CallRow, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, dumps
 from helix.core.prompt import UNKNOWN
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection

@@ -19,7 +19,8 @@ from helix.core.handles import (
     with_parameters,
 )
 from helix.core.json import dumps
-from helix.core.rows import Pending, RunRow
+from helix.core.rows import Pending
+from helix.core.run_row import RunRow
 from helix.core.status import end_status
 from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore

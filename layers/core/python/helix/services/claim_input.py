@@ -9,7 +9,8 @@ from helix.core.checks import is_int
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
-from helix.core.rows import CheckpointRow, Parent
+from helix.core.rows import CheckpointRow
+from helix.core.session_row import Parent
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode
 from helix.ports.state_store import Operation

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import AccessDeniedError, InvalidInputError, StoreError
 from helix.core.json import JsonObject
-from helix.core.rows import SessionRow
 from helix.core.sequencer import Mark, StreamRecord
+from helix.core.session_row import SessionRow
 from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 

@@ -24,7 +24,7 @@ from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.planning import refuse_call, result_content
 from helix.core.prompt import UNKNOWN
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine
