@@ -367,7 +367,7 @@ class HelixClient:
         self, session_id: str, before: str, checkpoint_id: str | None = None, *, offset: int = 0, limit: int = 20
     ) -> JsonObject:
         """Return the changes from `before` to a checkpoint (default: the latest). They are `patches` (RFC 6902) and a page
-        of the `messages` that were `added` (`helix.core.replies.CheckpointDiff`)."""
+        of the `messages` that were `added` (`helix.core.session_replies.CheckpointDiff`)."""
         points: JsonObject = {"session_id": session_id, "before": before, "checkpoint_id": checkpoint_id}
         return await self.ask("diff_checkpoints", {**points, "offset": offset, "limit": limit})
 
