@@ -10,7 +10,8 @@ import pytest
 from tests.support_streams import STREAM, HandClock, MemoryStreams
 
 from helix.adapters.system import SystemClock
-from helix.core.chunks import ChunkBase, CustomEventChunk, TextDeltaChunk, ThinkingChunk
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import CustomEventChunk, TextDeltaChunk, ThinkingChunk
 from helix.core.errors import StoreError
 from helix.core.sequencer import StreamRecord
 from helix.core.session_row import SessionRow

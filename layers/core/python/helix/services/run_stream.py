@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import AccessDeniedError, InvalidInputError, StoreError
 from helix.core.json import JsonObject
 from helix.core.sequencer import Mark, StreamRecord
