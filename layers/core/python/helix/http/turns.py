@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from helix.core.call_results import has_end
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
-from helix.core.planning import has_end
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow

@@ -14,12 +14,13 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 
+from helix.core.call_results import result_content
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow, ChildRef
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import child_message, result_content
+from helix.core.planning import child_message
 from helix.core.row_keys import message_sort, token_sort
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix._log import describe
 from helix.core.agents import AnyAgent
+from helix.core.call_results import call_error, call_value, has_end, parsed_content
 from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
@@ -35,7 +36,6 @@ from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
 from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
-from helix.core.planning import call_error, call_value, has_end, parsed_content
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow
 from helix.core.run_row import RunRow
