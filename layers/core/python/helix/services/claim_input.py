@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from helix.core.checks import is_int
@@ -92,6 +93,14 @@ def _check_id(given: object, what: str) -> None:
     if not isinstance(given, str) or not SESSION_ID.fullmatch(given):
         name = repr(given[:300]) if isinstance(given, str) else type(given).__name__
         raise InvalidInputError(f"{what} {name} must have 1 to 256 letters, digits, or any of '_-.:@+='")
+
+
+def check_branch(branch: object) -> None:
+    if not isinstance(branch, Mapping) or not {"from_session_id"} <= set(branch) <= {
+        "from_session_id",
+        "checkpoint_id",
+    }:
+        raise InvalidInputError("branch must have from_session_id, and may have checkpoint_id, and nothing else")
 
 
 def check_opening(opening: Opening) -> None:
