@@ -14,7 +14,7 @@ from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.handles import AgentExecutionHandle
 from helix.core.registry import AgentRegistry
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine, Settings
 from helix.fleet import AgentRuntime, ProcessInfo
 from helix.fleet.rows import read_processes

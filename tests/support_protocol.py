@@ -17,7 +17,7 @@ from helix.core.context import ToolContext
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow
 from helix.core.periods import TokenPeriod
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.tools import create_sub_agent_tool, tool
 from helix.engine.calls.tool import call_tool, view_step
 from helix.engine.claims.claim import Claimed, claim

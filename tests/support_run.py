@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, SQLiteStateStore, define_tool
-from helix.core.chunks import ChunkBase, StreamChunk
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import StreamChunk
 from helix.core.context import ToolContext
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage

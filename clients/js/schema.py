@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from helix.core import errors
-from helix.core.chunks import CHUNK_CLASSES, ChunkBase
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import CHUNK_CLASSES
 from helix.core.handles import AgentResult
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES

@@ -16,7 +16,8 @@ from tests.support.redis_server import RedisServer
 from helix import MemoryStateStore, SQLiteStateStore
 from helix.adapters.redis import RedisStateStore
 from helix.core.row_keys import SESSION, run_sort
-from helix.core.rows import Parent, RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import Parent, SessionRow
 from helix.ports.launcher import Part
 from helix.ports.state_store import Key, Put, StateStore, Update, Value
 from helix.services.work_queue import KEEP_S, WorkQueue

@@ -14,8 +14,10 @@ from helix.client import ClientSettings
 from helix.core.frames import BEARER_SUBPROTOCOL, MAX_FRAME_BYTES, SUBPROTOCOL
 from helix.core.messages import Record
 from helix.core.protocol import MAX_REQUEST_BYTES
-from helix.core.replies import FRAMES, REPLIES, RunFound, Started, WireMessage
-from helix.core.requests import ACTIONS, ID, LOWEST_PRIORITY, MAX_REQUEST_PARTS, AnyRequest
+from helix.core.replies import FRAMES, REPLIES, Started, WireMessage
+from helix.core.request_fields import ID, LOWEST_PRIORITY
+from helix.core.requests import ACTIONS, MAX_REQUEST_PARTS, AnyRequest
+from helix.core.session_replies import RunFound
 from helix.core.status import CLAIMS, SessionStatus
 from helix.gateway.connections import MAX_SUBSCRIPTIONS
 from helix.gateway.parts import MAX_OPEN_REQUESTS, PARTS_S

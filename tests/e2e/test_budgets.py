@@ -12,7 +12,7 @@ from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests
 
 from helix.core.messages import SystemMessage, UserMessage
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Settings
 from helix.engine.history import session_key
 from helix.engine.money.bounds import prompt_tokens

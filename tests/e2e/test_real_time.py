@@ -20,7 +20,7 @@ from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.client import ClientSettings, HelixClient
-from helix.client.client import RemoteHandle
+from helix.client.remote_handle import RemoteHandle
 from helix.engine.calls.tool import MAX_DEATHS
 from helix.engine.engine import Settings
 

@@ -14,7 +14,7 @@ from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import CloudForTests, until
 
-from helix.core.planning import MAX_RESULT_BYTES
+from helix.core.call_results import MAX_RESULT_BYTES
 from helix.runtime.cloud_settings import variable
 from helix.testing.invariants import check_session
 

@@ -24,8 +24,9 @@ from helix import ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.log_records import unpack
 from helix.core.registry import AgentRegistry
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
 from helix.core.sequencer import StreamRecord
+from helix.core.session_row import SessionRow
 from helix.runtime.agents import Agents
 from helix.runtime.cloud import Application, application
 from helix.testing.clocks import ShiftedClock

@@ -20,7 +20,7 @@ from tests.support_run import Gate, Text, a_tool, agent, call, gated
 
 from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.core.delivery import Delivery
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.engine import Settings, Worst
 from helix.engine.runs.ends import abort

@@ -10,7 +10,7 @@ from tests.support_run import Gate, World, a_tool, call, play
 
 from helix import LocalExecutor
 from helix.core.budget import BudgetDefinition
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.engine.engine import Settings
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 from helix.ports.state_store import Delete, Key

@@ -21,7 +21,7 @@ from tests.support_sub_agents import ask, child, parent
 from helix import SQLiteStateStore, ToolContext
 from helix.core.errors import DamagedRowError, RunNotFoundError, SessionNotFoundError
 from helix.core.row_keys import make_run_id
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.engine.runs.admission import gauges
 from helix.ports.state_store import Key, Put
 from helix.services.open_runs import open_run_key

@@ -22,11 +22,11 @@ from tests.support_run import (
 )
 
 from helix import ToolContext
+from helix.core.call_results import MAX_RESULT_BYTES
 from helix.core.context import MAX_EVENT_BYTES
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.json import MAX_BYTES
 from helix.core.messages import AssistantMessage
-from helix.core.planning import MAX_RESULT_BYTES
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 
 

@@ -12,8 +12,8 @@ from helix.core.budget import BudgetDefinition
 from helix.core.caching import CacheEvictionPolicy
 from helix.core.periods import TokenPeriod
 from helix.core.row_keys import SESSION
-from helix.core.rows import SessionRow
 from helix.core.scaling import ScalingDecision
+from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import Share
 from helix.fleet.decisions import DecisionLog

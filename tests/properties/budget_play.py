@@ -20,7 +20,8 @@ from helix.core.delivery import Delivery
 from helix.core.errors import ConditionFailedError
 from helix.core.messages import SystemMessage
 from helix.core.row_keys import run_sort
-from helix.core.rows import RunRow, SessionRow, StepClaim
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.engine.context import make_context
 from helix.engine.engine import Engine, Settings, Worst

@@ -19,7 +19,8 @@ from tests.properties.protocol_world import START, Actor, InlineExecutor, World
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.core.errors import CallerError, StoreError
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.money.reservations import return_draws
 from helix.engine.runs.ends import sweep_session
 from helix.ports.state_store import StateStore

@@ -10,7 +10,9 @@ from tests.properties.protocol_watch import View, Watcher, check_pairs
 from tests.properties.protocol_world import World
 
 from helix.core.row_keys import run_sort
-from helix.core.rows import CheckpointRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.state_store import Key, Row
 from helix.services.segment_rows import segment_head, segment_messages
 

@@ -15,7 +15,8 @@ from tests.properties.protocol_world import Change, World
 from helix.core.entries import CallRow
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
-from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.session_row import SessionRow
 from helix.engine.calls.tool import MAX_DEATHS
 from helix.ports.state_store import Key, Value
 

@@ -23,7 +23,8 @@ from helix import MemoryStateStore
 from helix.core.budget import BudgetDefinition
 from helix.core.periods import TokenPeriod
 from helix.ports.state_store import Update
-from helix.services import budget_shards, row_budgets
+from helix.services import budget_shards
+from helix.services.budget_returns import Closing
 from helix.services.budget_rows import Demand, budget_key, part_key
 from helix.services.committing import refused
 from helix.services.row_budgets import RowBudgets
@@ -198,7 +199,7 @@ def indebted(patch: pytest.MonkeyPatch) -> None:
         (key,) = {close.parts[key] for key in close.returned} if len(set(close.parts.values())) == 1 else {0}
         return [Update(part_key(close.budget, key), add={"remaining": sum(close.returned.values())})]
 
-    patch.setattr(row_budgets._Closing, "returns", returns)
+    patch.setattr(Closing, "returns", returns)
 
 
 def careless(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from helix.core.delivery import Delivery
 from helix.core.measures import Measures
 from helix.core.messages import ToolResultMessage
 from helix.core.registry import AgentRegistry
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine, Settings
 from helix.engine.placement import IN_FUNCTIONS
 from helix.ports.launcher import ExecutionState, Part, execution_name

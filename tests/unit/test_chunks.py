@@ -9,15 +9,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from helix.core import chunks as module
-from helix.core.chunks import (
-    CHUNK_CLASSES,
-    CHUNK_TYPES,
-    ChunkBase,
-    KnownChunk,
-    UnknownChunk,
-    chunk_json_schema,
-    parse_chunk,
-)
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError
 from helix.core.wire import StreamMessage, is_stream_end
 

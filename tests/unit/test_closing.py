@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from helix.core.call_results import parsed_content
 from helix.core.claim_plan import OpenRows, close
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import parsed_content
 
 
 def test_an_unknown_outcome_that_a_person_was_asked_about_stays_unknown() -> None:

@@ -60,7 +60,7 @@ ONCE = ("Place", "Answer")
 WIRE = frozenset(
     (
         *(
-            "core/chunks.py",
+            "core/chunk_envelope.py",
             "core/context.py",
             "stream/filters.py",
             "ports/model.py",
@@ -174,5 +174,5 @@ def test_a_retired_word_is_found_in_each_kind_of_name(code: str, found: set[str]
 
 def test_money_settles_and_the_wire_has_agent_ids() -> None:
     assert set(retired_in("engine/money/reservations.py", ast.parse("def settle(told): ..."))) == {"told"}
-    assert set(retired_in("core/chunks.py", ast.parse("agent_id = 1"))) == set()
+    assert set(retired_in("core/chunk_envelope.py", ast.parse("agent_id = 1"))) == set()
     assert set(retired_in("fleet/burying.py", ast.parse(""))) == {"module burying"}

@@ -15,7 +15,7 @@ from tests.support_run import a_tool, agent, call, calls
 import helix
 from helix import Agent, AgentExecutionHandle, AgentResult, CanResumeResult, Confirmation, LocalExecutor, SessionState
 from helix.client import HelixClient
-from helix.client.client import RemoteHandle
+from helix.client.remote_handle import RemoteHandle
 from helix.core.json import JsonValue
 from helix.runtime.handle import ExecutorHandle
 from helix.runtime.launching import StepFunctionsExecutor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helix.core.claim_plan import CLOCK_SKEW_S, lapsed
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 
 NOW = 1_000_000.0
 HOUR = 3600.0

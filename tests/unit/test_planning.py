@@ -11,20 +11,22 @@ from tests.support_run import Text, a_tool, agent
 
 from helix import create_sub_agent_tool
 from helix.core.agents import AnyAgent
+from helix.core.call_results import (
+    call_error,
+    call_value,
+    create_sub_agent_result_message,
+    create_tool_result_message,
+    result_content,
+)
 from helix.core.entries import CallRow
 from helix.core.errors import InvalidInputError
 from helix.core.messages import ThinkingContent, ToolCallRequest
 from helix.core.planning import (
     MAX_CALLS_PER_STEP,
     AssistantMessagePlan,
-    call_error,
-    call_value,
     child_message,
     create_assistant_message,
-    create_sub_agent_result_message,
-    create_tool_result_message,
     plan_step_processing,
-    result_content,
     step_result_of,
 )
 from helix.core.steps import (

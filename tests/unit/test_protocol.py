@@ -39,8 +39,10 @@ from helix.core.protocol import (
     request_tags,
 )
 from helix.core.refusals import INTERNAL, RemoteError, error_of, refusal_of
-from helix.core.replies import REPLIES, ListedSession, protocol_json_schema
-from helix.core.requests import ACTIONS, AnyRequest, Run
+from helix.core.replies import REPLIES, protocol_json_schema
+from helix.core.requests import ACTIONS, AnyRequest
+from helix.core.run_requests import Run
+from helix.core.session_replies import ListedSession
 from helix.gateway.gateway import ACTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {

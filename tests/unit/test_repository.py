@@ -1,4 +1,4 @@
-"""What a repository's visitors expect: workflows, hooks and templates that say what the project does."""
+"""What a repository's visitors expect: workflows, hooks and templates that say what the project does, and short modules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.docs.documents import ROOT
+from tests.docs.documents import PACKAGE, ROOT
 
 GITHUB = ROOT / ".github"
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+MAX_LINES = 400
+LONGER = {
+    "stream/ui_messages.py": "One encoder: the same state decides which parts of a message are open for each chunk."
+}
+"""The modules that are longer, and why they are not divided. A module leaves the list when it is short enough."""
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
@@ -53,3 +58,11 @@ def test_a_template_can_be_filled_in(path: Path) -> None:
     if path.name != "config.yml":
         fields = [field["id"] for field in form["body"]]
         assert form["name"] and form["description"] and len(set(fields)) == len(fields)
+
+
+def test_no_module_is_longer_than_the_limit() -> None:
+    modules = [path for path in PACKAGE.rglob("*.py") if "templates" not in path.parts]
+    lengths = {path.relative_to(PACKAGE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in modules}
+    too_long = {name: lines for name, lines in lengths.items() if lines > MAX_LINES and name not in LONGER}
+    assert len(lengths) > 500 and too_long == {}, "divide these modules by what they are about"
+    assert [name for name in LONGER if lengths.get(name, 0) <= MAX_LINES] == [], "take these modules out of LONGER"

@@ -10,10 +10,11 @@ import pytest
 from tests.support_streams import STREAM, HandClock, MemoryStreams
 
 from helix.adapters.system import SystemClock
-from helix.core.chunks import ChunkBase, CustomEventChunk, TextDeltaChunk, ThinkingChunk
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import CustomEventChunk, TextDeltaChunk, ThinkingChunk
 from helix.core.errors import StoreError
-from helix.core.rows import SessionRow
 from helix.core.sequencer import StreamRecord
+from helix.core.session_row import SessionRow
 from helix.services.run_stream import (
     BURST,
     FIRST_S,

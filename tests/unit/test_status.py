@@ -9,7 +9,7 @@ import pytest
 
 from helix.core.claim_plan import check_status
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, HelixError, IllegalTransitionError
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.status import CLAIMS, ENDS, AgentStatus, ClaimMode, check_move, may_claim
 
 STATUSES = get_args(AgentStatus)

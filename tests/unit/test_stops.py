@@ -10,7 +10,8 @@ import pytest
 
 from helix import MemoryStateStore
 from helix.core.row_keys import stop_sort
-from helix.core.rows import SessionRow, StopRow
+from helix.core.rows import StopRow
+from helix.core.session_row import SessionRow
 from helix.engine.stops import Stops, StopWatch
 from helix.ports.state_store import Key, Put, Value
 

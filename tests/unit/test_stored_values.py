@@ -8,7 +8,9 @@ import pytest
 
 from helix.core.entries import CallRow
 from helix.core.errors import DamagedRowError
-from helix.core.rows import CheckpointRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import ResultSource, RunStatus, SessionStatus
 
 SESSION = {"session_id": "s", "agent_type": "a", "stream_id": "s", "version": 1, "run_id": "r", "turn": 1}

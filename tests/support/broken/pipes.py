@@ -86,7 +86,7 @@ class ForgetsBeginnings(SegmentStreams):
         super().__init__(_KeepsNoEmptySegments())
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
-        self._heads.clear()
+        self._ends.forget(stream_id)
         return await super().project(stream_id, entries)
 
 

@@ -184,7 +184,7 @@ class RemembersDeletedStreams(_Streams):
     """The head of a stream is read once, and trusted for ever."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
-        known = self._heads.get(stream_id)
+        known = self._ends.get(stream_id)
         if known is not None and known.head.sequence:
             records = [r.model_copy(update={"kind": "fold", "mark": None, "version": 10**6}) for r in records]
         await super().append(stream_id, records)

@@ -12,7 +12,8 @@ from tests.support.broken.stores import ChecksThenWrites
 from helix.adapters.memory import MemoryStateStore
 from helix.ports.state_store import Check, Delete, Key, Operation, StateStore, Update, Value, When
 from helix.services.row_slots import RowSlots
-from helix.services.slot_rows import Admission, Candidate, SlotCounter
+from helix.services.slot_counters import Counters, SlotCounters
+from helix.services.slot_rows import Admission, Candidate
 
 
 class _Changed(MemoryStateStore):
@@ -97,20 +98,24 @@ class LetsThemJumpTheLine(_Broken):
 
     def __init__(self) -> None:
         super().__init__(_Changed(_whoever_waits))
-        self._blind = False
+        self._counters = self._line = _Line(self._store, None)
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
     ) -> Admission:
-        self._blind = True
+        self._line.unseen = True
         try:
             return await super().admit(run, default=default, alive=alive, bounded=bounded)
         finally:
-            self._blind = False
+            self._line.unseen = False
 
-    async def _known(self, agent_type: str) -> dict[str | None, SlotCounter]:
-        found = await super()._known(agent_type)
-        return {name: replace(c, queued=0) if self._blind and c.has_room else c for name, c in found.items()}
+
+class _Line(SlotCounters):
+    unseen = False
+
+    async def read_for(self, agent_type: str) -> Counters:
+        found = await super().read_for(agent_type)
+        return {name: replace(c, queued=0) if self.unseen and c.has_room else c for name, c in found.items()}
 
 
 def _whoever_waits(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
@@ -217,8 +222,14 @@ class RefusesWhoGoesOn(_Broken):
 
 
 class ForgetsTheAccount(_Broken):
-    async def counters(self) -> dict[str | None, SlotCounter]:
-        return {name: counter for name, counter in (await super().counters()).items() if name is not None}
+    def __init__(self) -> None:
+        super().__init__()
+        self._counters = _OfAgents(self._store, None)
+
+
+class _OfAgents(SlotCounters):
+    async def read_all(self) -> Counters:
+        return {name: counter for name, counter in (await super().read_all()).items() if name is not None}
 
 
 class LetsOneHoldUpAll(_Broken):

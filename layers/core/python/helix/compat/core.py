@@ -24,6 +24,7 @@ _NAMES = LazyNames(
         "ToolEndChunk ToolStartChunk is_custom_event_chunk is_error_chunk is_output_chunk is_state_patch_chunk "
         "is_sub_agent_end_chunk is_sub_agent_start_chunk is_text_delta_chunk is_thinking_chunk is_tool_end_chunk "
         "is_tool_start_chunk",
+        "helix.core.call_results": "create_sub_agent_result_message create_tool_result_message",
         "helix.core.errors": "StaleStateError",
         "helix.core.initial": "create_initial_agent_state initialize_agent_state",
         "helix.core.merge": "MergeChanges merge_custom_state",
@@ -31,8 +32,7 @@ _NAMES = LazyNames(
         "ToolResultMessage UserMessage get_tool_results_from_messages is_assistant_message is_tool_result_message "
         "strip_thinking",
         "helix.core.patches": "convert_immer_patch_to_rfc6902=to_rfc6902",
-        "helix.core.planning": "StepProcessingPlan create_assistant_message create_sub_agent_result_message "
-        "create_tool_result_message plan_step_processing",
+        "helix.core.planning": "StepProcessingPlan create_assistant_message plan_step_processing",
         "helix.core.prompt": "build_effective_tools build_messages_for_llm",
         "helix.core.registry": "AgentFactoryContext",
         "helix.core.status": "AgentStatus",

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, Field, model_validator
 from helix.core.json import JsonValue
 from helix.core.messages import Record
 from helix.core.periods import TokenPeriod, Window, window_at
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 
 Unit = Literal["micros", "tokens"]
 """Micro-dollars (millionths of a US dollar), or tokens."""

@@ -1,44 +1,19 @@
 """Stream chunks: the events that the reader of a run receives, as one tagged union.
 
-Law: text is provisional until the `step_committed` of its (session, step, attempt); `step_discarded` retracts it. Only
-the stream writer and the sequencer fill in the envelope, not the code that creates the chunk.
+Law: text is provisional until the `step_committed` of its (session, step, attempt); `step_discarded` retracts it.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
+from helix.core.chunk_envelope import ChunkBase
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
 from helix.core.usage import Usage
-
-
-class ChunkBase(BaseModel):
-    """The envelope of every chunk. Fields have their defaults until the stream writer fills them in."""
-
-    # Validators are built at first use: a module that defines agents imports all twenty classes but uses none.
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-    session_id: str = ""
-    """The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's
-    stream."""
-    run_id: str = ""
-    """The run that wrote the chunk."""
-    agent_id: str = ""
-    """The session id of the agent that wrote the chunk, equal to `session_id`."""
-    agent_type: str = ""
-    """The name of the agent that wrote the chunk."""
-    step: int = 0
-    """The step that the chunk belongs to. 0 for chunks about the run as a whole."""
-    attempt: int = 0
-    """The number of the attempt at the step. For chunks of a tool call, the number of the call's claim."""
-    sequence: int = 0
-    """The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents."""
-    timestamp: float = 0.0
-    """The time when the writer created the chunk, in Unix seconds."""
 
 
 class TextDeltaChunk(ChunkBase):

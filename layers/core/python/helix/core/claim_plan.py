@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import (
@@ -22,11 +22,13 @@ from helix.core.json import JsonObject, dumps
 from helix.core.lineage import ROOT, fork
 from helix.core.prompt import NOT_EXECUTED, UNKNOWN
 from helix.core.row_keys import SESSION
-from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import ClaimMode, may_claim
 
 if TYPE_CHECKING:
-    from helix.core.handles import SessionState
+    from helix.core.handles import ResumeMode, SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,20 @@ def lapsed(session: SessionRow | SessionState, now: float) -> bool:
     if session.status != "running" or session.lease_expires <= 0:
         return False
     return session.lease_expires < now or now + CLOCK_SKEW_S < session.updated_at <= session.lease_expires
+
+
+def mode_after_lapse(mode: ResumeMode) -> ClaimMode:
+    """Return the kind of claim that resumes a session whose lease has lapsed. `takeover` continues its run. The other
+    kinds need the run to be failed first."""
+    match mode:
+        case "continue":
+            return "takeover"
+        case "with_message" | "with_confirmation":
+            return "execute"
+        case "from_checkpoint":
+            return mode
+        case _:
+            assert_never(mode)
 
 
 def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> None:

@@ -22,8 +22,9 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.rows import AsStored, Pending, Stored
+from helix.core.rows import Pending
 from helix.core.status import ResultSource
+from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
 
 
@@ -65,8 +66,8 @@ class AssistantRow(Stored):
     attempt: int = 1
     """The number of the attempt that bought it, starting at 1 within the step."""
     attempt_id: str
-    """The id of that attempt, from its claim (`core.rows.StepClaim`). It names the worker or delivery that bought the
-    answer."""
+    """The id of that attempt, from its claim (`core.session_row.StepClaim`). It names the worker or delivery that
+    bought the answer."""
     content: str | None = None
     """The text of the answer, if any."""
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)

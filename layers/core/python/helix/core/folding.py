@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from helix.core.agents import AnyAgent
+from helix.core.call_results import call_error, call_value, result_content
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of
 from helix.core.errors import InvalidInputError
 from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, text_of
 from helix.core.merge import Merged, merge_patches
 from helix.core.messages import AnyMessage
-from helix.core.planning import call_error, call_value, result_content, step_result_of
-from helix.core.rows import ErrorInfo, SessionRow
+from helix.core.planning import step_result_of
+from helix.core.rows import ErrorInfo
+from helix.core.session_row import SessionRow
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.chunks import StreamChunk
+from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
 from helix.core.rows import ErrorInfo, Pending
@@ -29,6 +30,12 @@ RetryMode = Literal["from_checkpoint", "from_start"]
 CanResumeReason = Literal[
     "running", "completed", "failed_use_retry", "aborted", "not_found", "pending_confirmation", "agent_not_registered"
 ]
+
+
+def check_mode(mode: str, modes: Any) -> None:
+    """Raise `InvalidInputError` if the mode is not one of `modes`: `ResumeMode` or `RetryMode`."""
+    if mode not in get_args(modes):
+        raise InvalidInputError(f"mode is {mode!r}: use one of {', '.join(get_args(modes))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Builds the state that a run starts from: parsed input, defaults, and the user's message.
 
-Law: pure. Ids and the time are arguments. A runtime stores this state in several rows (`core.rows`), which
+Law: pure. Ids and the time are arguments. A runtime stores this state in several rows (`core.session_row`), which
 `core.claim_plan` creates. Here it is a single value, for running steps without a store: in a test, a replay or a custom
 runtime.
 """

@@ -1,6 +1,6 @@
 """The WebSocket protocol, version 1: parses requests, and formats replies and errors.
 
-`core.requests` has the models of the requests, `core.replies` those of the replies.
+`core.requests` has the union of the requests, `core.replies` the table of the replies.
 
     client -> server   {"v":1,"action":"run","id":"r1", ...}
     server -> client   {"v":1,"type":"reply","id":"r1","action":"run","result":{...}}
@@ -25,7 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 from helix.core.errors import InvalidInputError, ProtocolError
 from helix.core.frames import MAX_FRAME_BYTES
 from helix.core.json import JsonObject, check_json, dumps, load_object, text_size
-from helix.core.requests import ACTIONS, ID, AnyRequest, Part, Request
+from helix.core.request_fields import ID
+from helix.core.requests import ACTIONS, AnyRequest, Part, Request
 
 VERSION: Final = 1
 MAX_REQUEST_BYTES: Final = 128 * 1024  # API Gateway's limit of a message

@@ -1,4 +1,4 @@
-"""Replies of the WebSocket protocol about agents, steps and costs. `core.replies` has the other replies."""
+"""Replies of the WebSocket protocol about agents, steps and costs. `core.replies` has the table of all replies."""
 
 from __future__ import annotations
 

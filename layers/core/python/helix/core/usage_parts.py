@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.entries import CallRow
-from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
+from helix.core.rows import AttemptRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow, StepClaim
 from helix.core.usage import Usage
 
 TOOLS, AGENTS, ASSUMED = "~tools", "~agents", "~assumed"

@@ -12,7 +12,9 @@ from typing import Any
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
-from helix.core.rows import RunRow, SessionRow, StopRow
+from helix.core.rows import StopRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine
 from helix.engine.session_cache import Known
 from helix.engine.stops import StopWatch

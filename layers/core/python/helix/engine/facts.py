@@ -42,7 +42,9 @@ from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef
 from helix.core.json import JsonObject
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan
-from helix.core.rows import CheckpointRow, RunRow, StepClaim
+from helix.core.rows import CheckpointRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import StepClaim
 from helix.core.steps import AnyStepResult
 from helix.core.tools import AnyTool
 from helix.ports.model import LLMGenerateInput

@@ -22,7 +22,9 @@ from helix.core.row_keys import (
     run_sort,
     stop_sort,
 )
-from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow, Pending
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import OVER
 from helix.engine.missing import RowMissingError, StateMissingError, staged_answer, version_of_state
 from helix.engine.seen import Newest, Seen

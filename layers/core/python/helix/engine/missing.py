@@ -5,7 +5,7 @@ from __future__ import annotations
 from helix.core.entries import AnyEntry, AssistantRow
 from helix.core.errors import CheckpointNotFoundError, StoreError, damaged_row
 from helix.core.row_keys import SESSION, checkpoint_version
-from helix.core.rows import OpenStep, SessionRow
+from helix.core.session_row import OpenStep, SessionRow
 
 
 class RowMissingError(StoreError):

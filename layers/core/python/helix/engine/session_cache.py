@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from helix.core.json import JsonObject, size
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 
 CACHED_BYTES = 32_000_000
 MESSAGE_BYTES = 1_000

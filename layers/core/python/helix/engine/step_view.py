@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import CallRow
 from helix.core.row_keys import message_sort
-from helix.core.rows import SessionRow, StopRow
+from helix.core.rows import StopRow
+from helix.core.session_row import SessionRow
 from helix.engine.history import row_key
 from helix.ports.state_store import Key
 

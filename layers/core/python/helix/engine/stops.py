@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 from helix._log import get_logger
 from helix.core.errors import StoreError
 from helix.core.row_keys import stop_sort
-from helix.core.rows import SessionRow, StopRow
+from helix.core.rows import StopRow
+from helix.core.session_row import SessionRow
 from helix.engine.history import row_key, session_key
 from helix.ports.state_store import Key, StateStore
 

@@ -21,7 +21,7 @@ from helix.core.errors import (
 )
 from helix.core.json import dumps
 from helix.core.row_keys import run_sort
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.engine.calls.execute import Call, execute_call
 from helix.engine.calls.tool import Progress, view_step
 from helix.engine.claims.claim import Claimed

@@ -11,7 +11,9 @@ from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow, entry_v
 from helix.core.errors import AccessDeniedError, ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
-from helix.core.rows import CheckpointRow, ErrorInfo, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, ErrorInfo
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import EndStatus, check_move
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key

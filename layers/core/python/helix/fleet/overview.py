@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.errors import AgentNotFoundError
+from helix.core.fleet_requests import GetFleet
 from helix.core.health import HealthResult
 from helix.core.json import JsonObject
 from helix.core.reports import FleetAgent, FleetCheck, FleetDecision, FleetFound, FleetProcess, WaitingRun
-from helix.core.requests import GetFleet
 from helix.fleet import health_rows
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog, DecisionRow

@@ -17,15 +17,16 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, assert_never
 
-from helix.core import requests as p
 from helix.core.agents import AnyAgent
 from helix.core.errors import DamagedRowError
 from helix.core.frames import lagging_frame, message_frames
 from helix.core.handles import AgentExecutionHandle, Confirmation
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
-from helix.core.requests import AnswerAction, Resume, Retry, Run
-from helix.core.rows import SessionRow
+from helix.core.requests import Subscribe, Unsubscribe
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run
+from helix.core.session_requests import Branch, Clone, Delete
+from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root
 from helix.gateway.connections import Connection
@@ -38,7 +39,7 @@ from helix.stream.reader import read_with_idle
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def request_key(caller: Connection, request: p.Run | p.Resume | p.Retry | p.Branch | p.Clone, *session_id: str) -> str:
+def request_key(caller: Connection, request: Run | Resume | Retry | Branch | Clone, *session_id: str) -> str:
     """Return a key of 26 characters that only this request and its repeats have. If the client sent a key, the result
     is unique for the principal; otherwise for the connection. With `session_id`, it is also unique for the session, so
     runs of two sessions never share a key."""
@@ -206,13 +207,13 @@ async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str,
 logger = logging.getLogger("helix.gateway")
 
 
-async def interrupt(backend: Backend, caller: Connection, request: p.Interrupt) -> JsonObject:
+async def interrupt(backend: Backend, caller: Connection, request: Interrupt) -> JsonObject:
     await backend.owned(caller.principal, request.session_id)
     asked = await backend.executor.interrupt(request.session_id, request.reason, run_id=request.run_id)
     return {"interrupted": asked}
 
 
-async def abort(backend: Backend, caller: Connection, request: p.Abort) -> JsonObject:
+async def abort(backend: Backend, caller: Connection, request: Abort) -> JsonObject:
     try:
         row = await backend.owned(caller.principal, request.session_id)
         agent = await backend.agent_of(row, caller.principal)
@@ -228,20 +229,20 @@ async def abort(backend: Backend, caller: Connection, request: p.Abort) -> JsonO
 # --- following --------------------------------------------------------------------------------------------------------
 
 
-async def subscribe(backend: Backend, caller: Connection, request: p.Subscribe) -> JsonObject:
+async def subscribe(backend: Backend, caller: Connection, request: Subscribe) -> JsonObject:
     row = await _streaming(backend, caller, request)
     await backend.connections.subscribe(caller.connection_id, row.stream_id)
     caught_up, complete = await replay(backend, caller.connection_id, row.stream_id, request.after)
     return {"stream_id": row.stream_id, "caught_up": caught_up, "complete": complete}
 
 
-async def unsubscribe(backend: Backend, caller: Connection, request: p.Unsubscribe) -> JsonObject:
+async def unsubscribe(backend: Backend, caller: Connection, request: Unsubscribe) -> JsonObject:
     row = await _streaming(backend, caller, request)
     await backend.connections.unsubscribe(caller.connection_id, row.stream_id)
     return {"stream_id": row.stream_id}
 
 
-async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe | p.Unsubscribe) -> SessionRow:
+async def _streaming(backend: Backend, caller: Connection, request: Subscribe | Unsubscribe) -> SessionRow:
     """Return the session whose stream the request names. A stream has the id of its root session."""
     return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
 
@@ -249,21 +250,21 @@ async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe 
 # --- copies and ends --------------------------------------------------------------------------------------------------
 
 
-async def copy(backend: Backend, caller: Connection, request: p.Branch | p.Clone) -> JsonObject:
+async def copy(backend: Backend, caller: Connection, request: Branch | Clone) -> JsonObject:
     """Copy a session. A repeat of a request without `target` finds the copy that an earlier delivery made."""
     check_root(await backend.owned(caller.principal, request.session_id))
     if request.target is not None:
         backend.check_wanted(caller.principal, request.target)
     target = request.target or await minted(backend, request_key(caller, request))
     if request.target is not None or await backend.find(caller.principal, target) is None:
-        upto = {"from_message_index": request.message_index} if isinstance(request, p.Clone) else {}
+        upto = {"from_message_index": request.message_index} if isinstance(request, Clone) else {}
         await backend.executor.clone_session(
             request.session_id, target, from_checkpoint_id=request.checkpoint_id, **upto
         )
     return {"session_id": target}
 
 
-async def delete(backend: Backend, caller: Connection, request: p.Delete) -> JsonObject:
+async def delete(backend: Backend, caller: Connection, request: Delete) -> JsonObject:
     """Delete a session, or continue a deletion that stopped halfway. Its subscriptions are removed too, because another
     user may later get its id."""
     try:

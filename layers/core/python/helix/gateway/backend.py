@@ -17,7 +17,7 @@ from helix.core.errors import (
     SessionNotFoundError,
 )
 from helix.core.registry import AgentFactoryContext, AgentRegistry
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History
 from helix.gateway.authoriser import Authoriser, prefix_of

@@ -10,12 +10,27 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, assert_never
 
 from helix._log import get_logger
-from helix.core import requests as p
 from helix.core.errors import CallerError, HelixError, InvalidInputError, NotAuthenticatedError
+from helix.core.fleet_requests import ChangeBudget, GetBudgets, GetFleet, GetUsage, ListAgents
 from helix.core.frames import split
 from helix.core.json import JsonObject, clean_text
 from helix.core.protocol import error_reply, parse_part, parse_request, reply, request_tags
 from helix.core.refusals import refusal_of
+from helix.core.requests import AnyRequest, Authenticate, Ping, ReadStream, Subscribe, Unsubscribe
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run
+from helix.core.session_requests import (
+    Branch,
+    Clone,
+    Delete,
+    DiffCheckpoints,
+    GetCheckpoint,
+    GetCost,
+    GetSession,
+    GetStep,
+    ListCheckpoints,
+    ListSessions,
+    ReadRows,
+)
 from helix.gateway import actions, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
@@ -110,11 +125,11 @@ class Gateway:
             return False
         return True
 
-    async def _caller(self, connection_id: str, request: p.AnyRequest) -> Connection:
+    async def _caller(self, connection_id: str, request: AnyRequest) -> Connection:
         connection = await self.backend.connections.get(connection_id)
         if connection is None:
             raise NotAuthenticatedError("this connection is not open: open a new one")
-        if connection.expires_at <= self.backend.clock.now() and not isinstance(request, p.Authenticate):
+        if connection.expires_at <= self.backend.clock.now() and not isinstance(request, Authenticate):
             raise _expired()
         return connection
 
@@ -133,7 +148,7 @@ def _expired() -> NotAuthenticatedError:
     return NotAuthenticatedError("your token has expired: authenticate with a new one")
 
 
-async def authenticate(backend: Backend, caller: Connection, request: p.Authenticate) -> JsonObject:
+async def authenticate(backend: Backend, caller: Connection, request: Authenticate) -> JsonObject:
     """Renew the connection's proof. The new proof must name the same principal, because subscriptions are not passed on
     to another one."""
     expires_at, operator = caller.expires_at, backend.is_operator(caller)
@@ -151,42 +166,42 @@ async def authenticate(backend: Backend, caller: Connection, request: p.Authenti
     return {**known, "prefix": prefix_of(caller.principal)}
 
 
-async def ping(backend: Backend, caller: Connection, request: p.Ping) -> JsonObject:
+async def ping(backend: Backend, caller: Connection, request: Ping) -> JsonObject:
     return {"now": backend.clock.now()}
 
 
-ACTS: Final[dict[type[p.AnyRequest], Act]] = {
-    p.Authenticate: authenticate,
-    p.Run: actions.run,
-    p.Resume: actions.resume_or_retry,
-    p.Retry: actions.resume_or_retry,
-    p.AnswerAction: actions.answer,
-    p.Interrupt: actions.interrupt,
-    p.Abort: actions.abort,
-    p.Subscribe: actions.subscribe,
-    p.Unsubscribe: actions.unsubscribe,
-    p.GetSession: reads.get_session,
-    p.ListSessions: reads.list_sessions,
-    p.ListCheckpoints: reads.list_checkpoints,
-    p.GetCheckpoint: reads.get_checkpoint,
-    p.DiffCheckpoints: reads.diff_checkpoints,
-    p.GetStep: steps.get_step,
-    p.GetCost: money.get_cost,
-    p.GetBudgets: money.get_budgets,
-    p.ChangeBudget: money.change_budget,
-    p.GetUsage: money.get_usage,
-    p.GetFleet: reads.get_fleet,
-    p.ListAgents: reads.list_agents,
-    p.ReadStream: reads.read_stream,
-    p.ReadRows: reads.read_rows,
-    p.Branch: actions.copy,
-    p.Clone: actions.copy,
-    p.Delete: actions.delete,
-    p.Ping: ping,
+ACTS: Final[dict[type[AnyRequest], Act]] = {
+    Authenticate: authenticate,
+    Run: actions.run,
+    Resume: actions.resume_or_retry,
+    Retry: actions.resume_or_retry,
+    AnswerAction: actions.answer,
+    Interrupt: actions.interrupt,
+    Abort: actions.abort,
+    Subscribe: actions.subscribe,
+    Unsubscribe: actions.unsubscribe,
+    GetSession: reads.get_session,
+    ListSessions: reads.list_sessions,
+    ListCheckpoints: reads.list_checkpoints,
+    GetCheckpoint: reads.get_checkpoint,
+    DiffCheckpoints: reads.diff_checkpoints,
+    GetStep: steps.get_step,
+    GetCost: money.get_cost,
+    GetBudgets: money.get_budgets,
+    ChangeBudget: money.change_budget,
+    GetUsage: money.get_usage,
+    GetFleet: reads.get_fleet,
+    ListAgents: reads.list_agents,
+    ReadStream: reads.read_stream,
+    ReadRows: reads.read_rows,
+    Branch: actions.copy,
+    Clone: actions.copy,
+    Delete: actions.delete,
+    Ping: ping,
 }
 """The function for each request. Every kind of request is in this table."""
 
 
-async def act(backend: Backend, caller: Connection, request: p.AnyRequest) -> JsonObject:
+async def act(backend: Backend, caller: Connection, request: AnyRequest) -> JsonObject:
     """Return the result of a request of this caller. Raises the error with which the request is refused."""
     return await ACTS[type(request)](backend, caller, request)

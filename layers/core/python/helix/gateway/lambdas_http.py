@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from helix._log import get_logger
-from helix.core import requests as p
 from helix.core.errors import (
     InvalidInputError,
 )
 from helix.core.json import JsonObject, dumps, load_object, text_size
 from helix.core.protocol import VERSION, parse_request
 from helix.core.refusals import http_status, refusal_of
+from helix.core.request_fields import PAGE
+from helix.core.run_requests import Run
+from helix.core.session_requests import GetSession
 from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 logger = get_logger("helix.gateway")
 LONGEST_WAIT_S: Final = 25
 """The longest time that a request waits for its run, in seconds. API Gateway waits 30 s for an integration."""
-PAGE: Final = 200
+STREAM_PAGE: Final = 200
 PAGE_BYTES: Final = 4_000_000
 """The limit of a page of the stream, in bytes. Lambda's limit of a response is 6 MB."""
 SPARE_S: Final = 3.0
@@ -144,7 +146,7 @@ async def run(request: HttpRequest) -> HttpAnswer:
     app, backend, caller, event, _ = request
     wait_s = request.wait_s
     asked = parse_request(dumps(_given(app, event)))
-    assert isinstance(asked, p.Run)
+    assert isinstance(asked, Run)
     reply = await actions.run(backend, caller, asked)
     ids = {name: reply[name] for name in ("session_id", "run_id", "turn", "stream_id", "after")}
     if wait_s or asked.key is not None:
@@ -191,10 +193,8 @@ async def session(request: HttpRequest) -> HttpAnswer:
     run_id = asked_run or row.run_id
     if run_id is not None:
         await _ended(request, row.session_id, run_id, request.wait_s)
-    messages = request.event.number("messages", p.PAGE)
-    asked = p.GetSession(
-        v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages
-    )
+    messages = request.event.number("messages", PAGE)
+    asked = GetSession(v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages)
     return HttpAnswer(200, await reads.get_session(request.backend, request.caller, asked))
 
 
@@ -213,7 +213,7 @@ async def stream(request: HttpRequest) -> HttpAnswer:
     reading = read_with_idle(streams, row.stream_id, from_sequence=after, follow=True, idle_s=0)
     async with aclosing(reading) as messages:
         async for message in messages:
-            if message is None or held > PAGE_BYTES or len(page) == PAGE:
+            if message is None or held > PAGE_BYTES or len(page) == STREAM_PAGE:
                 break
             shown = message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
             page.append(shown)
@@ -222,7 +222,7 @@ async def stream(request: HttpRequest) -> HttpAnswer:
 
 
 async def _look(request: HttpRequest, session_id: str, run_id: str) -> JsonObject:
-    asked = p.GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
+    asked = GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
     found = await reads.get_session(request.backend, request.caller, asked)
     looked: Any = found["run"]
     return dict(looked)

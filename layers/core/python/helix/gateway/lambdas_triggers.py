@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix._log import get_logger
-from helix.core import requests as p
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CallerError,
@@ -25,6 +24,7 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.json import JsonObject, check_json, clean_text, dumps, load_object
+from helix.core.run_requests import Run
 from helix.core.triggers import Start, filled, read_starts
 from helix.gateway import actions
 from helix.gateway.authoriser import prefix_of
@@ -138,7 +138,7 @@ def _ident(event: Any) -> str:
     raise InvalidInputError("the event has no id: send it through EventBridge, which gives it one")
 
 
-def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:
+def request_of(backend: Backend, start: Start, found: Occurrence) -> Run:
     """Build the request that a client would send. Raises a `CallerError` if the event does not fit."""
     check_json(found.event, "the event")
     given: dict[str, Any] = {"v": 1, "action": "run", "agent": start.agent, "subscribe": False}
@@ -152,7 +152,7 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:
     else:
         given["message"] = dumps(found.event)
     try:
-        return p.Run(**given, session_id=session, tags=[f"{PREFIX}{found.trigger}"])
+        return Run(**given, session_id=session, tags=[f"{PREFIX}{found.trigger}"])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise InvalidInputError(f"{'.'.join(map(str, first['loc'])) or 'event'}: {first['msg']}") from None

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from helix.core import requests as p
 from helix.core.budget import MICROS, BudgetDefinition, scopes_of
+from helix.core.fleet_requests import ChangeBudget, GetBudgets, GetUsage
 from helix.core.json import JsonObject
-from helix.core.rows import Block
+from helix.core.session_requests import GetCost
+from helix.core.session_row import Block
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.services.budget_rows import BudgetState
@@ -26,7 +27,7 @@ SHARED: Final = ("global", "agent:")
 """Scopes that also count the usage of others."""
 
 
-async def get_cost(backend: Backend, caller: Connection, request: p.GetCost) -> JsonObject:
+async def get_cost(backend: Backend, caller: Connection, request: GetCost) -> JsonObject:
     from helix.sessions.ledger import ledger  # only this request needs the prices
 
     await backend.owned(caller.principal, request.session_id)
@@ -36,7 +37,7 @@ async def get_cost(backend: Backend, caller: Connection, request: p.GetCost) -> 
     return (await ledger(backend.executor.store, request.session_id, **bounds)).dump()
 
 
-async def get_budgets(backend: Backend, caller: Connection, request: p.GetBudgets) -> JsonObject:
+async def get_budgets(backend: Backend, caller: Connection, request: GetBudgets) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     budgets, now = backend.executor.engine.budgets, backend.clock.now()
     definitions = await budgets.definitions(scopes_of(row))
@@ -76,7 +77,7 @@ def _budget(
     }
 
 
-async def change_budget(backend: Backend, caller: Connection, request: p.ChangeBudget) -> JsonObject:
+async def change_budget(backend: Backend, caller: Connection, request: ChangeBudget) -> JsonObject:
     from helix.fleet.budgets import BudgetManager  # only operators need it
 
     backend.check_operator(caller)
@@ -91,7 +92,7 @@ async def change_budget(backend: Backend, caller: Connection, request: p.ChangeB
     }
 
 
-async def get_usage(backend: Backend, caller: Connection, request: p.GetUsage) -> JsonObject:
+async def get_usage(backend: Backend, caller: Connection, request: GetUsage) -> JsonObject:
     user = backend.user(caller.principal, request.user)
     store, scope, now = backend.executor.store, tenant_scope(user), backend.clock.now()
     since = None if request.hours is None else hour_key(now - (request.hours - 1) * 3600)

@@ -10,12 +10,22 @@ from contextlib import suppress
 from typing import Any, Final
 
 from helix._log import get_logger
-from helix.core import requests as p
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError
+from helix.core.fleet_requests import GetFleet, ListAgents
 from helix.core.handles import SessionState, with_parameters
 from helix.core.json import JsonObject, size
-from helix.core.rows import SessionRow
+from helix.core.request_fields import PAGE
+from helix.core.requests import ReadStream
+from helix.core.session_requests import (
+    DiffCheckpoints,
+    GetCheckpoint,
+    GetSession,
+    ListCheckpoints,
+    ListSessions,
+    ReadRows,
+)
+from helix.core.session_row import SessionRow
 from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
@@ -33,7 +43,7 @@ LOOKS: Final = 5
 PAGE_BYTES: Final = 1_000_000
 
 
-async def get_session(backend: Backend, caller: Connection, request: p.GetSession) -> JsonObject:
+async def get_session(backend: Backend, caller: Connection, request: GetSession) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     sessions = backend.executor.sessions
     state = await sessions.get(request.session_id)
@@ -81,7 +91,7 @@ async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: st
     return {**result.model_dump(mode="json", by_alias=True), **place}
 
 
-async def list_sessions(backend: Backend, caller: Connection, request: p.ListSessions) -> JsonObject:
+async def list_sessions(backend: Backend, caller: Connection, request: ListSessions) -> JsonObject:
     users = await backend.users(caller.principal, request.user)
     sessions = backend.executor.sessions
     shown: list[Any] = []
@@ -90,7 +100,7 @@ async def list_sessions(backend: Backend, caller: Connection, request: p.ListSes
     narrow = (request.status, request.agent, request.tag, request.since, request.text)
     all_fit = not request.waiting and all(one is None for one in narrow)
     for _ in range(LOOKS):
-        page = await list_of_users(sessions, users, limit=request.limit if all_fit else p.PAGE, after=after)
+        page = await list_of_users(sessions, users, limit=request.limit if all_fit else PAGE, after=after)
         damaged += page.damaged
         fitting = [state for state in page.sessions if _fits(state, request)]
         titles = await _titles(backend, fitting) if request.titles or words else [""] * len(fitting)
@@ -108,7 +118,7 @@ async def list_sessions(backend: Backend, caller: Connection, request: p.ListSes
     return {"sessions": shown, "cursor": after, "damaged": damaged}
 
 
-def _fits(state: SessionState, request: p.ListSessions) -> bool:
+def _fits(state: SessionState, request: ListSessions) -> bool:
     return (
         request.status in (None, state.status)
         and request.agent in (None, state.agent_type)
@@ -130,7 +140,7 @@ async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]
     return [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
 
 
-async def list_checkpoints(backend: Backend, caller: Connection, request: p.ListCheckpoints) -> JsonObject:
+async def list_checkpoints(backend: Backend, caller: Connection, request: ListCheckpoints) -> JsonObject:
     await backend.owned(caller.principal, request.session_id)
     page = await backend.executor.sessions.list_checkpoints(
         request.session_id, limit=request.limit, after=request.after
@@ -139,14 +149,14 @@ async def list_checkpoints(backend: Backend, caller: Connection, request: p.List
     return {"checkpoints": shown, "cursor": page.cursor}
 
 
-async def get_checkpoint(backend: Backend, caller: Connection, request: p.GetCheckpoint) -> JsonObject:
+async def get_checkpoint(backend: Backend, caller: Connection, request: GetCheckpoint) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     point = await backend.executor.sessions.get_checkpoint(row.session_id, request.checkpoint_id or row.checkpoint)
     shown = point.model_dump(mode="json", exclude={"state", "patches", "kind"})
     return {"checkpoint": {**shown, "custom_state": point.state or {}}}
 
 
-async def diff_checkpoints(backend: Backend, caller: Connection, request: p.DiffCheckpoints) -> JsonObject:
+async def diff_checkpoints(backend: Backend, caller: Connection, request: DiffCheckpoints) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     after = request.checkpoint_id or row.checkpoint
     found = await diff_points(backend.history, row, request.before, after, request.offset, request.limit)
@@ -156,7 +166,7 @@ async def diff_checkpoints(backend: Backend, caller: Connection, request: p.Diff
     return {"before": request.before, "after": after, "patches": patches, "messages": messages, **counts}
 
 
-async def list_agents(backend: Backend, caller: Connection, request: p.ListAgents) -> JsonObject:
+async def list_agents(backend: Backend, caller: Connection, request: ListAgents) -> JsonObject:
     """List agents. An agent whose factory fails is left out, because it cannot run; the log says why."""
     names = [name for name in backend.registry.registered_types() if name > (request.after or "")]
     page = names[: request.limit]
@@ -170,7 +180,7 @@ async def list_agents(backend: Backend, caller: Connection, request: p.ListAgent
 
 
 def card(agent: AnyAgent) -> JsonObject:
-    """Return the facts that a client needs about an agent: `helix.core.replies.AgentFound`."""
+    """Return the facts that a client needs about an agent: `helix.core.reports.AgentFound`."""
     schema: Any = agent.output_schema
     output: JsonObject = parameters_of(schema) if schema is not None else {}
     if agent.function is not None:
@@ -184,7 +194,7 @@ def card(agent: AnyAgent) -> JsonObject:
     return {"name": agent.name, "description": agent.description, "kind": kind, "input": given, "output": output}
 
 
-async def get_fleet(backend: Backend, caller: Connection, request: p.GetFleet) -> JsonObject:
+async def get_fleet(backend: Backend, caller: Connection, request: GetFleet) -> JsonObject:
     from helix.fleet.overview import Overview  # only operators need it
 
     backend.check_operator(caller)
@@ -202,14 +212,14 @@ async def get_fleet(backend: Backend, caller: Connection, request: p.GetFleet) -
     return (await overview.read(request)).model_dump(mode="json")
 
 
-async def read_stream(backend: Backend, caller: Connection, request: p.ReadStream) -> JsonObject:
+async def read_stream(backend: Backend, caller: Connection, request: ReadStream) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     messages = await read_page(backend.executor.streams, row.stream_id, request.after, request.limit)
     shown: list[Any] = [message.model_dump(mode="json", exclude={"stream_id"}) for message in messages]
     return {"stream_id": row.stream_id, "messages": shown}
 
 
-async def read_rows(backend: Backend, caller: Connection, request: p.ReadRows) -> JsonObject:
+async def read_rows(backend: Backend, caller: Connection, request: ReadRows) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     table: Any = "streams" if request.stream else "sessions"
     partition = row.stream_id if request.stream else row.session_id

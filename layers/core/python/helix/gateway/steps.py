@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from helix.core import requests as p
 from helix.core.budget import MICROS
 from helix.core.chunks import StepDiscardedChunk, StreamChunk, TextDeltaChunk, ToolStartChunk
 from helix.core.entries import AssistantRow, CallRow, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, dumps
 from helix.core.prompt import UNKNOWN
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_requests import GetStep
+from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
@@ -57,7 +58,7 @@ class _Seen:
     """Whether everything about the step was read. False if reading stopped after `MOST_MESSAGES` messages."""
 
 
-async def get_step(backend: Backend, caller: Connection, request: p.GetStep) -> JsonObject:
+async def get_step(backend: Backend, caller: Connection, request: GetStep) -> JsonObject:
     session = await backend.owned(caller.principal, request.session_id)
     rows = await bounded_rows(backend.executor.store, session.session_id, MOST_ROWS)
     runs = {

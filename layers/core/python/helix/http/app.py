@@ -29,7 +29,7 @@ from helix.core.errors import (
 )
 from helix.core.handles import Confirmation
 from helix.core.refusals import http_status, refusal_of
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
 from helix.http.messages import agui_conversation, ui_conversation
 from helix.http.reading import at_work, read_turn, replayed_text

@@ -13,7 +13,8 @@ from typing import Any
 
 from helix.core.json import JsonObject, loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.wire import StreamMessage
 from helix.http.turns import agui_messages

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import aclosing
 
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StreamNotFoundError
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.status import OVER
 from helix.core.wire import StreamMessage
 from helix.http.turns import Turn

@@ -13,7 +13,8 @@ from helix.core.entries import UserRow
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNotFoundError
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue, dumps
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from helix.core.call_results import has_end
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
-from helix.core.planning import has_end
-from helix.core.rows import Pending, RunRow, SessionRow
+from helix.core.rows import Pending
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.engine.history import DELETING
 from helix.engine.missing import StateMissingError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.client import HelixClient
-from helix.client.client import RemoteHandle
 from helix.client.link import fields_of
+from helix.client.remote_handle import RemoteHandle
 from helix.core.chunks import StreamChunk
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, InvalidInputError
 from helix.core.handles import AgentResult, CanResumeResult, SessionState

@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 from helix.client import HelixClient
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.messages import Record
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.mcp.questions import words
 from helix.mcp.runs import Found
 

@@ -14,7 +14,9 @@ from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError,
 from helix.core.handles import AgentExecutionHandle
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
-from helix.core.rows import CheckpointRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.history import History
 from helix.runtime.executor import Executor
 from helix.services.claim_input import ClaimInput, Opening

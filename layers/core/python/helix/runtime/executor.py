@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self, TypeVar, assert_never, get_args
+from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
-from helix.core.claim_plan import lapsed
+from helix.core.claim_plan import lapsed, mode_after_lapse
 from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, CallerError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import (
@@ -24,6 +24,7 @@ from helix.core.handles import (
     RetryMode,
     SessionSnapshot,
     SessionState,
+    check_mode,
 )
 from helix.core.initial import Input, parse_input
 from helix.core.json import JsonObject
@@ -37,7 +38,7 @@ from helix.engine.runs.housekeeping import name_checkpoint
 from helix.engine.seen import Newest
 from helix.runtime.agents import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
-from helix.services.claim_input import ClaimInput, Opening, check_input, check_key, check_session_id
+from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
 from helix.services.request_keys import keyed_run
 from helix.sessions.copies import clone_session
 from helix.sessions.deletion import delete_session, expire_all
@@ -46,7 +47,6 @@ from helix.sessions.snapshots import read_snapshot
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
-BRANCH = {"from_session_id", "checkpoint_id"}
 
 
 class Executor(ABC):
@@ -89,13 +89,10 @@ class Executor(ABC):
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
-        """Return the result of the run once it no longer runs. A superseded run reports how it stopped, or its abort.
-        Raises `TimeoutError`, and `RunStoppedError` if this process gave up the run."""
+        """Return the result of the run once it no longer runs (`wait_run`). Raises `TimeoutError`, and `RunStoppedError`
+        if this process gave up the run."""
         async with asyncio.timeout(timeout_s):
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._gave_up)
-            if run.status == "superseded":
-                last = await self.sessions.get_current_run(session_id)
-                run = last if last.mode == "abort" and last.previous_run_id == run_id else run
         return await result_of(agent, self.sessions, run)
 
     # --- starting runs --------------------------------------------------------------------------------------------
@@ -138,10 +135,7 @@ class Executor(ABC):
         if session_id is not None:
             check_session_id(session_id)
         if branch is not None:
-            if not isinstance(branch, Mapping) or not {"from_session_id"} <= set(branch) <= BRANCH:
-                raise InvalidInputError(
-                    "branch must have from_session_id, and may have checkpoint_id, and nothing else"
-                )
+            check_branch(branch)
             if session_id is not None and await self.sessions.exists(session_id):
                 raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
             await self._check_user(branch["from_session_id"], user_id)
@@ -187,7 +181,7 @@ class Executor(ABC):
         repeated answer raises `CallNotPendingError`, even under a key.
         """
         self.agents.know(agent)
-        _check_mode(mode, ResumeMode)
+        check_mode(mode, ResumeMode)
         if (known := await self._known(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
@@ -203,15 +197,7 @@ class Executor(ABC):
         session = await self.engine.history.existing(session_id)
         claim_mode: ClaimMode = mode
         if lapsed(session, self.engine.clock.now()):
-            match mode:
-                case "continue":
-                    claim_mode = "takeover"
-                case "with_message" | "with_confirmation":
-                    claim_mode = "execute"
-                case "from_checkpoint":
-                    claim_mode = mode
-                case _:
-                    assert_never(mode)
+            claim_mode = mode_after_lapse(mode)
             if claim_mode != "takeover":
                 await fail_lapsed(self.engine, agent, session_id, self._delivery())
         ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
@@ -233,7 +219,7 @@ class Executor(ABC):
         repeated. For `user_id` and `key` see `execute`.
         """
         self.agents.know(agent)
-        _check_mode(mode, RetryMode)
+        check_mode(mode, RetryMode)
         if (known := await self._known(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
@@ -411,8 +397,3 @@ class Executor(ABC):
         agent = self.agents.named(session.agent_type)
         for other in await sweep_session(self.engine, agent, session_id, self._delivery()):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-
-
-def _check_mode(mode: str, modes: Any) -> None:
-    if mode not in get_args(modes):
-        raise InvalidInputError(f"mode is {mode!r}: use one of {', '.join(get_args(modes))}")

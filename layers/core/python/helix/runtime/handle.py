@@ -19,7 +19,8 @@ from helix.core.handles import (
     with_parameters,
 )
 from helix.core.json import dumps
-from helix.core.rows import Pending, RunRow
+from helix.core.rows import Pending
+from helix.core.run_row import RunRow
 from helix.core.status import end_status
 from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore
@@ -48,13 +49,17 @@ class RunStoppedError(OperatorError):
 async def wait_run(
     store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
 ) -> RunRow:
-    """Return the run's row once it no longer runs. `look` is called before each wait, and may raise."""
+    """Return the run's row once it no longer runs. A superseded run reports how it stopped, or the run that aborted it.
+    `look` is called before each wait, and may raise."""
     with store.watch("sessions", session_id) as watch:
         run = await sessions.get_run(session_id, run_id)
         while run.status == "running":
             look(run_id)
             await watch.changed(LOOK_S)
             run = await sessions.get_run(session_id, run_id)
+    if run.status == "superseded":
+        last = await sessions.get_current_run(session_id)
+        run = last if last.mode == "abort" and last.previous_run_id == run_id else run
     return run
 
 

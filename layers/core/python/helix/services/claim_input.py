@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from helix.core.checks import is_int
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
-from helix.core.rows import CheckpointRow, Parent
+from helix.core.rows import CheckpointRow
+from helix.core.session_row import Parent
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode
 from helix.ports.state_store import Operation
@@ -91,6 +93,14 @@ def _check_id(given: object, what: str) -> None:
     if not isinstance(given, str) or not SESSION_ID.fullmatch(given):
         name = repr(given[:300]) if isinstance(given, str) else type(given).__name__
         raise InvalidInputError(f"{what} {name} must have 1 to 256 letters, digits, or any of '_-.:@+='")
+
+
+def check_branch(branch: object) -> None:
+    if not isinstance(branch, Mapping) or not {"from_session_id"} <= set(branch) <= {
+        "from_session_id",
+        "checkpoint_id",
+    }:
+        raise InvalidInputError("branch must have from_session_id, and may have checkpoint_id, and nothing else")
 
 
 def check_opening(opening: Opening) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.state_store import Key, Put
 
 PARTITIONS = 8

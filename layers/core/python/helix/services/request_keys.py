@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.ports.state_store import ABSENT, Key, Put, StateStore
 
 HOLDS_S: Final = 86_400

@@ -9,22 +9,19 @@ the other, so no wake-up is lost. A slot is granted when its row is written, not
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from zlib import crc32
 
 from helix.core.errors import InvalidInputError, StoreError
-from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Update, Value
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Value
 from helix.services import slot_changes, slot_rows, slot_shards
 from helix.services.committing import refused
 from helix.services.paging import pages
+from helix.services.slot_counters import STORED, Counters, SlotCounters, Stored
 from helix.services.slot_rows import MAX_PRIORITY, Admission, Candidate, SlotCounter, Waiting
 
-Counters = dict[str | None, SlotCounter]
-Stored = Literal["stored"]
-STORED: Stored = "stored"
 AT_ONCE = 32
 
 
@@ -47,7 +44,7 @@ class RowSlots:
     ) -> None:
         if account_limit != STORED:
             _check_number("account_limit", account_limit)
-        self._store, self._account_limit = store, account_limit
+        self._store, self._counters = store, SlotCounters(store, account_limit)
         self._max_queue, self._timeout_s = max_queue, queue_timeout_s
 
     # --- acquiring and releasing ----------------------------------------------------------------------------------
@@ -68,7 +65,7 @@ class RowSlots:
             )
         guard: list[Operation] = [alive] if alive is not None else []
         while True:
-            known = await self._learned(run.agent_type, default)
+            known = await self._counters.learn_defaults(run.agent_type, default)
             if known is None:
                 continue  # a row was made or changed: read again
             mine, account = known[run.agent_type], known[None]
@@ -150,7 +147,7 @@ class RowSlots:
                 return False
             update = slot_changes.change(known, limit=after, stopped_by=stopped_by)
             if (index := await refused(self._store, "change_limit", [*guard, update])) is None:
-                await self._merge(agent_type)
+                await self._counters.merge_shards(agent_type)
                 return True
             if guard and index == 0:
                 return False
@@ -167,14 +164,13 @@ class RowSlots:
     async def counters(self) -> Counters:
         """Return the counters by agent type, and the account's under None. Agents that were never limited have no
         counter."""
-        rows = await self._store.query("control", slot_rows.COUNTERS)
-        return await self._with_shards({counter.agent_type: counter for counter in map(slot_rows.counter, rows)})
+        return await self._counters.read_all()
 
     async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
         """Return the agent's counter, with `max_queue` as it applies, if a bounded `admit` would now be refused.
         Otherwise None."""
-        known = await self._known(agent_type)
-        for name, wanted in ((agent_type, default), (None, self._account_default(known))):
+        known = await self._counters.read_for(agent_type)
+        for name, wanted in ((agent_type, default), (None, self._counters.account_default(known))):
             known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
         mine = known[agent_type]
         free = mine.bound is None and known[None].bound is None and not mine.queued
@@ -204,87 +200,6 @@ class RowSlots:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _known(self, agent_type: str) -> Counters:
-        """Return the counters that decide about the agent: its own and the account's. The counters of all agents, of
-        which a fleet may have a thousand, are returned only if all agents share a limit."""
-        names = (agent_type, None)
-        values = await self._store.get([slot_rows.counter_key(name) for name in names])
-        known = {
-            name: slot_rows.counted(name, value) for name, value in zip(names, values, strict=True) if value is not None
-        }
-        default = self._account_default(known)
-        account = replace(known.get(None, SlotCounter(None)), default=default)
-        return await self._with_shards(known) if account.bound is None else await self.counters()
-
-    async def _with_shards(self, known: Counters) -> Counters:
-        names = [name for name, counter in known.items() if counter.divided]
-        shards = await asyncio.gather(*(self._store.query("control", slot_rows.shards(name)) for name in names))
-        return known | {
-            name: slot_rows.with_shards(known[name], rows) for name, rows in zip(names, shards, strict=True)
-        }
-
-    async def _merge(self, agent_type: str | None) -> None:
-        """Merge the slots that were lent before the limit was lowered, so that no run takes them any more."""
-        key = slot_rows.counter_key(agent_type)
-        while True:
-            (value,) = await self._store.get([key])
-            known = await self._with_shards({agent_type: slot_rows.counted(agent_type, value or {})})
-            if not slot_shards.stale(known.values()):
-                return
-            await self._arranged(known)
-
-    async def _arranged(self, known: Counters) -> bool:
-        """Merge shards, or lend slots to them. Return whether the counters must be read again."""
-        if transactions := slot_shards.stale(known.values()):
-            for operations in transactions:
-                await refused(self._store, "merge_shard", operations)
-            return True
-        account = known.get(None, SlotCounter(None))
-        for counter in known.values():
-            if operations := slot_shards.lend(counter, slot_changes.among(counter, account)):
-                with contextlib.suppress(StoreError):  # others lend too, and there is a slot without that
-                    await refused(self._store, "lend_slots", operations)
-                    return True
-        return False
-
-    def _account_default(self, known: Counters) -> int | None:
-        if self._account_limit != STORED:
-            return self._account_limit
-        return known.get(None, SlotCounter(None)).default
-
-    async def _learned(self, agent_type: str, default: int | None) -> Counters | None:
-        """Return the counters, with the defaults as this process knows them. The defaults are stored, so that every
-        granting process knows them, and each counter with a limit has a row. None if something was written, here or
-        elsewhere."""
-        known = await self._known(agent_type)
-        if await self._arranged(known):
-            return None
-        wanted = {agent_type: default, None: self._account_default(known)}
-        for name, value in wanted.items():
-            found = known.get(name)
-            if found is not None and found.default != value:
-                await refused(self._store, "set_default", [slot_changes.change(found, default=value)])
-                return None
-        missing = [name for name in wanted if name not in known]
-        for name in missing:
-            known[name] = SlotCounter(name, default=wanted[name])
-        if known[agent_type].bound is None and known[None].bound is None:
-            return known
-        for name in missing:
-            if name is not None or known[None].bound is not None:
-                await refused(
-                    self._store,
-                    "make_counter",
-                    [Put(slot_rows.counter_key(name), slot_rows.fresh(wanted[name]), ABSENT)],
-                )
-                return None
-        for name, counter in ((agent_type, known[agent_type]), (None, known[None])):
-            if name in known and not counter.divided and slot_shards.width(counter, known[None]) > 1:
-                divide = Update(slot_rows.counter_key(name), set={"divided": True})
-                await refused(self._store, "divide_counter", [divide])
-                return None
-        return known
-
     async def _in_line(self, run: Candidate) -> Admission:
         """Grant slots to the runs that can have one, and then return the admission of this run."""
         granted = await self._grant(run.agent_type, run.run_id)
@@ -294,7 +209,7 @@ class RowSlots:
             return Admission("held", granted=others)
         if ticket is None:
             return Admission("over", granted=others)  # it ended meanwhile
-        counter = (await self._known(run.agent_type))[run.agent_type]
+        counter = (await self._counters.read_for(run.agent_type))[run.agent_type]
         return Admission("waits", slot_rows.waiting(ticket), others, counter.queued, counter.stopped_by)
 
     async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
@@ -331,16 +246,16 @@ class RowSlots:
         """Return the run that gets the next slot, and the operations for it. None if no run waits that could go.
         `spread` is set after another process was quicker: then any run that may have a slot is picked, so that many
         processes do not all try the first ticket again."""
-        read = self.counters if agent_type is None else partial(self._known, agent_type)
+        read = self.counters if agent_type is None else partial(self._counters.read_for, agent_type)
         while True:
             known = await read()
-            if await self._arranged(known):
+            if await self._counters.arrange_shards(known):
                 continue
             account = known.get(None, SlotCounter(None))
             firsts = await self._lines(known, account, agent_type, AT_ONCE if spread else 1)
             if firsts:
                 break
-            if not await self._moved(known):
+            if not await self._counters.have_moved(known):
                 return None
         _, counter, rows = min(firsts, key=lambda first: first[0])
         row = rows[crc32(spread.encode()) % len(rows)]
@@ -367,14 +282,6 @@ class RowSlots:
         )
         return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, tickets, strict=True) if rows]
 
-    async def _moved(self, known: Counters) -> bool:
-        """Return whether anything moved between a counter and its shards since the counters were read."""
-        divided = [counter for counter in known.values() if counter.divided]
-        if not divided:
-            return False
-        values = await self._store.get([slot_rows.counter_key(counter.agent_type) for counter in divided])
-        return any((value or {}).get("moves", 0) != c.moves for value, c in zip(values, divided, strict=True))
-
     async def _less(self, name: str, what: str, key: Key, row: dict[str, Any]) -> bool:
         """Delete a slot (`running`) or a ticket (`queued`), and decrement its counter. False if it is gone already."""
         run, lost = slot_rows.candidate(row), set[Key]()
@@ -397,12 +304,12 @@ class RowSlots:
 
     async def _set(self, agent_type: str | None, changes: dict[str, Any]) -> None:
         key = slot_rows.counter_key(agent_type)
-        made = {**slot_rows.fresh(self._account_default({}) if agent_type is None else None), **changes}
+        made = {**slot_rows.fresh(self._counters.account_default({}) if agent_type is None else None), **changes}
         while True:
             (value,) = await self._store.get([key])
             there = None if value is None else slot_changes.change(slot_rows.counted(agent_type, value), **changes)
             if await refused(self._store, "set_limit", [there or Put(key, made, ABSENT)]) is None:
-                return await self._merge(agent_type)
+                return await self._counters.merge_shards(agent_type)
 
 
 def _check_number(what: str, number: int | None) -> None:

@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
+from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunks import TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import AccessDeniedError, InvalidInputError, StoreError
 from helix.core.json import JsonObject
-from helix.core.rows import SessionRow
 from helix.core.sequencer import Mark, StreamRecord
+from helix.core.session_row import SessionRow
 from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 

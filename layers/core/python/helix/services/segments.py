@@ -15,7 +15,6 @@ at the keys of the stream and at the key after its end. They stop every writer t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -29,6 +28,7 @@ from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operati
 from helix.services.committing import refused
 from helix.services.segment_rows import segment_end, segment_head, segment_messages, segment_value
 from helix.services.stream_ends import (
+    RememberedEnds,
     SessionGoneError,
     StreamEnd,
     Writer,
@@ -38,9 +38,6 @@ from helix.services.stream_ends import (
     tombstone_time,
 )
 
-CACHED_ENTRIES = 50_000
-"""The most sessions in all remembered heads, of about 500 bytes each. That is enough for every run at work in a
-process."""
 SEGMENT_BYTES = 150_000  # of chunks; a record stays whole, and the store puts it elsewhere if it exceeds an item
 TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are projected
 PAGE = 10
@@ -76,8 +73,7 @@ class SegmentStreams:
         if ttl_s is not None and clock is None:
             raise InvalidInputError("segments that expire need a clock")
         self._store, self._clock, self._ttl_s = store, clock, ttl_s
-        self._heads: OrderedDict[str, StreamEnd] = OrderedDict()
-        self._entries = 0
+        self._ends = RememberedEnds()
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -88,7 +84,7 @@ class SegmentStreams:
         """Append all records in order, and return the messages that they make. Records that were appended already, by
         their positions, return their earlier messages. Raises `StoreError`; some records may be appended then, so call
         it again."""
-        place = self._heads.get(stream_id)
+        place = self._ends.get(stream_id)
         # A run's first record reads the head anew, unless its claim saw the one that is remembered: the stream may have
         # been deleted and begun again by another process.
         begun = [record.seen for entry in entries for record in entry.records if record.mark == "started"]
@@ -144,7 +140,7 @@ class SegmentStreams:
     async def delete(self, stream_id: str) -> None:
         """Remove the stream of a session that is being deleted or is gone. Raises `StaleStateError` if the session exists:
         a new one was made under the id."""
-        self._forget(stream_id)
+        self._ends.forget(stream_id)
         guard = await self._deletion_guard(stream_id)
         try:
             await (
@@ -197,7 +193,7 @@ class SegmentStreams:
             raise
         left = tuple(one for one in place.tombstones if one[0] != put.key.sort)
         place = StreamEnd(after, rev, position or place.at, left)
-        self._remember(stream_id, place)
+        self._ends.remember(stream_id, place)
         return place, messages
 
     def _admitted(
@@ -241,7 +237,7 @@ class SegmentStreams:
                 break
             tombstone = place.next_put(stream_id, _tombstone(now, done=False))
             index = await refused(self._store, "bury_stream", [tombstone, *guard])
-            self._forget(stream_id)
+            self._ends.forget(stream_id)
             if index is None:
                 last = tombstone.key.sort
                 break
@@ -256,7 +252,7 @@ class SegmentStreams:
         if last:
             done = Put(Key("streams", stream_id, last), _tombstone(now, done=True))
             await self._store.transact("bury_stream", [done, *guard])
-        self._forget(stream_id)
+        self._ends.forget(stream_id)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -292,7 +288,7 @@ class SegmentStreams:
 
     async def position(self, stream_id: str) -> str:
         """Return a log position up to which everything is appended, or "" if none is known. There may be a later one."""
-        return (self._heads.get(stream_id) or await self._read_place(stream_id)).at
+        return (self._ends.get(stream_id) or await self._read_place(stream_id)).at
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
         with self._store.watch("streams", stream_id) as watch:
@@ -371,19 +367,8 @@ class SegmentStreams:
                     place = StreamEnd(head, *segment_end(segment, head))
                 break
         place = place._replace(tombstones=tuple(tombstones), unfinished=unfinished)
-        self._remember(stream_id, place)
+        self._ends.remember(stream_id, place)
         return place
-
-    def _remember(self, stream_id: str, place: StreamEnd) -> None:
-        self._forget(stream_id)
-        self._heads[stream_id] = place
-        self._entries += place.entries
-        while self._entries > CACHED_ENTRIES and len(self._heads) > 1:
-            self._forget(next(iter(self._heads)))
-
-    def _forget(self, stream_id: str) -> None:
-        if (place := self._heads.pop(stream_id, None)) is not None:
-            self._entries -= place.entries
 
 
 def _tombstone(now: float, *, done: bool) -> Value:

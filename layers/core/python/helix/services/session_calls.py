@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from helix.core.entries import AssistantRow, parse_entry
-from helix.core.rows import AttemptRow, RunRow, SessionRow
+from helix.core.rows import AttemptRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.ports.state_store import Row, StateStore
 

@@ -1,4 +1,5 @@
-"""The end of a stream as it was read, and the put of the next segment (`helix.services.segments`).
+"""The end of a stream as it was read, the put of the next segment, and the ends that a process remembers
+(`helix.services.segments`).
 
 A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end. No writer gets past
 them, whichever end it remembers. A stream that begins again under the id writes over the tombstones at its keys.
@@ -6,6 +7,7 @@ them, whichever end it remembers. A stream that begins again under the id writes
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 from helix.core.errors import ConditionFailedError
@@ -14,6 +16,9 @@ from helix.ports.state_store import ABSENT, Damaged, Key, Put, Row, Value, When
 
 Writer = tuple[str, float]
 """The id of a session and its creation time (Unix seconds)."""
+MAX_ENTRIES = 50_000
+"""The most sessions in all remembered ends, of about 500 bytes each. That is enough for every run at work in a
+process."""
 
 
 class StreamEnd(NamedTuple):
@@ -42,6 +47,29 @@ class StreamEnd(NamedTuple):
         if (deleted_at := dict(self.tombstones).get(sort)) is not None:
             when = When(equal={"buried_at": deleted_at})
         return Put(Key("streams", stream_id, sort), value, when)
+
+
+class RememberedEnds:
+    """The ends of streams that this process read or wrote last. Ends are forgotten in the order in which they were
+    remembered, once all of them have more than `MAX_ENTRIES`."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[str, StreamEnd] = OrderedDict()
+        self._entries = 0
+
+    def get(self, stream_id: str) -> StreamEnd | None:
+        return self._ends.get(stream_id)
+
+    def remember(self, stream_id: str, end: StreamEnd) -> None:
+        self.forget(stream_id)
+        self._ends[stream_id] = end
+        self._entries += end.entries
+        while self._entries > MAX_ENTRIES and len(self._ends) > 1:
+            self.forget(next(iter(self._ends)))
+
+    def forget(self, stream_id: str) -> None:
+        if (end := self._ends.pop(stream_id, None)) is not None:
+            self._entries -= end.entries
 
 
 class SessionGoneError(ConditionFailedError):

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 
 from helix.core.row_keys import SESSION, run_sort
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.clock import Clock
 from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.ports.state_store import (

@@ -16,7 +16,8 @@ from helix.core.errors import (
 )
 from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_sort, checkpoint_version
-from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine

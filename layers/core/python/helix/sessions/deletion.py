@@ -21,7 +21,8 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.row_keys import SESSION
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine, logger

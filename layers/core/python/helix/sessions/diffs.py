@@ -12,7 +12,8 @@ from helix.core.json import JsonObject
 from helix.core.lineage import spans
 from helix.core.messages import AnyMessage
 from helix.core.patches import diff
-from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.session_row import SessionRow
 from helix.engine.history import History
 
 

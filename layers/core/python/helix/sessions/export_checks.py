@@ -18,7 +18,9 @@ from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import DamagedRowError, HelixError, InvalidInputError
 from helix.core.json import check_json
 from helix.core.row_keys import SESSION
-from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
+from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, StopRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.state_store import Key, Row
 from helix.services.claim_input import check_run_id
 from helix.services.segment_rows import segment_end, segment_head, segment_messages

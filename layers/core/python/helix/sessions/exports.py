@@ -19,7 +19,8 @@ from typing import Any, Final
 from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, SessionExistsError
 from helix.core.row_keys import SESSION
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_key, user_key
 from helix.engine.claims.liveness import marker_key
 from helix.engine.history import session_key

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.patches import apply, same
 from helix.core.row_keys import checkpoint_version
-from helix.core.rows import CheckpointRow, SessionRow
+from helix.core.rows import CheckpointRow
+from helix.core.session_row import SessionRow
 from helix.core.status import ENDS
 from helix.sessions.session_rows import SessionRows
 

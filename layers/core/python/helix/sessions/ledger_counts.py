@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from helix.core.entries import CallRow
-from helix.core.rows import AttemptRow, RunRow
+from helix.core.rows import AttemptRow
+from helix.core.run_row import RunRow
 from helix.sessions.ledger_rows import Answered, SessionRows
 
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from helix.core.entries import CallRow
 from helix.core.ledger import NANOS, Line, total
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import AGENTS, ASSUMED
 from helix.services.session_calls import ModelCall

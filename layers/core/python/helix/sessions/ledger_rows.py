@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from helix.core.entries import AssistantRow, CallRow, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.json import size
-from helix.core.rows import AttemptRow, RunRow, SessionRow
+from helix.core.rows import AttemptRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.state_store import Row, StateStore
 
 

@@ -24,7 +24,9 @@ from helix.core.json import JsonObject, text_size
 from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort, run_sort
-from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, Pending
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
 from helix.engine.missing import RowMissingError, StateMissingError

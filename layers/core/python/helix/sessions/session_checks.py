@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helix.core.entries import CallRow
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import CLAIMS, ENDS, FINAL_RUNS
 from helix.sessions.history_checks import check_history
 from helix.sessions.session_rows import SessionRows

@@ -10,7 +10,9 @@ from typing import Any
 from helix.core.entries import AnyEntry, parse_entry
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import SESSION
-from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
+from helix.core.rows import CheckpointRow, LineageRow, StopRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.ports.state_store import Row, StateStore
 
 MOST_MESSAGES = 10**8

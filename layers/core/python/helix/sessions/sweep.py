@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import AgentNotFoundError, DamagedRowError, RunNotFoundError, StoreError
 from helix.core.row_keys import stop_sort
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of

@@ -16,6 +16,7 @@ from html import escape
 from typing import Any, Final, TypeVar
 
 from helix.core import chunks as c
+from helix.core.chunk_envelope import ChunkBase
 from helix.core.errors import InvalidInputError
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import dumps
@@ -60,11 +61,11 @@ class Panel:
             case _:
                 pass
 
-    def _append(self, chunk: c.ChunkBase, kind: str, text: str) -> None:
+    def _append(self, chunk: ChunkBase, kind: str, text: str) -> None:
         key = (chunk.agent_id, chunk.step, chunk.attempt, kind)
         self._parts[key] = (kind, self._parts.get(key, ("", ""))[1] + text)
 
-    def _set(self, chunk: c.ChunkBase, name: str, text: str) -> None:
+    def _set(self, chunk: ChunkBase, name: str, text: str) -> None:
         self._parts[(chunk.agent_id, chunk.step, chunk.attempt, name)] = ("tool", text)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from helix.core.call_results import call_value, has_end
 from helix.core.entries import AssistantRow, CallRow
-from helix.core.planning import call_value, has_end
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
 from helix.sessions.session_rows import SessionRows

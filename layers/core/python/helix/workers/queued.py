@@ -20,7 +20,8 @@ from helix.runtime.launching import LaunchingExecutor
 from helix.runtime.local import LocalExecutor
 from helix.runtime.stores import open_store
 from helix.runtime.tracing import open_tracer
-from helix.services.row_slots import STORED, RowSlots, Stored
+from helix.services.row_slots import RowSlots
+from helix.services.slot_counters import STORED, Stored
 from helix.services.work_queue import LEASE_S, WorkQueue
 from helix.workers.leftover_runs import end_stopped
 

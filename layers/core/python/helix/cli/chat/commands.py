@@ -16,7 +16,7 @@ from helix.cli.view import formats
 from helix.client import HelixClient
 from helix.core.ledger import NANOS, Line
 from helix.core.reports import CostFound
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.runtime.system import SystemClock
 
 SHOWN = ("service", "what", "step", "cost", "quantity", "how")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from helix.cli.view.terminal import BUDGET
 from helix.core import chunks as c
+from helix.core.chunk_envelope import ChunkBase
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.rows import Pending
@@ -257,7 +258,7 @@ class Conversation:
             case c.StepDiscardedChunk():
                 step.state, step.why = "discarded", chunk.reason
 
-    def _find(self, chunk: c.ChunkBase, *, calls: bool = False) -> Step | None:
+    def _find(self, chunk: ChunkBase, *, calls: bool = False) -> Step | None:
         """Return the step that a chunk belongs to. With `calls`, return the answer that asked for a call, because a later
         run may execute it."""
         for item in reversed(self.items):
@@ -267,7 +268,7 @@ class Conversation:
                 return item
         return None
 
-    def _known(self, chunk: c.ChunkBase, call_id: str, name: str) -> Call:
+    def _known(self, chunk: ChunkBase, call_id: str, name: str) -> Call:
         if (known := self._calls.get(call_id)) is not None:
             return known
         step = self._find(chunk, calls=True)

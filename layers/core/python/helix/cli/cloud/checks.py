@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from helix.client import ClientSettings, HelixClient
-from helix.client.client import RemoteHandle
+from helix.client.remote_handle import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
 from helix.fleet.lambdas import heard_key
 from helix.gateway.authoriser import ApiKeys, Principal

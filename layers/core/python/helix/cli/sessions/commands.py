@@ -11,7 +11,7 @@ from helix.cli.output import RefusedError, write
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import CheckpointNotFoundError, SessionNotFoundError
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.runtime.system import SystemClock
 from helix.services.claim_input import check_session_id
 

@@ -20,7 +20,7 @@ from helix.cli.view.formats import count, print_table
 from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import SessionNotFoundError
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.fleet.forgetting import Forgetting
 from helix.gateway.authoriser import ApiKeys
 from helix.ports.objects import NoObjects, Objects

@@ -29,7 +29,7 @@ from helix.core.json import loads
 from helix.core.ledger import NANOS, Ledger
 from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.printable import printable
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock

@@ -19,7 +19,7 @@ from helix.cli.view.formats import print_table
 from helix.cli.where import NoStoreError, Where, with_client
 from helix.client import HelixClient
 from helix.core.handles import SessionState
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.core.status import AgentStatus
 from helix.runtime.system import SystemClock
 

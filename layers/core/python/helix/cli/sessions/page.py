@@ -21,7 +21,7 @@ from helix.client import HelixClient
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.runtime.system import SystemClock
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
@@ -38,7 +38,8 @@ class Page:
     state: SessionState
     """The session's committed state."""
     queued: dict[str, Any] | None
-    """The position of the session's run in the queue for a slot (`helix.core.replies.Queued`). None if it is not queued."""
+    """The position of the session's run in the queue for a slot (`helix.core.session_replies.Queued`). None if it is not
+    queued."""
     messages: Sequence[AnyMessage]
     """The newest messages of the history, oldest first."""
     offset: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from helix.client import HelixClient
 from helix.core.errors import SessionNotFoundError
-from helix.core.requests import PAGE
+from helix.core.request_fields import PAGE
 from helix.ports.state_store import Key, Row, Table
 from helix.sessions.exports import children_of
 

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from helix.core.agents import AnyAgent
+from helix.core.call_results import result_content
 from helix.core.entries import CallRow, ChildRef
 from helix.core.errors import WorkInProgressError
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import result_content
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.calls.children import add_token, attach, is_done, refusal, wake_waiting
 from helix.engine.calls.tool import Progress, call_tool, executed, view_step
 from helix.engine.claims.claim import Claimed

@@ -14,14 +14,17 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 
+from helix.core.call_results import result_content
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow, ChildRef
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import child_message, result_content
+from helix.core.planning import child_message
 from helix.core.row_keys import message_sort, token_sort
-from helix.core.rows import Parent, Pending, RunRow, SessionRow
+from helix.core.rows import Pending
+from helix.core.run_row import RunRow
+from helix.core.session_row import Parent, SessionRow
 from helix.core.spans import Trace
 from helix.core.usage import Usage
 from helix.engine.claims.claim import Claimed, claim

@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from helix.core.agents import AnyAgent
+from helix.core.call_results import MAX_RESULT_BYTES, result_content
 from helix.core.chunks import CustomEventChunk
 from helix.core.context import ToolContext, idempotency_key
 from helix.core.errors import FatalToolError, InvalidInputError, ToolError
 from helix.core.json import JsonObject, JsonValue, text_of
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import MAX_RESULT_BYTES, result_content
 from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker

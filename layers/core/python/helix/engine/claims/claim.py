@@ -25,7 +25,9 @@ from helix.core.json import JsonObject
 from helix.core.lineage import ROOT
 from helix.core.patches import diff
 from helix.core.row_keys import make_run_id
-from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.states import merged_state
 from helix.engine.claims.claim_rows import Attempt, as_claimed, operations_of, run_of, session_of
 from helix.engine.claims.liveness import clear_leftovers

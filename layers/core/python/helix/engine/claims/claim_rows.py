@@ -9,7 +9,8 @@ from helix.core.agents import AnyAgent
 from helix.core.claim_plan import ClaimPlan, OpenRows, Request
 from helix.core.entries import CallRow, UserRow
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, run_sort
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import static_model
 from helix.engine.claims.liveness import marker_key

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from helix.core.agents import AnyAgent
+from helix.core.call_results import result_content
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow
 from helix.core.errors import (
@@ -22,9 +23,9 @@ from helix.core.errors import (
 from helix.core.handles import Confirmation
 from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps, loads
 from helix.core.messages import EditedArguments, ToolCallRequest
-from helix.core.planning import refuse_call, result_content
+from helix.core.planning import refuse_call
 from helix.core.prompt import UNKNOWN
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine

@@ -25,7 +25,7 @@ from helix.core.errors import (
     WorkInProgressError,
 )
 from helix.core.row_keys import message_sort
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.row_keys import checkpoint_sort, checkpoint_version
-from helix.core.rows import CheckpointRow, SessionRow
+from helix.core.rows import CheckpointRow
+from helix.core.session_row import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine
 from helix.engine.facts import CommitsMissed

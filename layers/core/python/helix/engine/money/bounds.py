@@ -33,7 +33,7 @@ from helix.core.budget import (
 from helix.core.config import LENGTHS, THINKING_TOKENS, LLMConfig
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
-from helix.core.rows import Bounds, SessionRow
+from helix.core.session_row import Bounds, SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import AlertListener, Engine, Worst, logger
 from helix.engine.writing import at_version, no_outcome_check, session_put

@@ -16,7 +16,8 @@ from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.budget import LEVELS, AlertLevel, BudgetDefinition, OnExceeded
-from helix.core.rows import Block, RunRow, SessionRow, StepClaim
+from helix.core.run_row import RunRow
+from helix.core.session_row import Block, SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.engine.engine import Engine, Worst
 from helix.engine.money.bounds import Estimate, amount, bounded, budget_states, definitions_of, raise_alerts, shorter

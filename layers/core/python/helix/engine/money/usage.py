@@ -14,7 +14,9 @@ from typing import Literal
 from helix.core.agents import AnyAgent
 from helix.core.errors import RunNotFoundError
 from helix.core.row_keys import attempt_sort, run_sort
-from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
+from helix.core.rows import AttemptRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.core.usage_parts import COMPLETION, Share, assume, shares, static_model
 from helix.engine.engine import Engine, logger

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix._log import describe
 from helix.core.agents import AnyAgent
+from helix.core.call_results import call_error, call_value, has_end, parsed_content
 from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
@@ -35,10 +36,11 @@ from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
 from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
-from helix.core.planning import call_error, call_value, has_end, parsed_content
 from helix.core.row_keys import checkpoint_version
-from helix.core.rows import CheckpointRow, RunRow, StepClaim
+from helix.core.rows import CheckpointRow
+from helix.core.run_row import RunRow
 from helix.core.sequencer import Mark
+from helix.core.session_row import StepClaim
 from helix.core.tools import AnyTool
 from helix.engine import facts
 from helix.engine.context import RunContext

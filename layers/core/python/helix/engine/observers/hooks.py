@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from helix.core.call_results import call_error
 from helix.core.chunks import CustomEventChunk
 from helix.core.context import check_event
 from helix.core.entries import CallRow, ChildRef, message_of
 from helix.core.json import JsonObject, JsonValue
-from helix.core.planning import call_error
 from helix.core.row_keys import guard_sort
-from helix.core.rows import RunRow
+from helix.core.run_row import RunRow
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.engine.history import row_key

@@ -23,7 +23,8 @@ from helix.core.entries import CallRow
 from helix.core.json import dumps
 from helix.core.measures import Measures
 from helix.core.messages import ToolCallRequest
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.spans import (
     Attribute,
     Span,

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, TypeVar
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, QueueFullError, RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.resources import profile_digest
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import ClaimMode
 from helix.engine.claims.missed import read_missed
 from helix.engine.context import make_context

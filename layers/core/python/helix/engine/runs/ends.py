@@ -21,7 +21,9 @@ from helix.core.errors import (
     StoreError,
 )
 from helix.core.row_keys import make_run_id, run_sort, stop_sort
-from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
+from helix.core.rows import ErrorInfo, StopRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.core.status import AT_REST, ENDS
 from helix.core.usage import Usage
 from helix.engine.calls.children import report_to_parent, wake_waiting

@@ -27,7 +27,9 @@ from helix.core.errors import (
 )
 from helix.core.lineage import ROOT, fork
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, run_sort
-from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.missing import RowMissingError

@@ -12,7 +12,9 @@ from collections import Counter
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.row_keys import run_sort
-from helix.core.rows import ErrorInfo, RunRow, SessionRow
+from helix.core.rows import ErrorInfo
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.claim import Claimed
 from helix.engine.context import make_context
 from helix.engine.engine import Engine, logger

@@ -13,7 +13,8 @@ from helix.core.delivery import Position
 from helix.core.entries import CallRow
 from helix.core.errors import ConditionFailedError
 from helix.core.row_keys import message_sort, run_sort
-from helix.core.rows import RunRow, SessionRow
+from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
 from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key

@@ -32,7 +32,8 @@ from helix.core.routing import (
     decide,
     ranked,
 )
-from helix.core.rows import ErrorInfo, SessionRow, StopRow
+from helix.core.rows import ErrorInfo, StopRow
+from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME

@@ -12,7 +12,8 @@ from helix.core.claim_plan import OpenRows
 from helix.core.errors import ContentionError, WorkInProgressError
 from helix.core.folding import Fold, fold_step
 from helix.core.row_keys import message_sort
-from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
+from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
+from helix.core.session_row import SessionRow, StepClaim
 from helix.core.status import EndStatus
 from helix.core.steps import ErrorStepResult, StopReason
 from helix.engine.calls.execute import show_results

@@ -24,7 +24,7 @@ from helix.core.caching import (
 )
 from helix.core.errors import InvalidInputError
 from helix.core.planning import plan_step_processing
-from helix.core.rows import SessionRow
+from helix.core.session_row import SessionRow
 from helix.core.steps import AnyStepResult, ErrorStepResult, StepResult
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage

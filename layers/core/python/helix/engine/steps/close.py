@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry
 from helix.core.folding import Fold, Next
-from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StopRow
+from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
+from helix.core.session_row import SessionRow
 from helix.core.status import EndStatus
 from helix.core.usage_parts import with_calls
 from helix.engine.context import RunContext

@@ -17,7 +17,8 @@ from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, messag
 from helix.core.folding import Next, decide_next, missing
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
-from helix.core.rows import ErrorInfo, OpenStep, SessionRow
+from helix.core.rows import ErrorInfo
+from helix.core.session_row import OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
 from helix.core.usage_parts import with_answer

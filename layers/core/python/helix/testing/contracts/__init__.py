@@ -21,7 +21,15 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
-        for module in ("sockets", "state_store", "state_store_keys", "state_store_races", "streams")
+        for module in (
+            "sockets",
+            "state_store",
+            "state_store_expiry",
+            "state_store_keys",
+            "state_store_races",
+            "state_store_rows",
+            "streams",
+        )
     )
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helix.core.errors import ConditionFailedError, InvalidInputError
+from helix.core.errors import InvalidInputError
 from helix.ports.state_store import (
     ABSENT,
     MAX_OPERATIONS,
@@ -17,51 +17,22 @@ from helix.ports.state_store import (
     Operation,
     Put,
     StateStore,
-    Table,
     Update,
     Value,
     When,
 )
+from helix.testing.contracts.state_store_expiry import StateStoreExpiry
 from helix.testing.contracts.state_store_keys import StateStoreKeys
 from helix.testing.contracts.state_store_races import StateStoreRaces
-
-P = "partition"
-LATER = 4_000_000_000
-"""A time in the far future, so that no store deletes a row of these tests before `purge`."""
+from helix.testing.contracts.state_store_rows import P, get, key, put, refused, sorts
 
 
-def key(sort: str, partition: str = P) -> Key:
-    return Key("sessions", partition, sort)
-
-
-async def put(store: StateStore, sort: str, value: Value, partition: str = P) -> None:
-    await store.transact("put", [Put(key(sort, partition), value)])
-
-
-async def get(store: StateStore, sort: str, partition: str = P) -> Value | None:
-    (value,) = await store.get([key(sort, partition)])
-    return value
-
-
-async def sorts(store: StateStore, **options: Any) -> list[str]:
-    return [row.key.sort for row in await store.query("sessions", P, **options)]
-
-
-async def refused(store: StateStore, *operations: Operation) -> int:
-    """Return the index of the operation that made the store refuse the transaction."""
-    with pytest.raises(ConditionFailedError) as caught:
-        await store.transact("refused", operations)
-    return caught.value.index
-
-
-class StateStoreContract(StateStoreRaces, StateStoreKeys):
+class StateStoreContract(StateStoreRaces, StateStoreKeys, StateStoreExpiry):
     """The contract tests. They need a fixture `store`. If possible, the fixture `other` is the store of a second process on
     the same data.
 
     purges: False for a store whose backend deletes expired rows on its own.
     """
-
-    purges = True
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -301,58 +272,6 @@ class StateStoreContract(StateStoreRaces, StateStoreKeys):
         await put(store, "a", {"n": 1})
         await store.transact("check", [Check(key("a"), When()), Check(key("b"), ABSENT)])
         assert await sorts(store) == ["a"] and await get(store, "a") == {"n": 1}
-
-    # --- expiry ---------------------------------------------------------------------------------------------------
-
-    async def test_purge_deletes_what_has_expired(self, store: StateStore) -> None:
-        """`purge` deletes the rows of every table whose `ttl` is below the given time, and returns their number."""
-        rows: list[tuple[Table, str]] = [("sessions", "a"), ("streams", "a"), ("control", "a"), ("control", "b")]
-        ttls = (LATER - 1, LATER - 60, 1, -1)
-        for (table, sort), ttl in zip(rows, ttls, strict=True):
-            await store.transact("put", [Put(Key(table, P, sort), {"ttl": ttl, "n": 1})])
-        gone = await store.purge(LATER)
-        assert gone <= len(rows)  # a store may have deleted the oldest by its own clock
-        if self.purges:
-            assert await store.get([Key(table, P, sort) for table, sort in rows]) == [None] * len(rows)
-            assert gone >= 2 and await store.purge(LATER) == 0
-            assert [row for table, _ in rows for row in await store.query(table, P)] == []
-
-    async def test_purge_leaves_what_has_not_expired(self, store: StateStore) -> None:
-        """A row stays if its `ttl` is in the future, is not a number, is nested, or is missing."""
-        values: list[Value] = [{"ttl": LATER}, {"ttl": LATER + 1}, {"ttl": None}, {"ttl": "1"}, {"ttl": True}]
-        values += [{"ttl": [1]}, {"ttl": {"ttl": 1}}, {"other": {"ttl": 1}}, {"text": '"ttl":1'}, {}]
-        for place, value in enumerate(values):
-            await put(store, str(place), value)
-        assert await store.purge(LATER) == 0
-        assert [row.value for row in await store.query("sessions", P)] == values
-
-    async def test_a_renewed_row_does_not_expire(self, store: StateStore) -> None:
-        """Only the current `ttl` counts. A later one, or its removal, keeps the row. An update may also set one."""
-        for sort in "abc":
-            await put(store, sort, {"ttl": LATER - 1})
-        await put(store, "a", {"ttl": LATER + 1})
-        await store.transact("renew", [Update(key("b"), set={"ttl": LATER + 1})])
-        await put(store, "c", {"n": 1})
-        assert await store.purge(LATER) == 0 and await sorts(store) == ["a", "b", "c"]
-        await store.transact("expire", [Update(key("c"), set={"ttl": LATER - 1})])
-        assert await store.purge(LATER) == self.purges
-        assert await sorts(store) == (["a", "b"] if self.purges else ["a", "b", "c"])
-
-    async def test_purge_deletes_any_number(self, store: StateStore) -> None:
-        """One call deletes several pages of expired rows, and keeps the rows between them."""
-        for first in range(0, 1_200, 100):
-            puts = [Put(key(f"{i:04d}"), {"ttl": LATER - 1 if i % 8 else LATER + 1}) for i in range(first, first + 100)]
-            await store.transact("put", puts)
-        assert await store.purge(LATER) == (1_050 if self.purges else 0)
-        assert len(await sorts(store)) == (150 if self.purges else 1_200)
-
-    async def test_a_purged_row_is_absent(self, store: StateStore) -> None:
-        """A later write with the same key creates a new row."""
-        await put(store, "a", {"ttl": LATER - 1, "old": 1})
-        await store.purge(LATER)
-        if self.purges:
-            await store.transact("again", [Put(key("a"), {"new": 1}, ABSENT)])
-            assert await get(store, "a") == {"new": 1}
 
     # --- values ---------------------------------------------------------------------------------------------------
 

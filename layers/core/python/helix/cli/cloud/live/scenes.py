@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from helix.cli.cloud.checks import CheckError, Probe
-from helix.client.client import RemoteHandle
+from helix.client.remote_handle import RemoteHandle
 from helix.core.chunks import TextDeltaChunk
 from helix.core.handles import AgentResult
 from helix.core.periods import TokenPeriod

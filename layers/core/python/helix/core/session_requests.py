@@ -1,0 +1,189 @@
+"""Requests that read, copy and delete sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from helix.core.request_fields import PAGE, BaseRequest, Key, Limit, Name, RunId, SessionId, SessionRequest
+from helix.core.status import SessionStatus
+
+
+class GetSession(SessionRequest):
+    """Read a session, with further parts on request.
+
+    Result: `{"session", "can_resume"}`, and the parts requested by the fields below. While the current run waits for a
+    slot, `"queued"` has its `{"place", "expires_at", "reason"}`. The run in place 1 is the agent's next to start.
+    """
+
+    action: Literal["get_session"]
+    """The name of this action."""
+    run_id: RunId | None = None
+    """The run whose result to add as `"run"`. Its status is `running` if it has not ended."""
+    messages: int = Field(default=0, ge=0, le=PAGE)
+    """The number of messages to add as `"messages"`: the newest ones, or those before `before`."""
+    before: int | None = Field(default=None, ge=0)
+    """The exclusive upper index of these messages. None: the newest messages."""
+    runs: int = Field(default=0, ge=0, le=PAGE)
+    """The number of runs to add as `"runs"`: the newest ones, or those before `runs_before`."""
+    runs_before: RunId | None = None
+    """The id of a run: only older runs are returned. None: the newest runs."""
+    sub_sessions: bool = False
+    """Whether to add the sub-agents' sessions as `"sub_sessions"`."""
+    snapshot: bool = False
+    """Whether to add the conversation as `"snapshot"`, with the stream sequence from which to continue."""
+    newest: int | None = Field(default=None, ge=1, le=PAGE)
+    """The number of newest messages in the snapshot. None: all messages."""
+
+
+class ListSessions(BaseRequest):
+    """List the caller's root sessions, newest id first. Operators see the sessions of all users, or of `user`.
+
+    Result: `{"sessions", "cursor", "damaged"}`. A page may be short even if there are more sessions. Fields other than
+    `limit`, `after`, `user` and `titles` are filters.
+    """
+
+    action: Literal["list_sessions"]
+    """The name of this action."""
+    limit: Limit = 20
+    """The maximum number of sessions on the page."""
+    after: Name | None = None
+    """The `cursor` of the previous page. None for the first page."""
+    user: Name | None = None
+    """The user whose sessions to list. Only operators may name another user."""
+    status: SessionStatus | None = None
+    """The status of the sessions."""
+    agent: Name | None = None
+    """The name of the sessions' agent."""
+    tag: Name | None = None
+    """A tag of the sessions."""
+    since: float | None = None
+    """The earliest time of the last change, in Unix seconds."""
+    waiting: bool = False
+    """Whether to list only sessions that wait for a person."""
+    text: Annotated[str, Field(max_length=200)] | None = None
+    """Search words. Each must occur in the id, the agent, the tags, the status or the beginning of the first message.
+
+    The search ignores case.
+    """
+    titles: bool = False
+    """Whether to add a `title` to each session: the beginning of its first message."""
+
+
+class ListCheckpoints(SessionRequest):
+    """List the checkpoints of a session, newest first and without states. Result: `{"checkpoints", "cursor"}`."""
+
+    action: Literal["list_checkpoints"]
+    """The name of this action."""
+    limit: Limit = 20
+    """The maximum number of checkpoints on the page."""
+    after: Name | None = None
+    """The `cursor` of the previous page, or the id of any checkpoint. None for the first page."""
+
+
+class GetCheckpoint(SessionRequest):
+    """Read a checkpoint. Result: `{"checkpoint"}`, as in `list_checkpoints` but with its `custom_state`."""
+
+    action: Literal["get_checkpoint"]
+    """The name of this action."""
+    checkpoint_id: Name | None = None
+    """The checkpoint to read. None: the latest."""
+
+
+class DiffCheckpoints(SessionRequest):
+    """Compare two checkpoints of a session.
+
+    Result: `{"before", "after", "patches", "messages", "offset", "added", "removed"}`. `before` and `after` are the ids
+    of the checkpoints. The RFC 6902 `patches` turn the first state into the second. `messages` is a page of the
+    messages that only the second checkpoint has. `added` counts the messages that only the second checkpoint has,
+    `removed` those that only the first has.
+    """
+
+    action: Literal["diff_checkpoints"]
+    """The name of this action."""
+    before: Name
+    """The first checkpoint."""
+    checkpoint_id: Name | None = None
+    """The second checkpoint. None: the latest."""
+    offset: int = Field(default=0, ge=0)
+    """The index of the first added message to return."""
+    limit: Limit = 20
+    """The maximum number of added messages to return."""
+
+
+class GetStep(SessionRequest):
+    """Explain how a step was bought: its attempts, the text that each one showed, and the results of its calls.
+
+    Result: `helix.core.reports.StepFound`.
+    """
+
+    action: Literal["get_step"]
+    """The name of this action."""
+    step: Annotated[int, Field(ge=1)]
+    """The number of the step. After a rewind, two steps may share a number: the newest one is returned, or that of
+    `run_id`."""
+    run_id: RunId | None = None
+    """The run that the step belongs to. None: the newest step with this number."""
+
+
+class GetCost(SessionRequest):
+    """Return the itemized cost of a session and its sub-agents' sessions.
+
+    Result: `{"session_id", "usd", "services", "agrees", "prices", "left_out", "lines"}`. Refused for sessions with more
+    than 20,000 rows.
+    """
+
+    action: Literal["get_cost"]
+    """The name of this action."""
+
+
+class ReadRows(SessionRequest):
+    """Read a page of the stored rows of a session, or of its stream.
+
+    Result: `{"rows", "cursor"}`. Each row is `[sort, value]`.
+    """
+
+    action: Literal["read_rows"]
+    """The name of this action."""
+    stream: bool = False
+    """Whether to read the rows of the stream instead of the session's."""
+    after: Name | None = None
+    """The `cursor` of the previous page. None for the first page."""
+    limit: Limit = PAGE
+    """The maximum number of rows on the page."""
+
+
+class _Copy(SessionRequest):
+    checkpoint_id: Name | None = None
+    """The checkpoint to copy from. None: the latest."""
+    target: SessionId | None = None
+    """The id of the new session, which must begin with the caller's prefix. None: the service generates one."""
+    key: Key | None = None
+    """An idempotency key: repeating the request returns the copy that was made with the same key."""
+
+
+class Branch(_Copy):
+    """Create a new session from a checkpoint. Result: `{"session_id"}`."""
+
+    action: Literal["branch"]
+    """The name of this action."""
+
+
+class Clone(_Copy):
+    """Copy a session up to a checkpoint or a message. Result: `{"session_id"}`."""
+
+    action: Literal["clone"]
+    """The name of this action."""
+    message_index: int | None = Field(default=None, ge=0)
+    """The number of messages to copy from the beginning. Fewer are copied if a call would lose its result.
+
+    Give this or `checkpoint_id`, not both.
+    """
+
+
+class Delete(SessionRequest):
+    """Delete a session, its sub-agents' sessions and its stream. Result: `{"deleted"}`, which is always true."""
+
+    action: Literal["delete"]
+    """The name of this action."""
