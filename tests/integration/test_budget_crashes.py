@@ -206,9 +206,8 @@ async def test_what_a_late_answer_used_beyond_what_was_set_aside_is_spent_too() 
     """Its run was aborted, and its effects wait for a sweep: what had been set aside for the call is assumed spent, and
     the answer says that it was more."""
     gate, who = Gate(), agent("helper", llm_config=CONFIG)
-    stage = Stage([gated(gate, says("late", 3 * WORST))], who)
+    stage = Stage([gated(gate, says("late", 3 * WORST))], who, stop_poll_s=1e6)  # this delivery does not see the stop
     stage.engine.worst_case = lambda request: Worst(WORST, WORST)
-    stage.engine.settings = replace(stage.engine.settings, stop_poll_s=1e6)  # this delivery does not see the stop
     budgets = BudgetManager(stage.store)
     await budgets.set_budget(10 * WORST, TOTAL)
     event = await stage.begin(who)

@@ -285,9 +285,9 @@ async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: s
     gate = Gate()
     store = Patience()
     await BudgetManager(store).set_budget(10, "total", "helper", unit="usd")  # so that the call has something set aside
-    stage = Stage([gated(gate, says("late", used(60, 6, 300)))], who, store=store)
+    late = [gated(gate, says("late", used(60, 6, 300)))]
+    stage = Stage(late, who, store=store, stop_poll_s=1e6)  # this delivery does not see the stop
     event = await stage.begin(who)
-    stage.engine.settings = replace(stage.engine.settings, stop_poll_s=1e6)  # this delivery does not see the stop
     thinking = asyncio.create_task(stage.deliver("call_model", event))
     await gate.reached()
     if finished == "before":
