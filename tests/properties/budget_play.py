@@ -21,6 +21,7 @@ from helix.core.errors import ConditionFailedError
 from helix.core.messages import SystemMessage
 from helix.core.row_keys import run_sort
 from helix.core.rows import RunRow, SessionRow, StepClaim
+from helix.core.status import EndStatus
 from helix.core.usage import Usage
 from helix.engine.context import make_context
 from helix.engine.engine import Engine, Settings, Worst
@@ -102,6 +103,9 @@ class Gated:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await self._turns.call(lambda: self._inner.transact(name, operations))
+
+    async def purge(self, now: float) -> int:
+        return await self._inner.purge(now)
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._inner.watch(table, partition)
@@ -248,7 +252,7 @@ class Play:
         except ConditionFailedError:
             return False
 
-    async def _finish(self, name: str, status: str) -> None:
+    async def _finish(self, name: str, status: EndStatus) -> None:
         session = await self.engine.history.existing(name)
         if session.status == "running":
             new = advance(session, self.clock.now())
