@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from helix.core import entries, rows
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CITED = ("protocol.md", "appendix/semantics.md")
 CITATION = re.compile(r"\b(protocol|(?:appendix/)?semantics)\.md#([\w-]+)")
 RETIRED = re.compile(r"\bPROTOCOL\b(?! *=)|\bsemantics [A-E]\d")
-SECTIONS = {
+SECTIONS: dict[str, list[type[BaseModel]]] = {
     "row-session": [rows.SessionRow],
     "row-run": [rows.RunRow],
     "row-user": [entries.UserRow],
