@@ -141,7 +141,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._passed += seconds
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     def __init__(self, wait: Callable[[float], None]) -> None:
         super().__init__()
         self._wait = wait

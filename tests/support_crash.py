@@ -18,6 +18,7 @@ from helix import (
     create_sub_agent_tool,
     tool,
 )
+from helix.adapters.models.scripted import Entry
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.json import JsonObject
 from helix.engine.engine import Settings
@@ -109,9 +110,9 @@ lead = Agent(
 )
 plain = Agent(name="plain", system_prompt="Talk.", tools=[look, add], state_schema=Notes, llm_config=CONFIG)
 
-HELPER = [{"content": "digging", "tool_calls": [call("look", topic="deep")]}, finish("helped", "deep")]
-CAREFUL = [{"tool_calls": [call("gated", topic="child")]}, finish("allowed", "child")]
-LEAD = [
+HELPER: list[Entry] = [{"content": "digging", "tool_calls": [call("look", topic="deep")]}, finish("helped", "deep")]
+CAREFUL: list[Entry] = [{"tool_calls": [call("gated", topic="child")]}, finish("allowed", "child")]
+LEAD: list[Entry] = [
     {"content": "two at once, then more", "tool_calls": [call("look", topic="a"), call("look", topic="b")]},
     {"tool_calls": [call("subagent__helper", message="dig"), call("look", topic="c")]},
     {"content": "summing", "tool_calls": [call("add", amount=2)]},
@@ -120,7 +121,7 @@ LEAD = [
 ]
 
 
-GATED_SCRIPT = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("done", "x")]
+GATED_SCRIPT: list[Entry] = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("done", "x")]
 
 
 class LoggedModel:
@@ -137,7 +138,7 @@ class LoggedModel:
         return result
 
 
-def model(**scripts: list[object]) -> LoggedModel:
+def model(**scripts: Sequence[Entry]) -> LoggedModel:
     return LoggedModel(ScriptedModel({"lead": LEAD, "helper": HELPER, "careful": CAREFUL, **scripts}, by="position"))
 
 
@@ -180,6 +181,7 @@ async def settle(
                 handle = await workers.resume(agent, session_id)
         await handle.result(timeout_s=20)
         await quiet(workers)
+    assert state is not None
     raise AssertionError(f"session {session_id!r} does not come to an end: {state.status}, {state.error}")
 
 
@@ -249,7 +251,7 @@ class Sweep:
         self.agent, self.scripted, self.rebuys = agent, scripted, rebuys
         self.answered: dict[str, Any] = {"approve": approve, "arguments": arguments}
         self.outcomes: list[str] = []
-        self.states: list[object] = []
+        self.states: list[tuple[dict[str, Any], Any]] = []
 
     async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
         journal = Journal()

@@ -25,6 +25,7 @@ from helix.gateway.backend import Backend
 from helix.gateway.gateway import Gateway
 from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
 from helix.ports.sockets import Posted
+from helix.runtime.executor import Executor
 from helix.testing.clocks import ShiftedClock
 
 PATIENCE_S = 10.0
@@ -92,9 +93,7 @@ class Mailbox:
 class Desk:
     """A gateway without a server: connections are names, and answers are read from a mailbox."""
 
-    def __init__(
-        self, executor: LocalExecutor, *, anonymous: bool = False, authoriser: Authoriser | None = None
-    ) -> None:
+    def __init__(self, executor: Executor, *, anonymous: bool = False, authoriser: Authoriser | None = None) -> None:
         self.clock = ShiftedClock()
         self.executor, self.mailbox = executor, Mailbox()
         self.keys = ApiKeys(executor.store, self.clock)

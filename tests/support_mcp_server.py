@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from mcp.client import ClientSession
 from mcp.client.context import ClientRequestContext
 from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Request, RequestParams, Result
+from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Request, RequestParams, Result, TextContent
 from pydantic import ConfigDict
 from tests.support_run import Text, a_tool, agent, call, calls
 
@@ -143,7 +143,14 @@ async def task_of(session: ClientSession, task_id: str, *statuses: str) -> dict[
         return task
 
 
-async def frames(http: httpx2.AsyncClient, url: str, message: dict[str, Any], **headers: str) -> AsyncIterator[Any]:
+def text_of(result: CallToolResult) -> str:
+    """The text that a tool's result begins with."""
+    (first, *_) = result.content
+    assert isinstance(first, TextContent)
+    return first.text
+
+
+async def frames(http: httpx2.AsyncClient, url: str, message: dict[str, Any], **headers: str) -> AsyncGenerator[Any]:
     """The messages that answer a request over HTTP, one after the other."""
     async with http.stream("POST", url, json=message, headers={**HEADERS, **headers}) as response:
         if response.headers["content-type"].startswith("application/json"):
@@ -156,7 +163,7 @@ async def frames(http: httpx2.AsyncClient, url: str, message: dict[str, Any], **
 
 def listening(*task_ids: str, declared: bool = True, token: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """The request `subscriptions/listen` of a client that shows forms, and its headers."""
-    capabilities = {"elicitation": {}, "extensions": {EXTENSION: {}} if declared else {}}
+    capabilities: dict[str, Any] = {"elicitation": {}, "extensions": {EXTENSION: {}} if declared else {}}
     mcp = "io.modelcontextprotocol"
     meta = {f"{mcp}/protocolVersion": "2026-07-28", f"{mcp}/clientCapabilities": capabilities}
     params = {"notifications": {"taskIds": list(task_ids), "toolsListChanged": True}, "_meta": meta}

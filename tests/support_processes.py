@@ -25,7 +25,7 @@ class Worker:
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
-    def race(self, do: str, db: Path, processes: int, **job: Any) -> list[Any]:
+    def race(self, do: str, db: Path | str, processes: int, **job: Any) -> list[Any]:
         """What each process found; all must have ended well."""
         answer = self.ask(do=do, db=str(db), processes=processes, **job)
         assert answer["codes"] == [0] * processes, "\n".join(map(str, answer["found"]))

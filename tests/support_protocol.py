@@ -18,6 +18,7 @@ from helix.core.delivery import Delivery
 from helix.core.entries import CallRow
 from helix.core.periods import TokenPeriod
 from helix.core.session_row import SessionRow
+from helix.core.status import ClaimMode
 from helix.core.tools import create_sub_agent_tool, tool
 from helix.engine.calls.tool import call_tool, view_step
 from helix.engine.claims.claim import Claimed, claim
@@ -120,7 +121,12 @@ class World:
         return Delivery(f"worker{self.owners}", self.clock.time + 3600)
 
     async def claim(
-        self, agent: AnyAgent, mode: str = "execute", message: str | None = None, *, delivery: Delivery | None = None
+        self,
+        agent: AnyAgent,
+        mode: ClaimMode = "execute",
+        message: str | None = None,
+        *,
+        delivery: Delivery | None = None,
     ) -> Claimed:
         return await claim(self.engine, agent, "s", ClaimInput(mode, message), delivery or self.delivery())
 

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from helix.adapters.memory import MemoryStateStore
@@ -127,7 +128,7 @@ class Replay:
         self.version = count["n"] if count is not None else 0
         await self.ruler.begin(self)
         for arrival in self.load.arrivals:
-            self.at(arrival.at, lambda arrival=arrival: self._arrive(arrival))
+            self.at(arrival.at, partial(self._arrive, arrival))
         moment = self.start
         while (moment := moment + 30) <= self.load.length_s:
             self.at(moment, self._tick)

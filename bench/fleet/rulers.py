@@ -138,7 +138,7 @@ class AsInTheSource:
     def _evaluate(self, kind: Kind, metrics: LLMMetrics, current: int, now: float) -> int | None:
         ratio = metrics.cost_per_hour / kind.hour_usd
         if ratio >= 0.95:
-            return max(current - 1, kind.resources["min"])
+            return max(current - 1, int(kind.resources["min"]))
         wanted = self._by_load(kind, metrics, current, now)
         if ratio >= 0.8:
             return wanted if wanted and wanted < current else None

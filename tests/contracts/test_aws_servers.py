@@ -24,10 +24,12 @@ from tests.support.ministack_sockets import SocketApi
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.sockets import ApiGatewaySockets
+from helix.ports.sockets import Sockets
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
 from helix.testing.contracts import SocketsContract, StateStoreContract, StreamManagerContract
+from helix.testing.contracts.sockets import Peers
 
 pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
 
@@ -118,7 +120,7 @@ class TestSockets(SocketsContract):
         made.close()
 
     @pytest.mark.skip(reason="MiniStack takes every frame at once, however slow its reader: see test_sockets.py")
-    async def test_a_slow_one_holds_up_nobody(self, server: MiniStack) -> None: ...
+    async def test_a_slow_one_holds_up_nobody(self, sockets: Sockets, peers: Peers) -> None: ...
 
 
 @on_ministack

@@ -36,8 +36,8 @@ class World:
         self.conflicts = Conflicts(self.client, self.clock.now)
 
     def store(self, **options: Any) -> DynamoDBStateStore:
-        options = {"clock": self.clock, "jitter": self.dice.random} | options
-        return DynamoDBStateStore(self.client, tables(self.prefix), **options)
+        given: dict[str, Any] = {"clock": self.clock, "jitter": self.dice.random, **options}
+        return DynamoDBStateStore(self.client, tables(self.prefix), **given)
 
 
 @pytest.fixture

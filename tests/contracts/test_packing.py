@@ -15,6 +15,7 @@ import pytest
 from helix import MemoryStateStore
 from helix.adapters.aws import packing
 from helix.adapters.aws.packing import PackingStore
+from helix.adapters.aws.packs import Pack
 from helix.adapters.system import SystemClock
 from helix.core.errors import ConditionFailedError
 from helix.core.json import dumps
@@ -210,7 +211,7 @@ async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> Non
     store = packed(memory)
     await store.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, new=True)])
     assert store._packs["s"].rows
-    store._packs["s"] = packing.Pack(0, known=True, damaged=True)
+    store._packs["s"] = Pack(0, known=True, damaged=True)
     await store.transact("rebuild", [Put(SES, {"version": 5}), Put(key(SORTS[0]), {"n": 2}, new=True)])
     assert await packed(memory).get([SES, key(SORTS[0])]) == [{"version": 5}, {"n": 2}]
 

@@ -73,8 +73,8 @@ async def test_a_batch_has_a_bound_and_others_go_beside_it(server: Server, batch
 
 
 async def test_what_the_server_refuses_is_its_callers_alone(batches: Batches) -> None:
-    good, bad = await asyncio.gather(batches.ask(("GET", 1)), batches.ask(("BAD",)), return_exceptions=True)
-    assert good == [("GET", 1)] and isinstance(bad, ResponseError)
+    found = await asyncio.gather(batches.ask(("GET", 1)), batches.ask(("BAD",)), return_exceptions=True)
+    assert found[0] == [("GET", 1)] and isinstance(found[1], ResponseError)
 
 
 async def test_a_lost_connection_is_everybodys(server: Server, batches: Batches) -> None:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.test_sqlite_limits import limited
@@ -24,7 +25,7 @@ from helix.core.errors import StoreError
 from helix.core.json import dumps
 from helix.ports.state_store import Damaged, Delete, Key, Put, Row
 
-VALUES = {
+VALUES: dict[str, dict[str, Any]] = {
     "session": {"n": 1},
     "largest": {"text": "x" * (INLINE - len('{"text":""}'))},
     "larger": {"text": "x" * INLINE},

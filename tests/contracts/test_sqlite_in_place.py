@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from helix import SQLiteStateStore
-from helix.adapters.sqlite import CHECKPOINT_ROWS
+from helix.adapters.sqlite_log import CHECKPOINT_ROWS
 from helix.core.errors import ConditionFailedError, StoreError
 from helix.ports.state_store import MAX_OPERATIONS, Key, Put, When
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from helix.core import entries, rows, run_row, session_row
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CITED = ("protocol.md", "appendix/semantics.md")
 CITATION = re.compile(r"\b(protocol|(?:appendix/)?semantics)\.md#([\w-]+)")
 RETIRED = re.compile(r"\bPROTOCOL\b(?! *=)|\bsemantics [A-E]\d")
-SECTIONS = {
+SECTIONS: dict[str, list[type[BaseModel]]] = {
     "row-session": [session_row.SessionRow],
     "row-run": [run_row.RunRow],
     "row-user": [entries.UserRow],

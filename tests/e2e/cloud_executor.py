@@ -25,7 +25,7 @@ class AdminApplication(Application):
         super().__init__(replace(read_cloud_settings(told), agents=(AGENTS,), model=""), told)
         self._cloud = cloud
 
-    def client(self, service: str, endpoint: str | None = None) -> Any:
+    def client(self, service: str, *, endpoint: str | None = None, config: Any = None) -> Any:
         return self._cloud.aws(service)
 
 

@@ -14,6 +14,7 @@ from tests.e2e.crash_play import PATIENCE_S, Idle, Play
 from tests.support.cloud_agents.planned import PlannedModel
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 
+from helix.core.chunks import CustomEventChunk, TextDeltaChunk
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
 from helix.engine.verbs import deliver_model
@@ -146,8 +147,8 @@ async def streamed(play: Play) -> None:
         sequences, text = [], ""
         async for chunk in await handle.stream():
             sequences.append(chunk.sequence)
-            text += chunk.delta if chunk.type == "text_delta" else ""
-            if chunk.type == "custom" and chunk.event_name == "waiting":
+            text += chunk.delta if isinstance(chunk, TextDeltaChunk) else ""
+            if isinstance(chunk, CustomEventChunk) and chunk.event_name == "waiting":
                 play.open("gate")
         assert (await play.insist(lambda: handle.result(PATIENCE_S))).status == "completed"
     assert text == "One piece of text, and another one.That was all of it."

@@ -20,7 +20,7 @@ from tests.support.cloud_agents.tools import noise
 from helix.gateway.connections import Connections
 from helix.ports.state_store import Delete
 from helix.services.row_slots import RowSlots
-from helix.services.segments import segment_sort
+from helix.services.stream_ends import segment_sort
 
 GET, QUERY, PUT, DELETE = (("streams", f"dynamodb:{verb}") for verb in ("GetItem", "Query", "PutItem", "DeleteItem"))
 UNSEEN: dict[str, str] = {
@@ -73,7 +73,7 @@ async def followed(bench: Bench, stream_id: str, text: str) -> Json:
     table = {"TableName": bench.app.settings.streams_table}
     found: dict[str, Any] = bench.cloud.aws("dynamodb").get_item(**table, Key=key)["Item"]
     image = {name: _as_text(value) for name, value in found.items()}
-    change = {"Keys": key, "NewImage": image, "SequenceNumber": "1"}
+    change: dict[str, Any] = {"Keys": key, "NewImage": image, "SequenceNumber": "1"}
     change["ApproximateCreationDateTime"] = bench.app.clock.now()
     return {"Records": [{"eventSource": "aws:dynamodb", "dynamodb": change}]}
 

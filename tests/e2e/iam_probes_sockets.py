@@ -70,6 +70,7 @@ async def a_record_of_a_deleted_stream_that_cannot_be_read(bench: Bench) -> Json
 @probe("project_stream", objects="GetObject PutObject")
 async def a_record_that_kinesis_did_not_take(bench: Bench) -> Json:
     stream_id = bench.fresh()
+    assert bench.app.overflow is not None
     offload = bench.app.overflow.writer(Key("streams", stream_id, "records"))
     return kinesis(stream_id, *pack(stream_id, [started(stream_id, noise(3_000_000))], offload))
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, use
@@ -63,7 +64,9 @@ class Living:
     # --- before ----------------------------------------------------------------------------------------------------------
 
     async def leave(self, client: HelixClient) -> None:
-        await AdminApplication(self.cloud).engine.slots.set_limit("crew", 1)
+        slots = AdminApplication(self.cloud).engine.slots
+        assert slots is not None
+        await slots.set_limit("crew", 1)
         first = plan(use(call("look", topic="tea"), call("add", amount=2), think="Hm."), say("First."))
         await self._ended(client, "done", "talker", first, "completed")
         await self._ended(client, "done", "talker", plan(use(call("count", amount=1)), say("Second.")), "completed")
@@ -139,8 +142,8 @@ class Living:
             assert result.status == "completed", (name, result)
         state = (await client.get_session(ident("in_tool"))).custom_state
         assert state["total"] == 5
-        told = (await client.get_messages(ident("died")))["messages"]
-        assert [m["content"] for m in told if m["role"] == "tool"] == ["done at last"]
+        told: dict[str, Any] = await client.get_messages(ident("died"))
+        assert [m["content"] for m in told["messages"] if m["role"] == "tool"] == ["done at last"]
         assert (await client.get_session(ident("parent"))).output == {"summary": "with it", "sources": []}
 
     async def _read(self, client: HelixClient) -> None:
@@ -148,12 +151,12 @@ class Living:
         session = await client.get_session(ident("done"))
         assert (session.turn, session.status) == (2, "completed")
         assert session.custom_state == {"seen": ["tea"], "total": 3, "notes": {}}
-        messages = (await client.get_messages(ident("done")))["messages"]
-        roles = "".join(str(m["role"])[0] for m in messages)
+        told: dict[str, Any] = await client.get_messages(ident("done"))
+        roles = "".join(str(m["role"])[0] for m in told["messages"])
         assert roles == "uattauata", "users, assistants, tools"
         assert await self.stream(client, "done") == self.seen
-        large = await client.get_session(ident("large"))
-        assert len(large.custom_state["notes"]["grown 0"]) == self.large
+        large: dict[str, Any] = (await client.get_session(ident("large"))).custom_state
+        assert len(large["notes"]["grown 0"]) == self.large
 
     async def _resume(self, client: HelixClient) -> None:
         Path(self.gate("well")).touch()
@@ -161,8 +164,8 @@ class Living:
         assert (again.status, again.text) == ("completed", "well again")
         on = await (await client.resume(ident("stopped"))).result(PATIENCE_S)
         assert (on.status, on.text) == ("completed", "On again.")
-        messages = (await client.get_messages(ident("stopped")))["messages"]
-        assert [m["content"] for m in messages if m["role"] == "tool"] == ["x: found", "it opened"]
+        told: dict[str, Any] = await client.get_messages(ident("stopped"))
+        assert [m["content"] for m in told["messages"] if m["role"] == "tool"] == ["x: found", "it opened"]
 
     async def _answer(self, client: HelixClient) -> None:
         gated, form = (await client.get_session(ident("paused"))).pending
@@ -176,6 +179,7 @@ class Living:
         except CallNotPendingError:
             pass
         (deep,) = (await client.get_session(ident("below"))).pending
+        assert deep.child_session_id is not None
         asked = await client.get_session(deep.child_session_id)
         handle = await client.answer(ident("below"), asked.pending[0].call_id)
         await until(lambda: self._is(client, "below", "completed"), "an end of the parent")
@@ -185,8 +189,8 @@ class Living:
 
     async def _manage(self, client: HelixClient) -> None:
         """Branch before a turn, clone, a new turn, delete."""
-        checkpoints = (await client.list_checkpoints(ident("done"), limit=100))["checkpoints"]
-        early = next(c for c in reversed(checkpoints) if c["turn"] == 1 and c["step"] == 2)
+        listed: dict[str, Any] = await client.list_checkpoints(ident("done"), limit=100)
+        early = next(c for c in reversed(listed["checkpoints"]) if c["turn"] == 1 and c["step"] == 2)
         branch = await client.branch(ident("done"), early["id"])
         assert (await client.get_session(branch)).custom_state["total"] == 2
         clone = await client.clone(ident("done"))
@@ -198,7 +202,8 @@ class Living:
         assert (await self.stream(client, "done"))[: len(self.seen)] == self.seen
 
     async def delete_all(self, client: HelixClient) -> None:
-        sessions = [str(one["session_id"]) for one in (await client.list_sessions(limit=100))["sessions"]]
+        listed: dict[str, Any] = await client.list_sessions(limit=100)
+        sessions = [str(one["session_id"]) for one in listed["sessions"]]
         assert len(sessions) >= 12
         for session_id in sessions:
             assert await client.delete(session_id)
@@ -218,5 +223,6 @@ class Living:
     async def sound(self, client: HelixClient) -> None:
         """By the rules of today, every session at rest."""
         executor = AdminApplication(self.cloud).executor
-        for one in (await client.list_sessions(limit=100))["sessions"]:
+        listed: dict[str, Any] = await client.list_sessions(limit=100)
+        for one in listed["sessions"]:
             await check_session(executor.store, executor.streams, str(one["session_id"]), at_rest=True)

@@ -6,6 +6,7 @@ Law: a scenario waits for states, never for time, so that what it leaves depends
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from tests.e2e.parity_stage import Stage
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, stumble, use
@@ -136,7 +137,8 @@ async def an_approval(stage: Stage) -> None:
 @scenario
 async def an_approval_with_other_arguments(stage: Stage) -> None:
     result = await stage.run("talker", plan(use(call("gated", topic="x")), say("Allowed.")))
-    assert [pending.parameters["properties"].keys() for pending in result.pending] == [{"topic"}]
+    parameters: list[Any] = [pending.parameters["properties"] for pending in result.pending]
+    assert [asked.keys() for asked in parameters] == [{"topic"}]
     changed = {"arguments": {"topic": "z"}, "by": "me"}
     assert (await stage.answer("talker", result.pending[0], **changed)).status == "completed"
 

@@ -45,7 +45,7 @@ class Stage:
     sessions: list[str] = field(default_factory=list)
     agents: dict[str, Agent] = field(default_factory=lambda: dict(AGENTS))
 
-    async def run(self, agent: str, message: Any, **options: Any) -> AgentResult:
+    async def run(self, agent: str, message: Any, **options: Any) -> AgentResult[Any]:
         """A new message, to the run's end."""
         options = {"session_id": self.session, **options}
         return await self.end(await self.executor.execute(self.agents[agent], message, **options))
@@ -56,12 +56,12 @@ class Stage:
         await self.reached(gate)
         return handle
 
-    async def end(self, handle: Any) -> AgentResult:
+    async def end(self, handle: Any) -> AgentResult[Any]:
         result = await handle.result(timeout_s=PATIENCE_S)
         await self.quiet(handle.session_id)
         return result
 
-    async def answer(self, agent: str, pending: Pending | str, **answer: Any) -> AgentResult:
+    async def answer(self, agent: str, pending: Pending | str, **answer: Any) -> AgentResult[Any]:
         """Answer a call that waits, in this session or below it, and wait for the root's next end."""
         call_id = pending if isinstance(pending, str) else pending.call_id
         who = self.agents[agent]
@@ -142,7 +142,7 @@ async def stage_of(
         try:
             yield stage
         finally:
-            await stage.executor.close()  # type: ignore[attr-defined]
+            await stage.executor.close()
         return
     cloud: CloudForTests = request.getfixturevalue("cloud")
     yield Stage(cloud_executor(cloud), folder, session, cloud)

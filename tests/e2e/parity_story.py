@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from helix.core.entries import AssistantRow
 from helix.core.wire import StreamMessage
 from helix.runtime.executor import Executor
 from helix.sessions.session_rows import SessionRows
@@ -118,9 +119,10 @@ class Names:
             ids = [row.id for row in rows.checkpoints_in_order()]
             self._checkpoints |= {ident: f"{name}.checkpoint{n}" for n, ident in enumerate(ids)}
             for entry in rows.entries.values():
-                for call_id, ref in getattr(entry, "children", {}).items():
-                    known.setdefault(ref.session_id, f"{name}/{entry.step}/{call_id}")  # minted, perhaps never used
-                    known.setdefault(ref.run_id, f"{name}/{entry.step}/{call_id}.run1")
+                if isinstance(entry, AssistantRow):
+                    for call_id, ref in entry.children.items():
+                        known.setdefault(ref.session_id, f"{name}/{entry.step}/{call_id}")  # minted, perhaps never used
+                        known.setdefault(ref.run_id, f"{name}/{entry.step}/{call_id}.run1")
         longest = sorted(known, key=len, reverse=True)
         self._known = known
         self._ids = re.compile("|".join(re.escape(ident) for ident in longest))

@@ -12,11 +12,12 @@ from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests
 
 from helix.core.messages import SystemMessage, UserMessage
+from helix.core.periods import TokenPeriod
 from helix.core.session_row import SessionRow
 from helix.engine.engine import Settings
 from helix.engine.history import session_key
 from helix.engine.money.bounds import prompt_tokens
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.services.session_calls import session_calls
 
 pytestmark = pytest.mark.timeout(600)

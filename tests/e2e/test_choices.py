@@ -37,11 +37,8 @@ class Person:
             handle = await client.run(agent, message)
             result = await handle.result(60)
             assert result.status == "completed", result.error
-            (answer,) = [
-                message
-                for message in (await client.get_messages(handle.session_id))["messages"]
-                if message["role"] == "assistant"
-            ]
+            told: dict[str, Any] = await client.get_messages(handle.session_id)
+            (answer,) = [message for message in told["messages"] if message["role"] == "assistant"]
         return handle.session_id, answer
 
 

@@ -83,9 +83,13 @@ async def test_a_chat_with_tools_a_sub_agent_and_edited_arguments(
     await shows(page, "All is well.")
     async with cloud.user(user) as client:
         state = await finished(client, session_of(page), "completed")
-        messages = (await client.get_snapshot(state.session_id))["messages"]
+        told: dict[str, Any] = await client.get_snapshot(state.session_id)
     assert "gated refund 45" in state.custom_state["seen"], "the edited argument was executed"
-    edits = [message["metadata"]["edited"] for message in messages if message["role"] == "tool" and message["metadata"]]
+    edits = [
+        message["metadata"]["edited"]
+        for message in told["messages"]
+        if message["role"] == "tool" and message["metadata"]
+    ]
     assert [(edit["by"], edit["arguments"]) for edit in edits] == [(user, {"topic": "refund 45"})]
     assert await page.locator(".prose strong", has_text="look").count() == 1, "Markdown"
     await page.get_by_text("Reasoning").click()
@@ -165,9 +169,10 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
         await finished(client, branch, "completed")
         points: Any = (await client.list_checkpoints(origin))["checkpoints"]
         point = next(one for one in points if one["step"] == 1)
-        stored = (await client.get_snapshot(branch))["messages"]
-        whole = (await client.get_snapshot(origin))["messages"]
-    assert [m["content"] for m in stored[: point["count"]]] == [m["content"] for m in whole[: point["count"]]]
+        stored: dict[str, Any] = await client.get_snapshot(branch)
+        whole: dict[str, Any] = await client.get_snapshot(origin)
+    told = [[m["content"] for m in snapshot["messages"][: point["count"]]] for snapshot in (stored, whole)]
+    assert told[0] == told[1]
     sides = page.locator(".pair > section")
     assert "Both are found." in await sides.nth(0).inner_text()
     assert "Both are found." not in await sides.nth(1).inner_text()

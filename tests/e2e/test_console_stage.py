@@ -95,7 +95,8 @@ async def test_a_key_signs_in_for_one_tab(stage: CloudForTests, browser: Watched
     await page.reload()
     await shows(page, "By key.")
     async with stage.user("console-key") as client:
-        assert len((await client.list_sessions())["sessions"]) == 1
+        listed: dict[str, Any] = await client.list_sessions()
+        assert len(listed["sessions"]) == 1
     other = await opened(browser, address)
     await other.get_by_role("heading", name="Sign in to Helix").wait_for()
     await page.get_by_role("button", name="Sign out").click()
@@ -118,7 +119,8 @@ async def test_the_issuer_signs_in_and_the_token_is_renewed(
     until(lambda: issuer.renewals > before, "a renewed token", patience_s=20)
     await says(page, "talker", "And again.")
     async with HelixClient(stage.url, issuer.signed(aud=AUDIENCE)) as client:
-        assert len((await client.list_sessions())["sessions"]) == 2
+        listed: dict[str, Any] = await client.list_sessions()
+        assert len(listed["sessions"]) == 2
     issuer.renews = False
     await page.clock.fast_forward(SOON_S * 1000)
     await (

@@ -60,7 +60,7 @@ class Account:
             check=False,
         )
 
-    def helix(self, *words: str, **options: str) -> subprocess.CompletedProcess[str]:
+    def helix(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         more = ["--stage", "ship", "-c", "offline=true"]
         return self.run(sys.executable, "-m", "helix.cli", *words, *more, **options)
 

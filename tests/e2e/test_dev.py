@@ -17,6 +17,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import boto3
 import psutil
@@ -150,8 +151,8 @@ async def ask(client: HelixClient, session_id: str | None = None) -> str:
 
 
 async def editions(client: HelixClient, session_id: str) -> list[str]:
-    messages = (await client.get_messages(session_id))["messages"]
-    return [message["content"] for message in messages if message["role"] == "tool"]
+    told: dict[str, Any] = await client.get_messages(session_id)
+    return [message["content"] for message in told["messages"] if message["role"] == "tool"]
 
 
 def saved_status(file: Path, session_id: str) -> str | None:

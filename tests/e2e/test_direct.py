@@ -15,6 +15,7 @@ from tests.e2e.test_iam import missed, probed, roles_of, without_schedules
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, deployed
 
+from helix.core.chunks import CustomEventChunk, TextDeltaChunk
 from helix.testing.invariants import check_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -42,11 +43,11 @@ async def test_a_reader_that_left_goes_on_where_it_stopped(cloud: CloudForTests)
     last = 0
     async with play.client() as client:
         handle = await client.run("talker", message, session_id=play.session)
-        async with contextlib.aclosing(await handle.stream()) as chunks:
+        async with contextlib.aclosing(await handle.stream()) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
                 last = chunk.sequence
-                first.append(chunk.delta if chunk.type == "text_delta" else "")
-                if chunk.type == "custom" and chunk.event_name == "waiting":
+                first.append(chunk.delta if isinstance(chunk, TextDeltaChunk) else "")
+                if isinstance(chunk, CustomEventChunk) and chunk.event_name == "waiting":
                     break
     assert "".join(first) == "Live."
     play.open("gate")
@@ -55,7 +56,7 @@ async def test_a_reader_that_left_goes_on_where_it_stopped(cloud: CloudForTests)
         sequences, rest = [], ""
         async for chunk in await again.stream(after=last):
             sequences.append(chunk.sequence)
-            rest += chunk.delta if chunk.type == "text_delta" else ""
+            rest += chunk.delta if isinstance(chunk, TextDeltaChunk) else ""
     assert rest == "And the rest." and sequences == list(range(last + 1, last + 1 + len(sequences)))
     await play.quiet()
 
@@ -91,7 +92,7 @@ async def told(play: Play) -> list[str]:
         chunks = [chunk async for chunk in await handle.stream()]
         assert (await play.insist(lambda: handle.result(PATIENCE_S))).status == "completed"
     last = max(chunk.attempt for chunk in chunks if chunk.type == "text_delta")
-    text = [chunk.delta for chunk in chunks if chunk.type == "text_delta" and chunk.attempt == last]
+    text = [chunk.delta for chunk in chunks if isinstance(chunk, TextDeltaChunk) and chunk.attempt == last]
     assert "".join(text) == "One piece of text, and another one."
     assert [chunk.sequence for chunk in chunks] == list(range(chunks[0].sequence, chunks[0].sequence + len(chunks)))
     await play.quiet()

@@ -117,8 +117,8 @@ async def test_a_sub_agent_whose_machine_was_stopped(told: bool, play: Play, clo
             await play.status("completed")
     await play.quiet()
     assert (await play.executor.sessions.get(below)).status == "failed"
-    told = await play.executor.sessions.load_conversation_messages(play.session)
-    assert [m.success for m in told if m.role == "tool" and m.tool_name == "subagent__helper"] == [False]
+    messages = await play.executor.sessions.load_conversation_messages(play.session)
+    assert [m.success for m in messages if m.role == "tool" and m.tool_name == "subagent__helper"] == [False]
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -194,8 +194,8 @@ async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, reque
     # Asked for by nobody who would ask again.
     connections = Connections(play.executor.store, play.executor.engine.clock)
     await connections.open("deletes=", USER, FAR)
-    request = event_of("deletes=", {"v": 1, "id": "r1", "action": "delete", "session_id": play.session})
-    name, payload = cloud.cloud.function("ws_message"), json.dumps(request)
+    deletion = event_of("deletes=", {"v": 1, "id": "r1", "action": "delete", "session_id": play.session})
+    name, payload = cloud.cloud.function("ws_message"), json.dumps(deletion)
     answer = await asyncio.to_thread(cloud.aws("lambda").invoke, FunctionName=name, Qualifier="live", Payload=payload)
     assert "FunctionError" in answer and play.crashed
     assert not await play.executor.sessions.exists(play.session)

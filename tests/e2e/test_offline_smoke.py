@@ -10,6 +10,7 @@ import websockets
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
+from helix.core.chunks import TextDeltaChunk
 from helix.core.errors import SessionNotFoundError
 
 
@@ -19,7 +20,7 @@ async def test_a_run_goes_through_the_deployed_app(cloud: CloudForTests) -> None
         chunks = [chunk async for chunk in await handle.stream()]
         result = await handle.result(30)
     assert (result.status, result.text, result.steps) == ("completed", "All done.", 2)
-    assert "".join(chunk.delta for chunk in chunks if chunk.type == "text_delta") == "All done."
+    assert "".join(chunk.delta for chunk in chunks if isinstance(chunk, TextDeltaChunk)) == "All done."
     sequences = [chunk.sequence for chunk in chunks]
     assert sequences == list(range(sequences[0], sequences[0] + len(sequences))), "dense"
     (execution,) = cloud.executions(handle.session_id)
@@ -105,7 +106,8 @@ async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForT
     """It cannot set the header Authorization. What it sends is answered, however deep it is nested."""
     key = cloud.key("browser")
     page = websockets.Origin("http://localhost:5173")  # of the developer's own server
-    async with websockets.connect(cloud.url, origin=page, subprotocols=["helix.v1", f"bearer.{key}"]) as browser:
+    offered = [websockets.Subprotocol("helix.v1"), websockets.Subprotocol(f"bearer.{key}")]
+    async with websockets.connect(cloud.url, origin=page, subprotocols=offered) as browser:
         assert browser.subprotocol == "helix.v1"
         for text in ("[" * 30_000, '{"a":' * 6_000, f'{{"v": 1, "action": "ping", "id": "x", "a": {"[" * 30_000}'):
             await browser.send(text)
@@ -114,7 +116,8 @@ async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForT
         await browser.send('{"v": 1, "action": "whoami", "id": "1"}')
         assert json.loads(await browser.recv())["id"] == "1"
     with pytest.raises(websockets.InvalidStatus) as refused:
-        await websockets.connect(cloud.url, subprotocols=["helix.v1", "bearer.helix_nobody_secret"])
+        offered[1] = websockets.Subprotocol("bearer.helix_nobody_secret")
+        await websockets.connect(cloud.url, subprotocols=offered)
     assert refused.value.response.status_code == 403
 
 
@@ -124,7 +127,8 @@ async def test_a_message_of_120_kb_arrives(cloud: CloudForTests) -> None:
     async with cloud.user("smoke") as client:
         handle = await client.run("talker", text)
         assert (await handle.result(30)).text == "Done."
-        assert (await client.get_messages(handle.session_id))["messages"][0]["content"] == text
+        told: dict[str, Any] = await client.get_messages(handle.session_id)
+        assert told["messages"][0]["content"] == text
     async with websockets.connect(
         cloud.url, additional_headers={"Authorization": f"Bearer {cloud.key('smoke')}"}
     ) as one:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
@@ -66,8 +67,8 @@ async def test_tools_read_the_apps_bucket_and_no_other(project: Path, tmp_path: 
         async with cloud.user() as client:
             handle = await client.run("reader", ask)
             assert (await handle.result(60)).status == "completed", cloud.log.text
-            messages = (await client.get_messages(handle.session_id))["messages"]
-        read, denied = sorted(message["content"] for message in messages if message["role"] == "tool")
+            told: dict[str, Any] = await client.get_messages(handle.session_id)
+        read, denied = sorted(message["content"] for message in told["messages"] if message["role"] == "tool")
         assert read == "a note"
         assert "AccessDenied" in denied, denied
         stacks = cloud.aws("cloudformation").describe_stacks()["Stacks"]

@@ -37,7 +37,8 @@ async def leaves_the_same(
             stories.append(await stage.story())
             if stage.cloud is not None:
                 await _was_executed(stage, stage.cloud)
-    found = list(differences(*stories))
+    one, other = stories
+    found = list(differences(one, other))
     assert not found, "\n".join([f"{len(found)} differences", *found[:40]])
 
 

@@ -174,8 +174,8 @@ async def _killed(
     message = plan(use(again, text="Again."), use(once, text="Once."), say("Over."))
     handle = await _begun(client, agent, message, turns)
     result = await handle.result(PATIENCE_S)
-    messages = (await client.get_messages(handle.session_id))["messages"]
-    contents = [json.loads(message["content"]) for message in messages if message["role"] == "tool"]
+    told: dict[str, Any] = await client.get_messages(handle.session_id)
+    contents = [json.loads(message["content"]) for message in told["messages"] if message["role"] == "tool"]
     found = (
         result.status,
         _starts(mark),

@@ -95,5 +95,5 @@ async def _ended(agent: str, name: str, handle: Any, mark: Path) -> Any:
 
 async def _content(client: HelixClient, session_id: str) -> str:
     """Of the call's result, where there is one."""
-    messages = (await client.get_messages(session_id))["messages"]
-    return " ".join(str(message["content"]) for message in messages if message["role"] == "tool")
+    told: dict[str, Any] = await client.get_messages(session_id)
+    return " ".join(str(message["content"]) for message in told["messages"] if message["role"] == "tool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
@@ -44,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project: Path, tmp_path: Path) -> None:
     file = tmp_path / "shared" / "__init__.py"
     ask = plan(use(call("edition")), say("Told."))
-    options = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
+    options: dict[str, Any] = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
     with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
         reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
         assert any(file.is_relative_to(folder) for folder in reloader.watched()), "behind the link too"
@@ -67,14 +68,14 @@ async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project
             assert done is not None and done.error is None, done
             again = await client.run("edited", ask, session_id=handle.session_id)
             assert (await again.result(60)).status == "completed"
-            told = await client.get_messages(handle.session_id)
+            told: dict[str, Any] = await client.get_messages(handle.session_id)
             results = [message["content"] for message in told["messages"] if message["role"] == "tool"]
             assert sorted(results) == ["edition 1", "edition 2"]
 
     with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
         async with cloud.user("dev") as client:
-            told = await client.get_messages(handle.session_id)
-            assert len(told["messages"]) == 8, "sessions survive a restart, on another port"
+            kept: dict[str, Any] = await client.get_messages(handle.session_id)
+            assert len(kept["messages"]) == 8, "sessions survive a restart, on another port"
             third = await client.run("edited", ask, session_id=handle.session_id)
             assert (await third.result(60)).status == "completed"
         until(lambda: cloud.executions(handle.session_id, status="SUCCEEDED"), "execution")

@@ -46,15 +46,15 @@ class Moto(AdminApplication):
         self.cloud, self._refusals = cloud, refusals
         self.states = server.client("stepfunctions", region_name=REGION)
 
-    def client(self, service: str, endpoint: str | None = None) -> Any:
-        return self.states if service == "stepfunctions" else super().client(service, endpoint)
+    def client(self, service: str, *, endpoint: str | None = None, config: Any = None) -> Any:
+        return self.states if service == "stepfunctions" else super().client(service, endpoint=endpoint, config=config)
 
     def refuse(self, verb: str, code: str, times: int) -> None:
         """Lambda answers the next `times` invocations of that function with that error."""
         for number in range(times):
             (self._refusals / f"{self.cloud.cloud.function(verb)}~{code}~{number}").touch()
 
-    async def run(self, agent: str, message: str, session: str) -> Any:
+    async def begin(self, agent: str, message: str, session: str) -> Any:
         """Begin, and return the handle."""
         return await self.executor.execute(self.executor.agents.named(agent), message, session_id=session)
 
@@ -101,7 +101,7 @@ def entered(history: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_a_run_with_a_tool(moto: Moto) -> None:
-    handle = await moto.run("talker", plan(use(call("add", amount=2)), say("Two.")), "ses_moto_tool")
+    handle = await moto.begin("talker", plan(use(call("add", amount=2)), say("Two.")), "ses_moto_tool")
     result = await handle.result(timeout_s=60)
     assert (result.status, result.text) == ("completed", "Two.")
     history = moto.history(handle.run_id)
@@ -114,7 +114,7 @@ async def test_a_run_with_a_tool(moto: Moto) -> None:
 async def test_calls_of_a_map_run_at_the_same_time(moto: Moto, tmp_path: Path) -> None:
     gates = [tmp_path / f"gate{n}" for n in range(3)]
     steps = use(*(call("wait", gate=str(gate)) for gate in gates)), say("All three.")
-    handle = await moto.run("talker", plan(*steps), "ses_moto_map")
+    handle = await moto.begin("talker", plan(*steps), "ses_moto_map")
     until(lambda: all(Path(f"{gate}.entered").exists() for gate in gates), "three calls at once")
     for gate in gates:
         gate.touch()
@@ -127,7 +127,7 @@ async def test_calls_of_a_map_run_at_the_same_time(moto: Moto, tmp_path: Path) -
 
 async def test_a_sub_agent_answers_its_token(moto: Moto) -> None:
     child = plan(finish(summary="It is.", sources=[]))
-    handle = await moto.run(
+    handle = await moto.begin(
         "boss", plan(use(ask("helper", child)), finish(summary="So it is.", sources=[])), "ses_moto_child"
     )
     result = await handle.result(timeout_s=60)
@@ -137,7 +137,7 @@ async def test_a_sub_agent_answers_its_token(moto: Moto) -> None:
 
 async def test_a_throttled_call_is_retried(moto: Moto) -> None:
     moto.refuse("call_tool", "TooManyRequestsException", 2)
-    handle = await moto.run("talker", plan(use(call("add", amount=1)), say("One.")), "ses_moto_throttled")
+    handle = await moto.begin("talker", plan(use(call("add", amount=1)), say("One.")), "ses_moto_throttled")
     assert (await handle.result(timeout_s=60)).text == "One."
     history = moto.history(handle.run_id)
     failed = [event["taskFailedEventDetails"]["error"] for event in history if event["type"] == "TaskFailed"]
@@ -147,7 +147,7 @@ async def test_a_throttled_call_is_retried(moto: Moto) -> None:
 
 async def test_a_final_error_fails_the_run_which_can_be_retried(moto: Moto) -> None:
     moto.refuse("call_tool", "ResourceNotFoundException", 1)
-    handle = await moto.run("talker", plan(use(call("add", amount=1)), say("One.")), "ses_moto_final")
+    handle = await moto.begin("talker", plan(use(call("add", amount=1)), say("One.")), "ses_moto_final")
     result = await handle.result(timeout_s=60)
     assert (result.status, result.error_code) == ("failed", "runtime_crash")
     assert "Lambda.ResourceNotFoundException" in result.error
@@ -160,7 +160,7 @@ async def test_a_final_error_fails_the_run_which_can_be_retried(moto: Moto) -> N
 async def test_both_histories_have_the_same_states(moto: Moto) -> None:
     """The same plan on MiniStack's interpreter, as the stage's users play it. Its histories lack what `UNSEEN` lists."""
     steps = plan(use(call("add", amount=1)), use(call("add", amount=2), call("add", amount=3)), say("Six."))
-    handle = await moto.run("talker", steps, "ses_moto_same")
+    handle = await moto.begin("talker", steps, "ses_moto_same")
     await handle.result(timeout_s=60)
     async with moto.cloud.user("ministack") as client:
         other = await client.run("talker", steps)

@@ -15,6 +15,7 @@ from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.core.call_results import MAX_RESULT_BYTES
+from helix.core.chunks import CustomEventChunk, ToolEndChunk
 from helix.runtime.cloud_settings import variable
 from helix.testing.invariants import check_session
 
@@ -77,12 +78,12 @@ async def test_large_values_pass_end_to_end(cloud: CloudForTests) -> None:
         session = handle.session_id
         again = await client.run("talker", plan(say("Still here.")), session_id=session)
         after = await again.result(60)
-    ends = [chunk for chunk in chunks if chunk.type == "tool_end"]
+    ends = [chunk for chunk in chunks if isinstance(chunk, ToolEndChunk)]
     assert (
         str(ends[0].result).endswith("[truncated: 1000000 bytes in all]")
         and len(str(ends[0].result)) > MAX_RESULT_BYTES
     )
-    (shouted,) = [chunk for chunk in chunks if chunk.type == "custom"]
+    (shouted,) = [chunk for chunk in chunks if isinstance(chunk, CustomEventChunk)]
     assert shouted.data == {"text": noise(99_900)}
     executor = cloud_executor(cloud)
     state = (await executor.sessions.get(session)).custom_state

@@ -8,6 +8,8 @@ import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, deployed, until
 
+from helix.core.chunks import ToolStartChunk
+
 
 @pytest.mark.timeout(240)
 async def test_a_run_in_flight_fails_after_the_next_start_and_can_be_retried(tmp_path: Path) -> None:
@@ -17,7 +19,7 @@ async def test_a_run_in_flight_fails_after_the_next_start_and_can_be_retried(tmp
         async with cloud.user("ada") as client:
             handle = await client.run("talker", asked)
             async for chunk in await handle.stream():
-                if chunk.type == "tool_start" and chunk.tool_name == "wait":
+                if isinstance(chunk, ToolStartChunk) and chunk.tool_name == "wait":
                     break
     with deployed(tmp_path / "state") as cloud:
         async with cloud.user("ada") as client:

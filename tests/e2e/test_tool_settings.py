@@ -65,8 +65,8 @@ async def results(cloud: CloudForTests, agent: str, *calls: Any) -> list[str]:
     async with cloud.user("ann") as client:
         handle = await client.run(agent, plan(use(*calls), say("Done.")))
         await handle.result(60)
-        messages = (await client.get_messages(handle.session_id))["messages"]
-    return [message["content"] for message in messages if message["role"] == "tool"]
+        told: dict[str, Any] = await client.get_messages(handle.session_id)
+    return [message["content"] for message in told["messages"] if message["role"] == "tool"]
 
 
 @pytest.mark.timeout(400)
@@ -77,7 +77,7 @@ async def test_what_is_declared_works_and_nothing_else(tmp_path: Path, monkeypat
     (root / "staff.py").write_text(STAFF)
     for name in ("CRM_KEY", "GITHUB_TOKEN"):
         monkeypatch.setenv(name, HIDDEN)
-    options = {"root": root, "context": {"agents": "staff"}, "assemblies": tmp_path / "assemblies"}
+    options: dict[str, Any] = {"root": root, "context": {"agents": "staff"}, "assemblies": tmp_path / "assemblies"}
     with pytest.raises(OfflineError, match=r"have no value here: TOKEN .deployed: 'ssm:/desk/token'."):
         with deployed(tmp_path / "state", **options):
             raise AssertionError("it started")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -55,7 +56,7 @@ def runs(stage: CloudForTests, trigger: str, deliveries: int) -> dict[str, str]:
     until(lambda: len(started(stage, trigger)) >= deliveries, f"{deliveries} deliveries of {trigger}")
     found = {line["run_id"]: line["session_id"] for line in started(stage, trigger)}
     for run, session in found.items():
-        until(lambda run=run, session=session: done(stage, session, run), f"end of {run}")
+        until(partial(done, stage, session, run), f"end of {run}")
     return found
 
 

@@ -14,8 +14,10 @@ import sysconfig
 import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import boto3
 import httpx
@@ -191,7 +193,7 @@ def test_from_init_to_destroy(installed: Installed, tmp_path: Path) -> None:
     }
 
 
-def account(project: Path) -> dict[str, str]:
+def account(project: Path) -> dict[str, Any]:
     """Address and credentials of its offline account."""
     lines = (project / ".helix" / "env").read_text().splitlines()
     told = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=AWS" not in line)
@@ -225,15 +227,19 @@ def test_what_a_project_declares(installed: Installed, tmp_path: Path) -> None:
 
         (stack,) = boto3.client("cloudformation", **place).describe_stacks(StackName="helix-dev")["Stacks"]
         http = next(one["OutputValue"] for one in stack["Outputs"] if one["OutputKey"] == "HttpUrl")
-        asked = {"headers": {"Authorization": f"Bearer {key}"}, "json": {"message": "Look at papers."}}
+        asked: dict[str, Any] = {"headers": {"Authorization": f"Bearer {key}"}, "json": {"message": "Look at papers."}}
         answered = httpx.post(f"{http}/run?wait=25", **asked, timeout=40, trust_env=False)
         assert (answered.status_code, SEEN in answered.text) == (200, True), answered.text
+
+        def saw(session: str) -> bool:
+            return SEEN in show(installed, shop, session, aws)
+
         for session in ("order-7", "tick"):
-            until(lambda s=session: SEEN in show(installed, shop, s, aws), f"a run of {session}", patience_s=PATIENCE_S)
+            until(partial(saw, session), f"a run of {session}", patience_s=PATIENCE_S)
     assert SECRET not in served.text
 
 
-def show(installed: Installed, project: Path, session: str, aws: Mapping[str, str]) -> str:
+def show(installed: Installed, project: Path, session: str, aws: Mapping[str, Any]) -> str:
     """The session, once it is there."""
     listed = installed.run(project, "helix", "sessions", "--stage", "dev", **aws)
     return installed.run(project, "helix", "show", session, "--stage", "dev", **aws) if session in listed else ""

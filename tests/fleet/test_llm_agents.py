@@ -71,4 +71,4 @@ async def test_what_could_not_be_enforced_is_refused(runtime_of: MakeRuntime) ->
         await runtime.register_llm_agent("plain", worker_agents.plain, "small")
     for wrong in ({"model": ""}, {"model": "m", "max_tokens": 0}, {"model": "m", "cost_budget": 0}):
         with pytest.raises(DefinitionError):
-            await runtime.register_llm_agent("steady", worker_agents.steady, **wrong)  # type: ignore[arg-type]
+            await runtime.register_llm_agent("steady", worker_agents.steady, **wrong)

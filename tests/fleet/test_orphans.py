@@ -110,7 +110,7 @@ async def test_sigterm_lets_a_program_go_on_that_waits_for_the_shutdown(tmp_path
 
 def of_another(name: str, number: int, **fields: object) -> ProcessInfo:
     told = {"status": ProcessStatus.RUNNING, "host": "gone", "supervisor": "runtime_gone", **fields}
-    return ProcessInfo(process_id=f"proc_{number:04d}", name=name, **told)  # type: ignore[arg-type]
+    return ProcessInfo(process_id=f"proc_{number:04d}", name=name, **told)
 
 
 async def test_processes_of_a_machine_that_is_gone_are_over(runtime_of: MakeRuntime) -> None:

@@ -13,6 +13,7 @@ from tests.support_notes import Answer
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
 from helix import create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 from helix.core.handles import AgentExecutionHandle
 from helix.engine.calls.tool import MAX_DEATHS as MAX_CALL_DEATHS
 from helix.engine.claims.liveness import expire_claims
@@ -93,7 +94,8 @@ async def test_a_call_that_killed_three_workers_is_not_started_again(make: MakeY
         return "never"
 
     acting = agent("acting", tools=[a_tool("act", act)], output_schema=Answer)
-    who, script = acting, [calls(call("act")), calls(call("__finish__", summary="Done.", score=1))]
+    script: list[Entry] = [calls(call("act")), calls(call("__finish__", summary="Done.", score=1))]
+    who = acting
     if nested:
         who = agent("boss", tools=[create_sub_agent_tool(acting)])
         script = [calls(call("subagent__acting", message="go")), *script, "All done."]

@@ -47,7 +47,7 @@ async def watcher(restarted: Restarted, tmp_path: Path) -> AsyncIterator[FileWat
     (tmp_path / "old.py").write_text("old = 1\n")
     (tmp_path / "venv").mkdir()
     config = WatcherConfig(watch_paths=[str(tmp_path), str(tmp_path / "nowhere")], debounce_seconds=0.1)
-    made = FileWatcher(config, restarted)
+    made = FileWatcher(config, restarted)  # type: ignore[arg-type]
     await made.start_monitoring()
     yield made
     await made.stop_monitoring()
@@ -90,7 +90,7 @@ async def test_what_is_ignored_does_not_count(watcher: FileWatcher, restarted: R
 async def test_it_waits_until_nothing_has_changed_for_the_quiet_time(restarted: Restarted, tmp_path: Path) -> None:
     """An editor, or a checkout, that goes on writing for longer than that, the same file included, restarts once."""
     quiet_s = 0.5
-    watcher = FileWatcher(WatcherConfig(watch_paths=[str(tmp_path)], debounce_seconds=quiet_s), restarted)
+    watcher = FileWatcher(WatcherConfig(watch_paths=[str(tmp_path)], debounce_seconds=quiet_s), restarted)  # type: ignore[arg-type]
     await watcher.start_monitoring()
     writes: list[float] = []
 

@@ -29,6 +29,7 @@ from helix.core.sequencer import StreamRecord
 from helix.core.session_row import SessionRow
 from helix.runtime.agents import Agents
 from helix.runtime.cloud import Application, application
+from helix.services.row_slots import RowSlots
 from helix.testing.clocks import ShiftedClock
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ class Functions:
     def __init__(self, app: Application, capsys: pytest.CaptureFixture[str]) -> None:
         self.app, self._capsys = app, capsys
         self.clock = ShiftedClock()
-        app.clock = self.clock
+        app.clock = self.clock  # type: ignore[assignment]
         self.woken: list[str] = []
         self.begun: list[str] = []
         self._measures: list[dict[str, Any]] = []
@@ -52,6 +53,11 @@ class Functions:
         app._session.register("before-call.stepfunctions.SendTaskSuccess", self._woke)
         app._session.register("before-call.lambda.Invoke", self._begun)
         self._handlers: dict[str, Any] = {}
+
+    @property
+    def slots(self) -> RowSlots:
+        assert self.app.engine.slots is not None
+        return self.app.engine.slots
 
     def _woke(self, params: Any, **_: Any) -> Any:
         self.woken.append(json.loads(params["body"])["taskToken"])

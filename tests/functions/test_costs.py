@@ -132,7 +132,7 @@ def test_a_list_of_sessions_is_three_reads(bench: ModuleType) -> None:
 def test_one_more_write_of_a_step_is_seen(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(arguments: Any, context: Any) -> str:
         row = Put(Key("control", "more", f"{arguments.n}"), {"text": bench.text(3000)})
-        await lambdas.application().store.transact("more", [row])
+        await lambdas.application().store.transact("more", [row])  # type: ignore[attr-defined]
         return bench.text(bench.RESULT_BYTES, arguments.n)
 
     monkeypatch.setattr(bench, "work", work)

@@ -40,7 +40,7 @@ def fleet(functions: Functions) -> Functions:
         name="helix-test-roomy", definition=definition, roleArn=f"arn:aws:iam::{ACCOUNT}:role/machine"
     )
     functions.play([], ROOMY)
-    functions.app.run(functions.app.engine.slots.set_limit("roomy", 1))
+    functions.app.run(functions.slots.set_limit("roomy", 1))
     return functions
 
 
@@ -53,7 +53,7 @@ def come(fleet: Functions, runs: int) -> list[str]:
 
 
 def bound(fleet: Functions) -> int | None:
-    counters = fleet.app.run(fleet.app.engine.slots.counters())
+    counters = fleet.app.run(fleet.slots.counters())
     return counters["roomy"].bound
 
 

@@ -102,7 +102,8 @@ def test_health_is_the_tables_the_schedule_the_queues_and_the_agents(functions: 
 @pytest.mark.parametrize("table", ["control", "sessions"])
 def test_a_table_that_does_not_answer_is_unhealthy(functions: Functions, table: str) -> None:
     swept(functions)
-    boto3.client("dynamodb").delete_table(TableName=functions.app.store._inner._tables[table])
+    tables: Any = functions.app.store._inner
+    boto3.client("dynamodb").delete_table(TableName=tables._tables[table])
     status, page = ask(functions, "/health")
     assert (status, page["status"]) == (503, "unhealthy")
     assert page["checks"][f"{table} table"]["status"] == "unhealthy"

@@ -157,7 +157,7 @@ def test_a_session_at_work_is_a_conflict(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", [{"wait": "26"}, {"wait": "-1"}, {"wait": "soon"}])
-def test_a_wait_has_a_limit(api: Api, query: dict[str, str]) -> None:
+def test_a_wait_has_a_limit(api: Api, query: dict[str, Any]) -> None:
     status, said = api.ask("POST /run", HELLO, **query)
     assert status == 400 and "wait must be a whole number from 0 to 25" in said["error"]["message"]
     assert api.functions.executions() == [], "it is refused before anything is started"
@@ -205,8 +205,8 @@ def test_a_wait_ends_before_the_function_does(api: Api) -> None:
 
 def test_a_full_line_is_said_and_a_repeat_finds_room(api: Api) -> None:
     app = api.functions.app
-    app.run(app.engine.slots.set_limit("helper", 1))
-    app.run(app.engine.slots.set_queue("helper", max_queue=1))
+    app.run(api.functions.slots.set_limit("helper", 1))
+    app.run(api.functions.slots.set_queue("helper", max_queue=1))
     first, second = (api.ask("POST /run", HELLO) for _ in range(2))
     assert first[0] == second[0] == 202 and len(api.functions.executions()) == 1
     status, said = api.ask("POST /run", HELLO, key="order-7")

@@ -48,7 +48,7 @@ RUNS = ("helix.engine.engine", "helix.core.agents", "helix.core.tools", "helix.c
 """Agents and their runs."""
 ROWS = ("helix.core.rows", "helix.core.chunks", "helix.core.protocol", "helix.services.segments")
 """Models of stored rows, chunks and requests, each of which takes time to build."""
-NOT_IN = dict.fromkeys(FUNCTIONS, ELSEWHERE)
+NOT_IN: dict[str, tuple[str, ...]] = dict.fromkeys(FUNCTIONS, ELSEWHERE)
 NOT_IN["project_stream"] += (*RUNS, "helix.core.rows", "helix.core.protocol")
 for verb in SOCKETS:
     NOT_IN[verb] += (*RUNS, *ROWS)

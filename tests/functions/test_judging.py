@@ -33,7 +33,7 @@ def fleet(functions: Functions) -> Functions:
         roleArn=f"arn:aws:iam::{ACCOUNT}:role/machine",
     )
     functions.play(["Done."], ROOMY, FREE)
-    functions.app.run(functions.app.engine.slots.set_limit("roomy", 1))
+    functions.app.run(functions.slots.set_limit("roomy", 1))
     return functions
 
 

@@ -17,6 +17,7 @@ from moto import mock_aws
 from tests.support.aws_resources import BUCKET, CLOCK, make_tables, tables
 from tests.support.management_api import ManagementApi
 
+from helix.adapters.aws.sockets import ApiGatewaySockets
 from helix.core.errors import InvalidInputError, StoreError
 from helix.gateway.connections import Connections
 from helix.runtime.cloud import Application, application
@@ -67,6 +68,7 @@ def app(monkeypatch: pytest.MonkeyPatch, api: ManagementApi) -> Iterator[Applica
         yield made
         made._runner.close()
         if "sockets" in vars(made):
+            assert isinstance(made.sockets, ApiGatewaySockets)
             made.sockets.close()
         for client in made._clients.values():
             client.close()

@@ -7,8 +7,9 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.functions.conftest import CHUNKS, Functions
+from tests.functions.conftest import Functions
 from tests.functions.test_run_verbs import claim, helper, ids, looked
+from tests.support.aws_resources import CHUNKS
 from tests.support_run import call, calls
 
 from helix.adapters.aws.direct import DirectStreams

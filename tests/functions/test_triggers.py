@@ -40,8 +40,8 @@ ORDER = {"order": {"id": "7", "items": 2}}
 def failed(functions: Functions) -> str:
     """URL of the dead-letter queue, of a stage with all these triggers."""
     url: str = boto3.client("sqs").create_queue(QueueName="helix-dev-trigger-failures")["QueueUrl"]
-    more = {"triggers": dump_starts(TRIGGERS), "dead_letters": url}
-    functions.app.settings = dataclasses.replace(functions.app.settings, **more)
+    triggers = dump_starts(TRIGGERS)
+    functions.app.settings = dataclasses.replace(functions.app.settings, triggers=triggers, dead_letters=url)
     functions.play([])
     return url
 
@@ -168,8 +168,8 @@ def test_an_event_waits_while_its_session_is_at_work(functions: Functions, faile
 
 def test_an_event_waits_while_the_line_is_full(functions: Functions, failed: str) -> None:
     app = functions.app
-    app.run(app.engine.slots.set_limit("helper", 1))
-    app.run(app.engine.slots.set_queue("helper", max_queue=1))
+    app.run(functions.slots.set_limit("helper", 1))
+    app.run(functions.slots.set_queue("helper", max_queue=1))
     events = [event("paid", {"id": f"e{n}"}, f"m{n}") for n in range(3)]
     assert deliver(functions, *events) == ["m2"] and not dead(failed)
     assert deliver(functions, events[2]) == ["m2"], "as long as it is full"

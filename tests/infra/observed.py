@@ -76,7 +76,7 @@ def _found(where: str, line: dict[str, Any], axis: str) -> Observed:
     pattern = r"SEARCH\('\{(.+)\} MetricName=\"(\w+)\" (.+)', '(\w+)', (\d+)\)"
     schema, name, terms, statistic, period = re.fullmatch(pattern, line["expression"]).groups()  # type: ignore[union-attr]
     namespace, *dimensions = schema.split(",")
-    exactly = dict(re.findall(r'(\w+)="([^"]+)"', terms))
+    exactly: dict[str, str] = dict(re.findall(r'(\w+)="([^"]+)"', terms))
     known = frozenset((dimension, exactly.get(dimension, "*" if exactly else terms)) for dimension in dimensions)
     return Observed(where, namespace, name, known, statistic, int(period), axis)
 

@@ -151,8 +151,9 @@ def test_every_store_error_that_may_pass_is_repeated_under_its_own_name() -> Non
     # A lost claim reaches no platform; a damaged row stays damaged; a denied operation has a rule of its own.
     others = {LostClaimError, DamagedRowError, AccessDeniedError}
     assert [AccessDeniedError.__name__] == DENIED
-    assert others <= set(StoreError.__subclasses__())
-    names = {cls.__name__ for cls in {StoreError, *StoreError.__subclasses__()} - others}
+    errors: set[type[Exception]] = {StoreError, *StoreError.__subclasses__()}
+    assert others <= errors - {StoreError}
+    names = {cls.__name__ for cls in errors - others}
     assert names == {name for name in INFRASTRUCTURE if "." not in name}
     assert {"Runtime.ExitError", "Runtime.OutOfMemory", "Sandbox.Timedout"} <= set(INFRASTRUCTURE)
 

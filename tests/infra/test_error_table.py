@@ -90,9 +90,9 @@ def table(outcomes: dict[str, dict[str, Outcome]]) -> str:
         rows[tuple(row[states[0]] for states in columns.values())].append(error)
     heads = [", ".join(f"`{state}`" for state in states) for states in columns.values()]
     lines = [f"| Error | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-    for row, errors in rows.items():
+    for same, errors in rows.items():
         names = [f"`{error}`" for error in sorted(errors) if error != OTHER]
-        lines.append(f"| {', '.join([*names, *(['any other'] if OTHER in errors else [])])} | {' | '.join(row)} |")
+        lines.append(f"| {', '.join([*names, *(['any other'] if OTHER in errors else [])])} | {' | '.join(same)} |")
     return "\n".join(lines)
 
 

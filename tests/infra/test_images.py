@@ -20,8 +20,8 @@ from helix.cli.cloud.deploy import Deployment, Target, deploy
 from helix.cli.cloud.images import check_builder, in_place_of_images
 from helix.cli.output import RefusedError
 from helix.infra import build, layers
-from helix.infra.build import BUILDS, HOST_PYTHON, interpreter_of
-from helix.infra.config import read_settings
+from helix.infra.build import BUILDS, interpreter_of
+from helix.infra.config import HOST_PYTHON, read_settings
 from helix.infra.images import dockerfile, image_folder
 from helix.infra.layers import Layers
 from helix.infra.packages import LockError

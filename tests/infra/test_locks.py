@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from helix.infra import build
-from helix.infra.build import HOST_PYTHON, deps_layer
-from helix.infra.config import read_settings
+from helix.infra.build import deps_layer
+from helix.infra.config import HOST_PYTHON, read_settings
 from helix.infra.locks import lock_of, read_lock
 from helix.infra.packages import Lock, LockError
 from helix.runtime.project import read_project

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from helix.infra import build
-from helix.infra.build import HOST_PYTHON, deps_layer
+from helix.infra.build import deps_layer
+from helix.infra.config import HOST_PYTHON
 from helix.infra.locks import read_lock
 from helix.infra.packages import Lock, LockError, check_size
 

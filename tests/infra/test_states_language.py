@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -67,7 +68,7 @@ def states(machine: Asl) -> Iterator[tuple[str, Asl]]:
 def language_service(texts: list[str]) -> list[list[str]]:
     """The problems that AWS's language service finds in each."""
     install()
-    command = [JS / "node_modules" / ".bin" / "node", "states_language.mjs"]
+    command: list[str | Path] = [JS / "node_modules" / ".bin" / "node", "states_language.mjs"]
     done = subprocess.run(command, cwd=JS, input=json.dumps(texts), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: list[list[str]] = json.loads(done.stdout)

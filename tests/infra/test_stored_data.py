@@ -53,8 +53,9 @@ def test_the_bucket_is_closed(deployed: Assembly) -> None:
     denied = [json.dumps(s["Condition"]) for s in policy if s["Effect"] == "Deny"]
     assert any('"aws:SecureTransport": "false"' in condition for condition in denied)
     prefixes = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
-    kept = {f"overflow/{expiring(days)}": days for days in EXPIRY_DAYS}
-    assert prefixes == {None: None, "failed/": 14, "aws/lambda/": 14, **kept}, "what sessions point to never expires"
+    kept: dict[str | None, int | None] = {f"overflow/{expiring(days)}": days for days in EXPIRY_DAYS}
+    wanted: dict[str | None, int | None] = {None: None, "failed/": 14, "aws/lambda/": 14, **kept}
+    assert prefixes == wanted, "what sessions point to never expires"
 
 
 def test_every_log_is_named_and_ends(deployed: Assembly) -> None:

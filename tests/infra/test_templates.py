@@ -152,7 +152,8 @@ def test_an_agent_with_resources_has_a_nested_stack(deployed: Assembly) -> None:
         names = {f["FunctionName"]: f["MemorySize"] for f in nested.of("Lambda::Function").values()}
         assert names == {f"helix-dev-{profile}-{verb}": memory for verb in ("call_model", "call_tool")}
         machine = nested.one("StepFunctions::StateMachine", StateMachineName=f"helix-dev-{profile}")
-        own, shared = [], []
+        own: list[str] = []
+        shared: list[str] = []
         for place in (machine["DefinitionSubstitutions"][name] for name in VERBS):
             (own if place["Ref"] in nested.resources else shared).append(place["Ref"])
         assert (len(own), len(shared)) == (2, 3), "its own call_model and call_tool; the rest are the stage's"

@@ -82,9 +82,9 @@ def test_a_schedule_with_a_time_zone_is_one_of_the_scheduler(stage: Assembly) ->
     said = json.loads(target["Input"])
     assert said["trigger"] == "morning" and said["event"]["time"] == "<aws.scheduler.scheduled-time>"
     record = QueueRecord(
-        messageId="m",
+        message_id="m",
         body=target["Input"].replace("<aws.scheduler.scheduled-time>", "2026-11-23T07:00:05Z"),
-        eventSourceARN="arn:aws:sqs:eu-west-1:123456789012:helix-dev-triggers",
+        queue="arn:aws:sqs:eu-west-1:123456789012:helix-dev-triggers",
     )
     assert occurrence_of("dev", {}, record).ident == "2026-11-23T07:00", "the same tick twice is one event"
     (role,) = [id_ for id_ in template.of("IAM::Role") if text(target["RoleArn"]) == f"<{id_}.Arn>"]

@@ -10,6 +10,7 @@ from tests.support_gateway import Desk
 from tests.support_run import a_tool, agent, call, calls, chunks_of
 
 from helix import Confirmation
+from helix.core.chunks import RunQueuedChunk
 from helix.core.errors import AgentAlreadyRunningError, QueueFullError
 from helix.engine.history import session_key
 from helix.engine.runs.intake import set_limit
@@ -23,7 +24,7 @@ async def test_who_waits_is_told_so_on_its_stream() -> None:
     first, second, third = await come(on, who, 3)
     for handle in (first, second, third):
         await on.end(event(on, handle))
-    told = [[c for c in await chunks_of(h) if c.type == "run_queued"] for h in (first, second, third)]
+    told = [[c for c in await chunks_of(h) if isinstance(c, RunQueuedChunk)] for h in (first, second, third)]
     assert [[c.queued for c in chunks] for chunks in told] == [[], [1], [2]]
     run = await on.executor.sessions.get_run(second.session_id, second.run_id)
     assert told[1][0].expires_at == run.started_at + 60
@@ -46,7 +47,7 @@ async def test_who_waits_because_of_a_budget_sees_which() -> None:
     assert told["reason"] is None
     for handle in (first, before, after):
         await on.end(event(on, handle))
-    shown = [[c.reason for c in await chunks_of(h) if c.type == "run_queued"] for h in (before, after)]
+    shown = [[c.reason for c in await chunks_of(h) if isinstance(c, RunQueuedChunk)] for h in (before, after)]
     assert shown == [[None], ["stopped by budget agent:worker/day/micros"]]
 
 

@@ -18,6 +18,7 @@ from helix.adapters.models.litellm import load_litellm
 from helix.adapters.system import SystemClock
 from helix.core.caching import CacheStrategy, ResponseCacheConfig
 from helix.core.measures import Measures
+from helix.core.messages import AssistantMessage
 from helix.core.periods import TokenPeriod
 from helix.core.routes import Route
 from helix.core.usage import Usage
@@ -75,6 +76,7 @@ async def test_a_second_question_is_answered_without_the_model(world: World) -> 
     assert first[1].usage == PAID and result.usage == Usage()
     before = (await executor.sessions.get_messages(first[0].session_id)).messages[-1]
     after = (await executor.sessions.get_messages(handle.session_id)).messages[-1]
+    assert isinstance(before, AssistantMessage) and isinstance(after, AssistantMessage)
     assert before.metadata == {"model": "m", "stop_reason": "end_turn"}
     assert after.metadata == {**before.metadata, "cached": True}
     assert (metrics.total("CacheMisses"), metrics.total("CacheHits"), metrics.total("CacheSavedUsd")) == (1, 1, 0.0015)

@@ -11,8 +11,9 @@ from tests.support_budgets import bounded_executor, manager, says, worker
 from tests.support_run import World, play
 
 from helix.core.budget import TokenAlert
+from helix.core.periods import TokenPeriod
 from helix.fleet.alerts import mark_published, unpublished_alerts
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.testing.clocks import SetClock
 
 TOTAL, HOURLY = TokenPeriod.TOTAL, TokenPeriod.HOURLY
@@ -24,7 +25,7 @@ def levels(alerts: list[TokenAlert]) -> list[tuple[str, str]]:
 
 async def spend(executor: Any, *tokens: int, name: str = "worker", **options: Any) -> list[str]:
     """Runs of so many tokens each, one after the other."""
-    seen = []
+    seen: list[str] = []
     for _ in tokens:
         _, result, _ = await play(executor, worker(name), **options)
         seen.append(result.status)
@@ -150,7 +151,7 @@ async def test_callbacks_of_both_kinds_hear_and_none_stops_another(
         heard.append(f"later {alert.level}")
 
     for callback in (broken, lambda alert: heard.append(f"now {alert.level}"), later):
-        budgets.register_alert_callback(callback)  # type: ignore[arg-type]
+        budgets.register_alert_callback(callback)
     budgets.attach(executor.engine)
     budgets.attach(executor.engine)
     await budgets.set_budget(110, TOTAL)

@@ -12,8 +12,9 @@ from tests.support_run import agent
 
 from helix import LLMConfig, MemoryStateStore
 from helix.core.errors import ContentionError, WorkInProgressError
+from helix.core.periods import TokenPeriod
 from helix.engine.engine import Worst
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Operation
 from helix.services import committing
 from helix.services.committing import ATTEMPTS, CONFLICTS, Again, repeat_attempt

@@ -20,12 +20,13 @@ from tests.support_run import Gate, Text, a_tool, agent, call, gated
 
 from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.core.delivery import Delivery
+from helix.core.periods import TokenPeriod
 from helix.core.run_row import RunRow
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.engine import Settings, Worst
 from helix.engine.runs.ends import abort
 from helix.fleet.alerts import mark_published, unpublished_alerts
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.services.row_budgets import RowBudgets

@@ -12,10 +12,10 @@ from tests.support_run import World, play
 
 from helix import MemoryStateStore
 from helix.core.errors import InvalidInputError
+from helix.core.periods import TokenPeriod
 from helix.fleet import budgets as module
 from helix.fleet.budgets import (
     BudgetManager,
-    TokenPeriod,
     bind_token_budget_manager,
     get_token_budget_manager,
 )
@@ -148,7 +148,8 @@ async def test_a_budget_nobody_used_is_full(budgets: BudgetManager) -> None:
 
 
 async def test_an_agent_is_bound_by_its_own_and_by_everybodys(budgets: BudgetManager) -> None:
-    for scope in ({}, {"agent_id": "one"}, {"agent_id": "two"}, {"tenant": "ada"}, {"session": "ses"}):
+    scopes: list[dict[str, Any]] = [{}, {"agent_id": "one"}, {"agent_id": "two"}, {"tenant": "ada"}, {"session": "ses"}]
+    for scope in scopes:
         await budgets.set_budget(100, HOURLY, **scope)
         await budgets.set_budget(100, DAILY, **scope)
     assert set(await budgets.check_budget("one", HOURLY)) == {"one_hourly", "global_hourly"}

@@ -21,11 +21,11 @@ from helix import LLMConfig, LocalExecutor
 from helix.adapters.models.litellm import LiteLLMAdapter
 from helix.core.budget import BudgetDefinition
 from helix.core.messages import SystemMessage, UserMessage
+from helix.core.periods import TokenPeriod
 from helix.core.steps import ErrorStepResult, TextStepResult
 from helix.core.usage import Usage
 from helix.engine.engine import Settings
 from helix.engine.money.bounds import prompt_tokens
-from helix.fleet.budgets import TokenPeriod
 from helix.ports.model import Allowance
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 from helix.testing.openai_server import CutAfter, HttpFailure, ModelAnswer, ModelUsage
@@ -140,7 +140,12 @@ def usage_event(prompt: int, completion: int) -> bytes:
 
 async def test_streamed_usage_that_comes_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the finish, and after a silence: it counts."""
-    events = [openai_event({"content": "done"}), openai_event({}, "stop"), 0.2, usage_event(100, 20)]
+    events: list[bytes | float] = [
+        openai_event({"content": "done"}),
+        openai_event({}, "stop"),
+        0.2,
+        usage_event(100, 20),
+    ]
     assert (await streaming(monkeypatch, bench, events)).status == "completed"
     assert (await bench.charged())[0] == 120
 
@@ -150,7 +155,12 @@ async def test_streamed_usage_that_comes_too_late(
 ) -> None:
     """Nobody waits for ever: then it is one that is not told."""
     bench = Bench(quick_world, clock, stall_timeout_s=0.1)
-    events = [openai_event({"content": "done"}), openai_event({}, "stop"), 1.0, usage_event(100, 20)]
+    events: list[bytes | float] = [
+        openai_event({"content": "done"}),
+        openai_event({}, "stop"),
+        1.0,
+        usage_event(100, 20),
+    ]
     assert (await streaming(monkeypatch, bench, events)).status == "completed"
     assert (await bench.charged())[0] == 2 * bench.worst()
 

@@ -10,9 +10,10 @@ from tests.support_run import Gate, World, a_tool, call, play
 
 from helix import LocalExecutor
 from helix.core.budget import BudgetDefinition
+from helix.core.periods import TokenPeriod
 from helix.core.run_row import RunRow
 from helix.engine.engine import Settings
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Delete, Key
 from helix.testing.clocks import SetClock
 

@@ -22,9 +22,9 @@ from helix.core.messages import (
     ToolCallRequest,
     UserMessage,
 )
+from helix.core.periods import TokenPeriod
 from helix.engine.engine import Settings
 from helix.engine.money.bounds import prompt_tokens
-from helix.fleet.budgets import TokenPeriod
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 TOTAL = TokenPeriod.TOTAL
@@ -45,7 +45,7 @@ async def sent(world: World, *, bounded: bool = True, catalog: Any = None, **fie
     who = worker(llm_config=config(**fields))
     await play(executor, who)
     (request,) = executor.agents.model_of(who).requests  # type: ignore[attr-defined]
-    return request  # type: ignore[no-any-return]
+    return request
 
 
 async def test_a_bounded_call_says_how_long_its_answer_may_be(quick_world: World) -> None:

@@ -9,10 +9,11 @@ import pytest
 from tests.support_budgets import Counted, asks, bounded_executor, found, left, manager, says, worker
 from tests.support_run import Text, World, a_tool, call, play, result_of
 
+from helix.core.periods import TokenPeriod
 from helix.core.tools import create_sub_agent_tool
 from helix.core.usage import Usage
 from helix.engine.history import session_key
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.ports.model import BaseAdapter
 
 TOTAL, HOURLY, DAILY = TokenPeriod.TOTAL, TokenPeriod.HOURLY, TokenPeriod.DAILY
@@ -80,7 +81,7 @@ async def test_a_run_reports_what_it_used_while_it_goes_on(world: World) -> None
     ],
 )
 @pytest.mark.parametrize("unit", ["tokens", "usd"])
-async def test_every_scope_binds_its_own(quick_world: World, scope: dict[str, str], who: str, unit: Any) -> None:
+async def test_every_scope_binds_its_own(quick_world: World, scope: dict[str, Any], who: str, unit: Any) -> None:
     executor = bounded_executor(quick_world, [says("done", 100)])
     await manager(executor).set_budget(1_000_000, DAILY)
     await manager(executor).set_budget(0.00005 if unit == "usd" else 50, HOURLY, unit=unit, **scope)

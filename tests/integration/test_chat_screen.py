@@ -20,7 +20,7 @@ from helix.cli.chat.fold import User
 from helix.cli.where import Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
-from helix.core.chunks import StepCommittedChunk, ToolEndChunk, ToolStartChunk
+from helix.core.chunks import StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
 from helix.core.errors import ModelError
 from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
@@ -244,7 +244,7 @@ async def test_hostile_text_is_shown_and_does_nothing() -> None:
 
 
 async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn() -> None:
-    chunks = [
+    chunks: list[StreamChunk] = [
         StepCommittedChunk(step=1, attempt=1),
         ToolStartChunk(step=1, attempt=1, tool_call_id="one", tool_name="first", arguments={}),
         ToolEndChunk(step=1, attempt=1, tool_call_id="one", tool_name="first", success=True, result="1"),

@@ -12,6 +12,7 @@ from tests.support.delivery_stage import Json, Stage, event_of
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
 from helix import Confirmation, LocalExecutor, ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 from helix.core.agents import AnyAgent
 from helix.testing.clocks import ShiftedClock
 
@@ -158,7 +159,7 @@ async def test_a_child_whose_process_died_has_its_time_when_it_goes_on_deployed(
     """The process that watched its clock is gone; the run that takes it over carries the deadline."""
     gate = Gate()
     stage = Stage({"boss": ["Done."], "finder": ["never"]}, boss())
-    script = {"boss": [ASK], "finder": [gated(gate, "never")]}
+    script: dict[str, list[Entry]] = {"boss": [ASK], "finder": [gated(gate, "never")]}
     process = LocalExecutor(stage.store, model=ScriptedModel(script), clock=ShiftedClock())
     handle = await process.execute(stage.agents.named("boss"), "go")
     await gate.reached()

@@ -13,6 +13,7 @@ from tests.support_gateway import keyed
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
 from helix import LocalExecutor, ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 from helix.client import HelixClient
 from helix.core.errors import NotAuthenticatedError
 from helix.fleet.budgets import BudgetManager
@@ -70,7 +71,7 @@ async def lived(db: Path) -> None:
     inner = agent("inner", output_schema=Text)
     refund = a_tool("refund", lambda a, c: "done", require_approval=True)
     outer = agent("outer", tools=[create_sub_agent_tool(inner), refund])
-    script = {
+    script: dict[str, list[Entry]] = {
         "outer": [calls(call("subagent__inner", message="find")), "done", calls(call("refund"))],
         "inner": [calls(call("__finish__", text="x"))],
     }

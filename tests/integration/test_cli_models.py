@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 
-from helix.testing.openai_server import HttpFailure, ModelAnswer, ModelToolCall, OpenAIServer
+from helix.testing.openai_server import HttpFailure, ModelAnswer, ModelToolCall, OpenAIServer, ReactiveModel
 
 
 @pytest.mark.slow  # each process imports litellm
 @pytest.mark.timeout(300)
 def test_a_failure_a_retry_a_sub_agent_and_an_approval_over_http(tmp_path: Path) -> None:
-    script = [
+    script: list[ModelAnswer | HttpFailure | str | ReactiveModel] = [
         HttpFailure(status=401, message="no such key"),
         ModelAnswer(
             text="I hand it on.", tool_calls=[ModelToolCall("subagent__desk", {"task": "refund B2"}, id="boss_1")]

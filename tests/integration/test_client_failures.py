@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ FAULTS: dict[str, Callable[[], Fault]] = {
     "nothing": lambda: lambda frame: [frame],
     "every frame twice": lambda: lambda frame: [frame, frame],
     "every frame is lost once": lambda: lost_once(set()),
-    **{f"lossy {seed}": (lambda seed=seed: lossy(seed)) for seed in range(6)},
+    **{f"lossy {seed}": partial(lossy, seed) for seed in range(6)},
 }
 
 
@@ -115,8 +116,8 @@ async def test_a_long_request_is_sent_in_frames_that_the_gateway_takes() -> None
         handles = await asyncio.gather(*(client.run("helper", text) for text in texts))
         for handle, text in zip(handles, texts, strict=True):
             await handle.result()
-            messages = (await client.get_messages(handle.session_id))["messages"]
-            assert messages[0]["content"] == text
+            stored: dict[str, Any] = await client.get_messages(handle.session_id)
+            assert stored["messages"][0]["content"] == text
         assert client._link.connections == 1
 
 
@@ -136,10 +137,11 @@ async def test_a_long_request_is_sent_to_its_end() -> None:
     """Whoever waits for its answer may give up meanwhile. Half a message would make the connection useless to others."""
     sent: list[bytes] = []
     async with served(executor_of([]), settings=replace(BRISK, request_s=0.03)) as (_, client):
-        real, client._link._socket = client._link._socket, SlowSocket(sent)  # type: ignore[assignment]
+        link: Any = client._link
+        real, link._socket = link._socket, SlowSocket(sent)
         with pytest.raises(TimeoutError):
             await client.run("helper", "x" * 120_000)
-        client._link._socket = real
+        link._socket = real
         async with asyncio.timeout(PATIENCE_S):
             while len(b"".join(sent)) < 120_000:
                 await asyncio.sleep(0.01)

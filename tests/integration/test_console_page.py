@@ -21,9 +21,10 @@ from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, d
 from helix.console.here import OneToken, serving
 from helix.console.server import ConsoleServer, Service
 from helix.core.functions import AgentClient
+from helix.core.periods import TokenPeriod
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]

@@ -150,7 +150,8 @@ async def test_a_store_without_agents_is_looked_at(tmp_path: Path) -> None:
         session_id = (await (await executor.execute(agent, "Hello", user_id="ada")).result()).session_id
     async with LocalExecutor(db, registry=AgentRegistry()) as executor, serving(executor, db) as service:
         async with HelixClient(service.url, service.token) as client:
-            assert len((await client.get_snapshot(session_id))["messages"]) == 2, "whoever owns it"
+            snapshot: dict[str, Any] = await client.get_snapshot(session_id)
+            assert len(snapshot["messages"]) == 2, "whoever owns it"
             assert (await client.whoami())["operator"] is True and (await client.get_fleet())["agents"] == []
             with pytest.raises(HelixError, match="agent"):
                 await client.run("desk", "More", session_id=session_id)

@@ -35,7 +35,7 @@ def turn(name: str) -> list[Any]:
 class Mark(NamedTuple):
     """A moment of a history: a checkpoint of the session has it, or of one that it was copied from."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     lines: list[str]
     checkpoint: str | None = None
 

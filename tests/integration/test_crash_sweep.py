@@ -29,7 +29,10 @@ from tests.support_crash import (
 )
 
 from helix import Agent, LocalExecutor, MemoryStateStore
+from helix.adapters.models.scripted import Entry
 from helix.core.errors import AgentAlreadyRunningError, SessionExistsError
+from helix.core.steps import AnyStepResult
+from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
@@ -89,7 +92,10 @@ async def test_an_approval_with_other_arguments() -> None:
 
 @pytest.mark.slow
 async def test_an_approval_in_a_sub_agent() -> None:
-    script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]
+    script: list[Entry] = [
+        {"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]},
+        finish("done", "x"),
+    ]
     sweep = Sweep(lead, model(lead=script))
 
     async def act(workers: LocalExecutor) -> None:
@@ -115,7 +121,11 @@ async def test_an_interrupt_and_its_resumption() -> None:
 
 
 async def test_a_message_to_an_interrupted_run_closes_its_step() -> None:
-    script = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("first"), finish("second")]
+    script: list[Entry] = [
+        {"tool_calls": [call("gated", topic="x"), call("look", topic="y")]},
+        finish("first"),
+        finish("second"),
+    ]
     sweep = Sweep(careful_pair(), model(pair=script))
 
     async def act(workers: LocalExecutor) -> None:
@@ -142,7 +152,7 @@ class Flaky(LoggedModel):
 
     failing = True
 
-    async def generate_step(self, request):
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         if self.failing and any(m.role == "assistant" for m in request.messages):
             raise RuntimeError("down")
         return await super().generate_step(request)
@@ -174,7 +184,12 @@ async def test_a_failed_run_and_its_retry(how: str) -> None:
 
 
 async def test_travel_in_time() -> None:
-    script = [{"tool_calls": [call("look", topic="x")]}, {"tool_calls": [call("add", amount=1)]}, "three", "four"]
+    script: list[Entry] = [
+        {"tool_calls": [call("look", topic="x")]},
+        {"tool_calls": [call("add", amount=1)]},
+        "three",
+        "four",
+    ]
     sweep = Sweep(plain, model(plain=script), rebuys=True)
 
     async def act(workers: LocalExecutor) -> None:
@@ -205,7 +220,10 @@ async def test_an_abort() -> None:
 @pytest.mark.slow
 async def test_an_abort_of_a_paused_run_and_its_paused_sub_agent() -> None:
     """Once the abort is answered, or its one transaction is in, no answer is taken any more."""
-    script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]
+    script: list[Entry] = [
+        {"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]},
+        finish("done", "x"),
+    ]
     sweep = Sweep(lead, model(lead=script))
 
     async def act(workers: LocalExecutor) -> None:

@@ -111,7 +111,9 @@ async def delete_it(store: MemoryStateStore, damage: Damage, problems: list[str]
     try:
         async with asyncio.timeout(PATIENCE_S):
             if damage.key.table == "sessions" and damage.key.sort == "session":
-                await executor.abort(executor.registry.get("boss"), damage.key.partition)  # one that says it runs
+                boss = executor.registry.get("boss")
+                assert boss is not None
+                await executor.abort(boss, damage.key.partition)  # one that says it runs
             assert await executor.delete("s")
             left = await store.query("sessions", "s") + await store.query("streams", "s")
             assert not left, left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command_line import CommandLine
@@ -38,7 +39,7 @@ async def test_a_damaged_session_is_a_typed_error_and_left_out_of_the_list(tmp_p
     await world.close()
 
 
-CHANGES = {
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "a state that is null": ("c#", {"state": None}),
     "an unknown status": ("session", {"status": "dreaming"}),
     "a state that is nowhere": ("session", {"state_at": "x"}),

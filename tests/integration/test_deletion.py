@@ -66,7 +66,7 @@ async def held_run(kind: str, held: int) -> tuple[MemoryStateStore, Process, asy
     """A run of a process that stands still before one of its writes."""
     store = MemoryStateStore()
     process = Process(store, held)
-    worker = executor(process, streams_of(process, kind), model(helper=HELPER, lead=LEAD))  # type: ignore[arg-type]
+    worker = executor(process, streams_of(process, kind), model(helper=HELPER, lead=LEAD))
     run = asyncio.create_task(run_to_the_end(worker, lead))
     waits = asyncio.create_task(process.reached.wait())
     await asyncio.wait({run, waits}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -117,12 +117,12 @@ async def test_a_slow_deletion_leaves_a_session_that_was_made_since(kind: str) -
     store, _, run = await held_run(kind, -1)
     await run
     measured = Process(store)
-    await executor(measured, streams_of(measured, kind), model(), LONG).delete(S)  # type: ignore[arg-type]
+    await executor(measured, streams_of(measured, kind), model(), LONG).delete(S)
     for held in range(len(measured.names)):
         store, _, run = await held_run(kind, -1)
         await run
         process = Process(store, held)
-        slow = executor(process, streams_of(process, kind), model(), LONG)  # type: ignore[arg-type]
+        slow = executor(process, streams_of(process, kind), model(), LONG)
         deletion = asyncio.create_task(slow.delete(S))
         await asyncio.wait_for(process.reached.wait(), PATIENCE_S)
         other = executor(store, streams_of(store, kind), model(plain=["one"]), LONG)

@@ -348,8 +348,9 @@ async def test_what_nobody_expected_of_one_run_holds_up_no_other_and_is_raised()
     stage.agents._known.clear()
     stage.agents.registry.clear()
     stage.agents.registry.register(helper)
+    templates: dict[str, AnyAgent] = {}
     for n in range(4):
-        stage.agents.registry.register_factory(f"gone{n}", lambda context: {}["no such template"])
+        stage.agents.registry.register_factory(f"gone{n}", lambda context: templates["no such template"])
     begun = len(stage.held.starts)
     stage.held.states.clear()
     with pytest.raises(KeyError, match="no such template"):

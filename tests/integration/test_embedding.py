@@ -9,7 +9,8 @@ import pytest
 
 from helix import ModelError
 from helix.adapters.models.embedding import LiteLLMEmbedding
-from helix.compat.cache import CacheStrategy, create_cache
+from helix.compat.cache import create_cache
+from helix.core.caching import CacheStrategy
 from helix.testing.openai_server import HttpFailure, OpenAIServer, word_vector
 
 EMBEDDING = "openai/text-embedding-3-small"

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,13 @@ def failed_stream_items_come_again(desk: Desk) -> None:
         def batches(function: str = function) -> list[str]:
             return [line["line"] for line in list(desk.lines) if line["function"] == function]
 
+        def told(word: str, batches: Callable[[], list[str]] = batches) -> bool:
+            return any(word in batch for batch in batches())
+
         write("once")
-        until(lambda batches=batches: any("once" in batch for batch in batches()))
+        until(partial(told, "once"))
         write("marker")
-        until(lambda batches=batches: any("marker" in batch for batch in batches()))
+        until(partial(told, "marker"))
         assert sum("once" in batch for batch in batches()) == 2, source
 
 
@@ -197,7 +201,7 @@ def sockets_close_on_long_frames(desk: Desk) -> None:
         with desk.socket() as socket:
             with contextlib.suppress(ConnectionClosed):
                 socket.send(message, text=True)
-            assert until(lambda socket=socket: socket.close_code, patience_s=5) == 1009
+            assert until(partial(getattr, socket, "close_code"), patience_s=5) == 1009
 
 
 def routes_answer_only_when_asked(desk: Desk) -> None:

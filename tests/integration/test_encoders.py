@@ -12,6 +12,7 @@ from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
 from tests.support.front_ends import agui_encoder, events_of, turns, ui_encoder, whole_log
 
+from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
 from helix.http.responses import ALL, Plain, Position
 from helix.stream.agui import AgUiEncoder
@@ -133,7 +134,7 @@ def test_words_of_an_interrupted_run_stay_until_their_step_is_tried_again(versio
         text(5 + n, 1, 2, **chunk).model_copy(update={"run_id": "next", "turn": 2}) for n, chunk in enumerate(again)
     ]
     assert [part.get("text") for part in fold([*cut, *rest], version)["parts"]] == [None, "All of it"]
-    said = [one for one in rest if one.chunk["type"] != "run_resumed"]
+    said = [one for one in rest if one.chunk and one.chunk["type"] != "run_resumed"]
     assert discarded_text([*cut, *said], "ses") == set(), "another message of the page leaves them alone"
 
 
@@ -148,7 +149,7 @@ def test_a_run_that_was_stopped_waits_for_no_approval_until_it_asks_again() -> N
     ]
     (call,) = [part for part in fold(stopped, 7)["parts"] if "toolCallId" in part]
     assert (call["state"], call["approval"]["reason"]) == ("output-denied", "the run has ended")
-    again = [
+    again: list[dict[str, Any]] = [
         {"type": "run_resumed", "previous_run_id": "run", "mode": "retry"},
         {"type": "tool_approval_request", **asks},
     ]
@@ -176,7 +177,7 @@ def fold(log: list[StreamMessage], version: Version) -> Any:
 
 
 def test_ag_ui_ends_a_discarded_message_and_takes_it_away_with_a_snapshot() -> None:
-    asked = {"id": "u1", "role": "user", "content": "Hello"}
+    asked: JsonObject = {"id": "u1", "role": "user", "content": "Hello"}
     encoder = AgUiEncoder("ses", messages=[asked])
     events = [event for message in LOG[:2] for event in encoder.feed(message)]
     assert [event["type"] for event in events][-2:] == ["TEXT_MESSAGE_END", "MESSAGES_SNAPSHOT"]

@@ -27,6 +27,7 @@ from tests.support.front_ends import (
 from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
 
 from helix import LocalExecutor
+from helix.adapters.models.scripted import Entry
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.runtime.executor import Executor
@@ -75,7 +76,7 @@ async def test_ag_ui_connects_after_every_event(
         await SCENARIOS[name](stage)
         await stage.quiet("ses")
         cuts = await agui_cuts(stage.executor, "ses")
-    found = await front_ends.read({"cuts": cuts})
+    found = await front_ends.read({"cuts": [*cuts]})
     assert (found["problems"], found["warnings"]) == ([], [])
     assert found["count"] == sum(len(run["cuts"]) for run in cuts) > 10
     assert all(rest[0]["type"] == "RUN_STARTED" for run in cuts for rest in run["cuts"] if rest)
@@ -142,12 +143,12 @@ def is_result(message: Any) -> bool:
 async def test_every_crash(script: str, front_ends: Readers) -> None:
     """After a crash at each store and stream call, and the recovery by another worker."""
     fresh()
-    answers: list[object] = {
+    answers: dict[str, list[Entry]] = {
         "tools and a sub-agent": list(LEAD),
         "an approval": list(GATED_SCRIPT),
         "a sub-agent's approval": [{"tool_calls": [call("subagent__careful", message="ask")]}, finish("done", "x")],
-    }[script]
-    sweep = Read(front_ends, lead, model(lead=answers))
+    }
+    sweep = Read(front_ends, lead, model(lead=answers[script]))
 
     async def act(workers: LocalExecutor) -> None:
         await (await workers.execute(lead, "begin", session_id=S)).result()

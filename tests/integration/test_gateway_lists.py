@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.support_run import Nothing, a_tool, agent, call, calls
 
 from helix import LocalExecutor, MemoryStateStore, ScriptedModel, ToolContext
+from helix.adapters.models.scripted import Entry
 from helix.client import HelixClient
 from helix.gateway import reads
 from helix.gateway.loopback import LoopbackGateway
@@ -23,7 +24,7 @@ async def tick(given: Nothing, ctx: ToolContext[Any]) -> str:
 
 @pytest_asyncio.fixture
 async def executor() -> AsyncIterator[LocalExecutor]:
-    script = {"helper": ["Hello."] * SESSIONS, "counter": [*[calls(call("tick"))] * 4, "Done."]}
+    script: dict[str, list[Entry]] = {"helper": ["Hello."] * SESSIONS, "counter": [*[calls(call("tick"))] * 4, "Done."]}
     async with LocalExecutor(MemoryStateStore(), model=ScriptedModel(script)) as made:
         yield made
 
@@ -60,7 +61,7 @@ async def test_a_snapshot_has_its_newest_messages_where_it_is_asked_for_them(exe
     handle = await executor.execute(agent("counter", tools=[a_tool("tick", tick)]), "Count")
     await handle.result()
     async with LoopbackGateway(executor) as gateway, HelixClient(gateway.url) as client:
-        whole = await client.get_snapshot(handle.session_id)
+        whole: dict[str, Any] = await client.get_snapshot(handle.session_id)
         reply: Any = await client.ask("get_session", {"session_id": handle.session_id, "snapshot": True, "newest": 3})
         part = reply["snapshot"]
         assert len(whole["messages"]) == 10 and whole["offset"] == 0

@@ -178,9 +178,7 @@ async def test_tokens_that_are_not_for_us_are_refused(verifier: TokenVerifier, c
         jwt.encode(
             {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 60}, secret, "HS256", headers={"kid": "r1"}
         ),
-        jwt.encode(
-            {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 60}, None, "none", headers={"kid": "r1"}
-        ),
+        jwt.encode({"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now + 60}, "", "none", headers={"kid": "r1"}),
         f"{head}.{body}.",
         f"{head}.{body}x.{signature}",
         "a.b.c",

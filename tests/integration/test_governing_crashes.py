@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.support.governing_stage import AGENT, World
@@ -153,7 +154,7 @@ class Standing:
         self._inner, self._name = inner, name
         self.reached, self.go_on = asyncio.Event(), asyncio.Event()
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
@@ -169,7 +170,7 @@ class Yielding:
     def __init__(self, inner: object) -> None:
         self._inner = inner
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         verb = getattr(self._inner, name)
 
         async def call(*arguments: object, **named: object) -> object:

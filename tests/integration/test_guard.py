@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.support.emulator_desk import REGION, Desk, started
 from tests.support.hostile_requests import attack
+from websockets import Origin
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -240,15 +241,15 @@ def test_no_page_may_read_what_services_answer(desk: Desk) -> None:
 def test_sockets_are_for_pages_of_this_machine(desk: Desk) -> None:
     with desk.socket() as own:
         url = f"ws://127.0.0.1:{desk.emulator.port}{own.path}"
-        for origin in ("https://evil.example", "null"):
-            with pytest.raises(InvalidStatus) as refused, connect(url, proxy=None, origin=origin):  # type: ignore[arg-type]
+        for origin in (Origin("https://evil.example"), Origin("null")):
+            with pytest.raises(InvalidStatus) as refused, connect(url, proxy=None, origin=origin):
                 pass
             assert refused.value.response.status_code == 403
-        with connect(url, proxy=None, origin="http://localhost:5173"):  # type: ignore[arg-type]
+        with connect(url, proxy=None, origin=Origin("http://localhost:5173")):
             pass
         with socket.create_connection(("127.0.0.1", desk.emulator.port)) as wire:
-            rebound = {"additional_headers": {}, "sock": wire, "proxy": None}
-            with pytest.raises(InvalidStatus), connect(url.replace("127.0.0.1", "evil.example"), **rebound):  # type: ignore[arg-type]
+            rebound: dict[str, Any] = {"additional_headers": {}, "sock": wire, "proxy": None}
+            with pytest.raises(InvalidStatus), connect(url.replace("127.0.0.1", "evil.example"), **rebound):
                 pass
     for path in ("/", "/graphql", "/mqtt"):
         with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{desk.emulator.port}{path}", proxy=None):

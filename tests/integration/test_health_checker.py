@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,12 @@ class Answers:
 
 @pytest.fixture(params=["none", "memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore | None]:
-    kinds = {"none": lambda: None, "memory": MemoryStateStore, "sqlite": lambda: SQLiteStateStore(tmp_path / "h.db")}
-    made: StateStore | None = kinds[request.param]()
+    kinds: dict[str, Callable[[], StateStore | None]] = {
+        "none": lambda: None,
+        "memory": MemoryStateStore,
+        "sqlite": lambda: SQLiteStateStore(tmp_path / "h.db"),
+    }
+    made = kinds[request.param]()
     yield made
     if made is not None:
         await made.close()

@@ -189,7 +189,7 @@ async def test_a_late_look_does_not_bring_an_older_row_back() -> None:
     world.engine.hooks = HookManager({"before_llm_call": late})
     written = advance(run.session, run.now())
     await store.transact("other", [session_put(written, at_version(run.session))])
-    beat = store.reader = asyncio.create_task(run_claim(run).move(run.now() + 30))
+    beat = store.reader = asyncio.ensure_future(run_claim(run).move(run.now() + 30))
     await store.looked.acquire()
     assert await buy_step(run, 1) == Over("completed")
     store.answered.release()

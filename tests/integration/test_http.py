@@ -28,6 +28,7 @@ from helix import (
     define_tool,
     tool,
 )
+from helix.core.tools import AnyTool
 from helix.fleet.budgets import BudgetManager
 
 CONFIG = LLMConfig(model="scripted")
@@ -62,7 +63,7 @@ class What(BaseModel):
 
 
 locate = define_tool(name="locate", description="Ask the page.", input_schema=What, execute="client")
-TOOLS = [refund, wait, locate, create_sub_agent_tool(clerk)]
+TOOLS: list[AnyTool] = [refund, wait, locate, create_sub_agent_tool(clerk)]
 desk = Agent(name="desk", system_prompt="Help.", tools=TOOLS, llm_config=CONFIG)
 
 

@@ -114,7 +114,9 @@ async def test_what_is_not_supported_is_refused_by_name(path: str, body: Any, na
         error = refused.json()["error"]
         assert (refused.status_code, error["code"], name in error["message"]) == (400, "invalid_input", True), error
         assert not await executor.sessions.exists("chat")
-        empty = {"tools": [], "context": [], "forwardedProps": {}, "state": {}} if path == "ag-ui" else {}
+        empty: dict[str, Any] = (
+            {"tools": [], "context": [], "forwardedProps": {}, "state": {}} if path == "ag-ui" else {}
+        )
         await post(client, f"/desk/{path}", {**(AGUI if path == "ag-ui" else chat("Hi")), **empty})
 
 

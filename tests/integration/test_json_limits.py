@@ -178,10 +178,13 @@ async def test_the_state_of_a_schema_is_refused_where_it_is_changed(quick_world:
         with ctx.draft() as state:
             setattr(state, field, value)
 
+    def by_update(field: str, state: Holder) -> None:
+        setattr(state, field, value)
+
     def work(given: Any, ctx: ToolContext[Holder]) -> str:
         for field in FIELDS:
             tries: tuple[Callable[[], Any], ...] = (
-                partial(ctx.update_state, lambda state, field=field: setattr(state, field, value)),
+                partial(ctx.update_state, partial(by_update, field)),
                 partial(by_draft, ctx, field),
             )
             for attempt in tries:

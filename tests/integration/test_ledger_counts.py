@@ -259,7 +259,7 @@ async def test_a_delivery_that_died_between_inline_steps_came_again(name: str, w
         if dies:
             raise ExitError
 
-    played.stage.store.transact = dies_once  # type: ignore[method-assign]
+    played.stage.store.transact = dies_once  # type: ignore[assignment, method-assign]
     session_id = await played.execute(who)
     assert await played.check(session_id) == {"CallModel": 1, "Route": 1, "FinishRun": 1}
 

@@ -27,7 +27,8 @@ from helix.core.context import MAX_EVENT_BYTES
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.json import MAX_BYTES
 from helix.core.messages import AssistantMessage
-from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.core.periods import TokenPeriod
+from helix.fleet.budgets import BudgetManager
 
 
 async def test_session_ids(world: World) -> None:
@@ -121,7 +122,7 @@ async def test_an_output_is_never_cut(quick_world: World) -> None:
     assert result.output == "gave up" and "exceeds" in results(await history(executor, handle.session_id))[0]
     executor = quick_world.executor([calls(call("__finish__", text="x" * 300_000))])
     _, result, _ = await play(executor, agent(output_schema=Long))
-    assert len(result.output.text) == 300_000
+    assert result.output is not None and len(result.output.text) == 300_000
 
 
 async def test_a_childs_output_that_is_too_long_is_cut_for_its_parent(quick_world: World) -> None:
@@ -189,7 +190,7 @@ async def test_big_custom_state(world: World) -> None:
 
     executor = world.executor([calls(call("grow")), "done"])
     handle, _, chunks = await play(executor, agent(tools=[a_tool("grow", grow)], state_schema=Big))
-    state = (await handle.get_state()).custom_state
+    state: dict[str, Any] = (await handle.get_state()).custom_state
     assert len(state["text"]) == 500_000 and len(state["items"]) == 1_000
     assert_stream(chunks)
 

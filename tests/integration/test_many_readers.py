@@ -12,6 +12,7 @@ from tests.support_gateway import WORDS, executor_of
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
 from helix import ScriptedModel
+from helix.adapters.models.scripted import Entry
 from helix.client import ClientSettings, HelixClient
 from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
 from helix.ports.sockets import Posted
@@ -42,7 +43,11 @@ class Congested(LoopbackSockets):
 async def test_200_sockets_on_one_run_have_the_exact_log() -> None:
     gate, over, sockets = Gate(), asyncio.Event(), Congested()
     look = a_tool("look", lambda args, ctx: "It rains.")
-    script = [gated(gate, calls(call("look"))), *[calls(call("look"), content=WORDS) for _ in range(15)], WORDS]
+    script: list[Entry] = [
+        gated(gate, calls(call("look"))),
+        *[calls(call("look"), content=WORDS) for _ in range(15)],
+        WORDS,
+    ]
     executor = executor_of(ScriptedModel(script, delta_chars=16), agent("helper", tools=[look]))
 
     async def read(client: HelixClient, session_id: str, late: bool) -> list[dict[str, Any]]:

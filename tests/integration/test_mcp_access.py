@@ -18,6 +18,7 @@ from tests.support_mcp_server import (
     buyer,
     client_of,
     on_http,
+    text_of,
 )
 
 from helix.mcp import app
@@ -43,8 +44,8 @@ async def test_another_users_session_is_not_found(mode: str) -> None:
                     refused = await client.call_tool(name, given)
                     unknown = await client.call_tool(name, {**given, "session_id": "ses_0"})
                     assert refused.is_error and unknown.is_error
-                    text = refused.content[0].text.replace(place["session_id"], "ses_0")
-                    assert text == unknown.content[0].text
+                    text = text_of(refused).replace(place["session_id"], "ses_0")
+                    assert text == text_of(unknown)
             assert done == []
             state = await executor.sessions.get(place["session_id"])
             assert (state.status, state.user_id, state.turn) == ("paused", "ada", 1)

@@ -27,6 +27,7 @@ from tests.support_mcp_server import (
     on_http,
     person,
     task_of,
+    text_of,
 )
 from tests.support_run import Gate, agent, gated
 
@@ -69,7 +70,7 @@ async def test_arguments_that_do_not_fit_are_an_error_that_the_model_reads(mode:
     async with executor_of([], functions(done)) as executor, on_http(app(executor)) as url:
         async with client_of(url, mode=mode) as client:
             refused = await client.call_tool("repeater", arguments)
-            text = refused.content[0].text
+            text = text_of(refused)
             assert (refused.is_error, done) == (True, [])
             assert re.search("does not fit|the limit is", text) and len(text) < 500, text
 
@@ -90,9 +91,9 @@ async def test_a_large_answer_arrives_whole_and_what_no_run_may_return_is_an_err
     async with executor_of([said], functions([]), agent("helper")) as executor, on_http(app(executor)) as url:
         async with client_of(url, mode=mode) as client:
             result = await client.call_tool("helper", {"message": "go"})
-            assert result.structured_content["output"] == result.content[0].text == said
+            assert result.structured_content["output"] == text_of(result) == said
             refused = await client.call_tool("repeater", {"text": "ab", "times": 2 * LARGE})
-            assert refused.is_error and "exceeds 100000 bytes" in refused.content[0].text
+            assert refused.is_error and "exceeds 100000 bytes" in text_of(refused)
 
 
 async def test_a_form_that_nobody_fills_in_leaves_the_call_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,16 +216,17 @@ async def test_a_server_that_was_killed_leaves_its_task_to_the_next(tmp_path: Pa
             sys.executable, *words, "--http", "0", cwd=cli.folder, stdout=-1, stderr=-2,
             env={**environment, "HELIX_MCP_TOKEN": "t" * 32},
         )  # fmt: skip
-        found = None
-        while found is None and (line := (await process.stdout.readline()).decode()):
+        found, output = None, process.stdout
+        assert output is not None
+        while found is None and (line := (await output.readline()).decode()):
             found = re.search(r"(http://\S+/mcp) ", line)
         assert found is not None
         return process, found[1]
 
     process, url = await serving()
     try:
-        async with older(url, "t" * 32) as client:
-            task_id = await client.task("slow", began=str(began))
+        async with older(url, "t" * 32) as before:
+            task_id = await before.task("slow", began=str(began))
             while not began.exists():
                 await asyncio.sleep(0.05)
     finally:
@@ -236,8 +238,8 @@ async def test_a_server_that_was_killed_leaves_its_task_to_the_next(tmp_path: Pa
         async with client_of(url, "t" * 32, mode="2026-07-28", extensions=[tasks]) as client:
             task = await task_of(client.session, task_id, "completed")
             assert task["result"]["structuredContent"]["output"] == "done"
-        async with older(url, "t" * 32) as client:
-            assert [task["taskId"] for task in (await client.reply("tasks/list"))["result"]["tasks"]] == [task_id]
+        async with older(url, "t" * 32) as before:
+            assert [task["taskId"] for task in (await before.reply("tasks/list"))["result"]["tasks"]] == [task_id]
     finally:
         process.terminate()
         await process.wait()

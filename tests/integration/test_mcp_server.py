@@ -85,8 +85,8 @@ async def test_what_a_model_can_put_right_is_a_result_and_what_does_not_exist_an
         for name in ("nobody", "__proto__", "helix__nothing", "../helper", ""):
             with pytest.raises(MCPError, match="there is no tool"):
                 await client.call_tool(name, {"message": "a"})
-        for arguments in ({}, {"session_id": "ses_1", "run_id": None}, {"session_id": "ses_1", "run_id": "run_1"}):
-            assert (await client.call_tool("helix__wait", arguments)).is_error, arguments
+        for given in ({}, {"session_id": "ses_1", "run_id": None}, {"session_id": "ses_1", "run_id": "run_1"}):
+            assert (await client.call_tool("helix__wait", given)).is_error, given
         assert not (await executor.sessions.list_sessions()).sessions
 
 
@@ -213,7 +213,8 @@ async def _call(url: str) -> None:
 
 async def test_a_lost_service_is_an_error_and_the_next_one_is_found() -> None:
     """As `helix mcp --url` sees it: the service is gone for longer than a client waits, and comes back."""
-    urls, settings = [], replace(BRISK, give_up_s=0.1, open_s=1)
+    urls: list[str] = []
+    settings = replace(BRISK, give_up_s=0.1, open_s=1)
     source = LinkSource(lambda: SocketLink(urls[-1], None, settings, SystemClock(), SystemIds()))
     async with executor_of(["One.", "Two."]) as executor, Client(make_server(source)) as client:
         async with LoopbackGateway(executor) as gateway:

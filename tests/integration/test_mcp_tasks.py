@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,8 @@ async def test_another_users_task_is_not_found() -> None:
                 await task_of(client.session, tasks.made[0], "completed")
             async with client_of(url, bob, mode="2026-07-28", extensions=[Tasks()]) as client:
                 for task_id in (tasks.made[0], "ses_0/run_0", "nonsense", "", "/", "a/b/c", *LONG):
-                    for method, more in (("get", {}), ("update", {"inputResponses": {}}), ("cancel", {})):
+                    methods: dict[str, dict[str, Any]] = {"get": {}, "update": {"inputResponses": {}}, "cancel": {}}
+                    for method, more in methods.items():
                         with pytest.raises(MCPError) as raised:
                             await ask(client.session, f"tasks/{method}", taskId=task_id, **more)
                         assert raised.value.error.code == INVALID_PARAMS

@@ -49,7 +49,8 @@ async def test_a_model_that_never_answers_is_asked_three_times(deaf: bool, monke
     """Each time for all that a delivery has, whether its adapter heeds the time or not."""
     monkeypatch.setattr(ask, "GRACE_S", 0.1)
     helper = agent("helper")
-    stage = Stage(Deaf() if deaf else ScriptedModel(LATE, repeat=True, record=True), helper)
+    silent, late = Deaf(), ScriptedModel(LATE, repeat=True, record=True)
+    stage = Stage(silent if deaf else late, helper)
     event = await stage.begin(helper)
     await refuse(stage, event)
     await refuse(stage, event)
@@ -60,8 +61,8 @@ async def test_a_model_that_never_answers_is_asked_three_times(deaf: bool, monke
     session = await stage.session(event)
     assert session.status == "failed" and session.error is not None
     assert session.error.code == "model_timed_out" and "in 3 attempts" in session.error.message
-    times = stage.model.times if deaf else [asked.timeout_s for asked in stage.model.requests]
-    assert len(times) == 3 and all(0 < seconds <= SHORT_S for seconds in times)
+    times = silent.times if deaf else [asked.timeout_s for asked in late.requests]
+    assert len(times) == 3 and all(seconds is not None and 0 < seconds <= SHORT_S for seconds in times)
 
 
 async def test_a_released_claim_lets_the_next_delivery_ask_at_once() -> None:

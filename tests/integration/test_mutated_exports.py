@@ -61,7 +61,7 @@ async def live_on(store: MemoryStateStore) -> None:
 
 async def go_on(client: HelixClient, executor: LocalExecutor) -> None:
     state = await client.get_session("s")
-    who = executor.registry.get(state.agent_type) if executor.registry.has(state.agent_type) else BOSS
+    who = executor.registry.get(state.agent_type) or BOSS
     if state.status == "paused":
         for call in state.pending:
             handle = await executor.resume(who, "s", confirmation=Confirmation(call.call_id))

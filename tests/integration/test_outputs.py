@@ -100,7 +100,7 @@ async def test_output_models_with_aliases_and_computed_fields(quick_world: World
 
     executor = quick_world.executor([calls(call("__finish__", Total=4))])
     _, result, _ = await play(executor, agent(output_schema=Odd))
-    assert result.output.double == 8
+    assert result.output is not None and result.output.double == 8
 
 
 async def test_state_models_with_aliases_and_computed_fields(quick_world: World) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 from tests.contracts.test_packing import packed
-from tests.integration.test_crash_sweep import S, Sweep, choose, fresh_log
-from tests.support_crash import executor, lead, model, plain
+from tests.integration.test_crash_sweep import fresh_log
+from tests.support_crash import S, Sweep, choose, executor, lead, model, plain
 
 from helix import LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.adapters.aws import packing
@@ -52,7 +52,7 @@ async def test_a_refused_claim_leaves_no_entry_for_a_session_of_another() -> Non
                 await race()
             await memory.transact(name, operations)
 
-        get, query = memory.get, memory.query  # type: ignore[assignment]
+        get, query = memory.get, memory.query
 
     def local(store: StateStore) -> LocalExecutor:
         return LocalExecutor(packed(store), model=ScriptedModel(["Hello."], repeat=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support import model_ways
 from tests.support.model_dialects import ANTHROPIC, BEDROCK, OPENAI, DialectServer, Says
@@ -9,6 +11,7 @@ from tests.support.model_ways import Way
 from tests.support_litellm import request, tool
 
 from helix.adapters.models.adapter import ModelAdapter
+from helix.core.json import JsonObject
 from helix.core.messages import SystemMessage, UserMessage
 from helix.core.steps import ErrorStepResult, TextStepResult
 
@@ -21,7 +24,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
 
 
-HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+HOUR: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 MESSAGES = [SystemMessage(content="Be brief."), UserMessage(content="Hello")]
 
 
@@ -61,7 +64,11 @@ async def test_an_option_that_the_provider_does_not_know_is_named(way: Way, show
 
 async def test_tools_of_a_new_model_on_the_older_interface_are_refused_with_advice() -> None:
     with DialectServer(OPENAI, [Says("fine", stop="end_turn")] * 2) as server:
-        given = {"model": "openai/gpt-5.6", "adapter": "native", "provider_options": OPENAI.options(server.origin)}
+        given: dict[str, Any] = {
+            "model": "openai/gpt-5.6",
+            "adapter": "native",
+            "provider_options": OPENAI.options(server.origin),
+        }
         refused = await ModelAdapter().generate_step(request(tools=[tool()], **given))
         assert isinstance(refused, ErrorStepResult) and refused.code == "bad_request"
         assert "set api='responses'" in refused.error

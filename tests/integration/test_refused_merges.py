@@ -10,7 +10,7 @@ from tests.support_run import Text, World, a_tool, agent, call, calls, history, 
 from helix import ToolContext
 from helix.core.entries import CallRow
 from helix.core.folding import merge_calls
-from helix.core.json import MAX_STATE_BYTES
+from helix.core.json import MAX_STATE_BYTES, JsonObject
 from helix.testing.invariants import check_session
 
 
@@ -94,7 +94,7 @@ async def test_a_step_that_a_new_message_closes_is_merged_by_the_same_rule(world
 def test_the_fold_depends_on_the_order_of_the_calls_only() -> None:
     """Whoever folds, and how often: the same state, the same failed calls. What it gave is folded to itself."""
     who = agent(tools=TOOLS, state_schema=Cart)
-    base = {"items": ["a"], "left": "", "right": ""}
+    base: JsonObject = {"items": ["a"], "left": "", "right": ""}
     rows = [
         CallRow(
             call_id=name, tool_name="add", step=1, state="done", success=True, content=name, by="tool", patches=[patch]

@@ -252,7 +252,8 @@ def test_one_request_that_is_too_large_is_sent_as_it_is() -> None:
 
 
 async def test_nothing_is_sent_by_default(there: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    for given in ({}, {"deployment_id": "d", "api_key": "k"}, {"url": there.url, "api_key": "k"}):
+    incomplete: list[dict[str, Any]] = [{}, {"deployment_id": "d", "api_key": "k"}, {"url": there.url, "api_key": "k"}]
+    for given in incomplete:
         reporter = await init_agent_reporter(**given, environment={})
         assert get_agent_reporter() is reporter and not reporter.running
         await report(reporter, 200)

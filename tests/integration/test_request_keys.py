@@ -13,12 +13,13 @@ from tests.support_run import Gate, World, a_tool, agent, call, calls, gated, re
 from helix import InvalidInputError, LocalExecutor, MemoryStateStore, ScriptedModel, SessionNotFoundError
 from helix.core.errors import StoreError
 from helix.ports.state_store import Operation
+from helix.runtime.executor import Executor
 from helix.services.request_keys import HOLDS_S, key_partition
 
 MANY = 25
 
 
-async def runs_of(executor: LocalExecutor, session_id: str) -> int:
+async def runs_of(executor: Executor, session_id: str) -> int:
     return len((await executor.sessions.list_runs(session_id, limit=100)).runs)
 
 

@@ -23,6 +23,7 @@ from tests.support_run import (
 )
 
 from helix import Agent, FatalToolError, InvalidInputError, ModelError, ScriptedModel, ToolContext
+from helix.adapters.models.scripted import Entry
 from helix.core.errors import CannotResumeError
 
 DOWN = ModelError("down")
@@ -102,7 +103,7 @@ async def test_a_message_after_an_answered_one_is_appended(world: World) -> None
 
 async def test_from_start_goes_back_to_the_failed_runs_start(world: World) -> None:
     """The run's start, not the session's; with the state and the input it had."""
-    script = ["first", calls(call("write", text="lost")), DOWN, calls(call("write", text="kept")), "done"]
+    script: list[Entry] = ["first", calls(call("write", text="lost")), DOWN, calls(call("write", text="kept")), "done"]
     model = ScriptedModel(script)
     executor = world.executor(model)
     who = scribe(system_prompt=lambda s: f"{s.mood} {s.lines}")
@@ -200,7 +201,7 @@ async def test_retry_is_for_failed_sessions(world: World) -> None:
     handle, _, _ = await play(executor, who)
     for mode in ("from_checkpoint", "from_start"):
         with pytest.raises(CannotResumeError) as caught:
-            await handle.retry(mode=mode)  # type: ignore[arg-type]
+            await handle.retry(mode=mode)
         assert caught.value.reason == "completed"
     failed, _, _ = await play(executor, who, session_id="ses_failed")
     with pytest.raises(InvalidInputError):

@@ -14,6 +14,7 @@ from tests.support_run import World, a_tool, agent, call, calls, play
 from helix import Agent, LiteLLMAdapter, LLMConfig, ScriptedModel
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.models.litellm import load_litellm
+from helix.core.messages import AssistantMessage
 from helix.core.periods import TokenPeriod
 from helix.core.routes import Route, RouteOption
 from helix.core.usage import Usage
@@ -85,7 +86,7 @@ async def test_the_model_is_chosen_anew_for_each_call(world: World) -> None:
     assert result.status == "completed"
     assert [request.config.model for request in model.requests] == ["small", "cheap"]
     messages = (await executor.sessions.get_messages(handle.session_id)).messages
-    assert messages[-1].metadata["model"] == "cheap"
+    assert isinstance(messages[-1], AssistantMessage) and messages[-1].metadata["model"] == "cheap"
 
 
 async def test_what_fits_nowhere_fails_by_name_and_can_be_retried(world: World) -> None:

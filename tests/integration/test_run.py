@@ -165,7 +165,8 @@ async def test_a_function_of_the_state_that_raises_fails_the_run(quick_world: Wo
     def wrong(state: Any) -> Any:
         raise ValueError("cannot say")
 
-    _, result, _ = await play(quick_world.executor(["unreachable"]), agent(**{field: wrong}))
+    given: dict[str, Any] = {field: wrong}
+    _, result, _ = await play(quick_world.executor(["unreachable"]), agent(**given))
     assert result.status == "failed" and "raised ValueError" in (result.error or "")
 
 

@@ -150,7 +150,7 @@ async def test_branch_from_a_checkpoint_under_a_chosen_id(world: World) -> None:
         await executor.execute(who, "x", session_id="ses_branch", branch={"from_session_id": sid})
     for wrong in ({"checkpoint_id": point}, {"from_session_id": sid, "checkpoint": point}):
         with pytest.raises(InvalidInputError, match="branch"):
-            await executor.execute(who, "x", branch=wrong)  # type: ignore[arg-type]
+            await executor.execute(who, "x", branch=wrong)
     with pytest.raises(SessionNotFoundError):
         await executor.execute(who, "x", branch={"from_session_id": "ses_nowhere"})
     foreign = (await handle.get_state()).checkpoint_id
@@ -211,7 +211,7 @@ async def test_clone_by_message_count_keeps_pairs_whole(world: World) -> None:
     assert lines == [[]] * 4 + [["a", "b"]] * 4 + [["a", "b", "c"]] * 2
     for options in ({"from_message_index": -1}, {"from_message_index": 1, "from_checkpoint_id": "x"}):
         with pytest.raises(InvalidInputError):
-            await executor.clone_session(sid, "ses_wrong", **options)  # type: ignore[arg-type]
+            await executor.clone_session(sid, "ses_wrong", **options)
     with pytest.raises(InvalidInputError, match="session_id"):
         await executor.clone_session(sid, "bad id")
 
@@ -384,6 +384,6 @@ async def test_metadata_of_messages_and_sessions(world: World) -> None:
     assert first.metadata == {"channel": "mail"} and first.run_id == handle.run_id  # type: ignore[union-attr]
     for wrong in ({"user_id": "a" * 257}, {"user_id": "\udc80"}, {"metadata": {"x": float("inf")}}, {"tags": "abc"}):
         with pytest.raises(InvalidInputError):
-            await executor.execute(who, "x", **wrong)  # type: ignore[arg-type]
+            await executor.execute(who, "x", **wrong)
     with pytest.raises(InvalidInputError):
         await executor.execute(who, {"message": "x", "metadata": {"x": "\udc80"}})

@@ -16,6 +16,7 @@ from tests.support_resume import Log, writer
 from tests.support_run import Text, a_tool, agent, call, calls
 
 from helix import Confirmation, LocalExecutor, ModelError, ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 from helix.core.printable import printable
 
 EVIL = (
@@ -55,7 +56,7 @@ async def played(db: Path) -> None:
     finder = agent("finder", tools=[writer("note")], state_schema=Log, output_schema=Text)
     pay = a_tool("pay", lambda given, ctx: {"paid": EVIL}, input_schema=Text, require_approval=lambda given: EVIL)
     who = agent("boss", tools=[pay, create_sub_agent_tool(finder), writer()], state_schema=Log)
-    script = {
+    script: dict[str, list[Entry]] = {
         "boss": [
             calls(
                 call("pay", text=EVIL), call("subagent__finder", message=EVIL), call("write", text=EVIL), content=EVIL

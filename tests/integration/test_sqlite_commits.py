@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -133,7 +133,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-async def begun(store: SQLiteStateStore, *given: tuple[str, list[Operation]]) -> list[asyncio.Task[None]]:
+async def begun(store: SQLiteStateStore, *given: tuple[str, Sequence[Operation]]) -> list[asyncio.Task[None]]:
     tasks = [asyncio.create_task(store.transact(name, operations)) for name, operations in given]
     await asyncio.sleep(0.02)
     return tasks

@@ -115,7 +115,8 @@ async def test_neighbours_lose_nothing(seed: int) -> None:
 
 async def test_kinesis_and_direct_are_no_neighbours() -> None:
     """Why there is a setting between them: what is on its way is overtaken, and taken for a dead attempt's."""
-    assert "step_discarded" in await play(Stage(), ["kinesis"] * 6 + ["direct"] * 6)
+    modes: list[Mode] = ["kinesis", "direct"]
+    assert "step_discarded" in await play(Stage(), [mode for mode in modes for _ in range(6)])
 
 
 @pytest.mark.parametrize("code", sorted(direct.GONE))

@@ -27,7 +27,7 @@ from tests.support_run import (
 )
 
 from helix import ModelError, ScriptedModel, ToolContext, create_sub_agent_tool
-from helix.core.chunks import StreamChunk, UnknownChunk
+from helix.core.chunks import RunResumedChunk, StreamChunk, UnknownChunk
 from helix.core.errors import InvalidInputError
 from helix.core.handles import AgentExecutionHandle
 from helix.core.wire import StreamMessage
@@ -192,7 +192,7 @@ async def test_a_run_that_is_taken_over_ends_with_its_successor(file_world: Worl
     again = await second.resume(who, handle.session_id)
     chunks = await chunks_of(again)
     assert (await result_of(again)).output == "finished elsewhere"
-    assert chunks[0].type == "run_resumed" and chunks[0].mode == "takeover"
+    assert isinstance(chunks[0], RunResumedChunk) and chunks[0].mode == "takeover"
     assert {c.run_id for c in await chunks_of(old)} <= {old.run_id}
     result = await result_of(old)
     assert (result.status, result.error_code) == ("failed", "runtime_crash")

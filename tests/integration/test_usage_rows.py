@@ -219,7 +219,7 @@ async def test_a_write_whose_answer_was_lost_counts_once() -> None:
     stage = Stage([says("Done.", used())], who)
     last = await stage.follow(await stage.begin(who))
     lossy = LostAnswers(stage.store, "effects_done")
-    engine = replace(stage.engine, store=lossy)  # type: ignore[arg-type]
+    engine = replace(stage.engine, store=lossy)
     await finish_run(engine, who, last["session_id"], last["run_id"], Delivery("d", 1e12))
     assert not lossy.left and (await stage.run(last)).effects == "done"
     (row,) = (await counted(stage.store, agent_scope("helper"))).values()

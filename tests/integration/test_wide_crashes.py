@@ -22,6 +22,7 @@ from tests.support_crash import (
 )
 
 from helix import Agent, LocalExecutor, ToolContext, create_sub_agent_tool, tool
+from helix.adapters.models.scripted import Entry
 from helix.engine.engine import Settings
 
 NARROW = Settings(stop_poll_s=0.02, calls_at_once=2)
@@ -64,7 +65,7 @@ def fresh_log() -> None:
 
 async def test_tools_and_calls_that_are_refused() -> None:
     names = ["look", "nothing", "look", "once", "look", "nothing", "look"]
-    script = [{"tool_calls": [call(name, topic=str(i)) for i, name in enumerate(names)]}, finish("done")]
+    script: list[Entry] = [{"tool_calls": [call(name, topic=str(i)) for i, name in enumerate(names)]}, finish("done")]
     sweep = Sweep(wide, model(wide=script), settings=NARROW)
 
     async def act(workers: LocalExecutor) -> None:
@@ -77,7 +78,7 @@ async def test_tools_and_calls_that_are_refused() -> None:
 
 
 async def test_an_output_among_calls_that_are_refused() -> None:
-    script = [{"tool_calls": [*(call("nothing") for _ in range(5)), call("__finish__", summary="x")]}]
+    script: list[Entry] = [{"tool_calls": [*(call("nothing") for _ in range(5)), call("__finish__", summary="x")]}]
     sweep = Sweep(wide, model(wide=script), settings=NARROW)
 
     async def act(workers: LocalExecutor) -> None:
@@ -89,7 +90,7 @@ async def test_an_output_among_calls_that_are_refused() -> None:
 
 async def test_merges_that_are_refused() -> None:
     who = Agent(name="cart", system_prompt="Buy.", tools=[put], state_schema=Cart, llm_config=CONFIG)
-    script = [{"tool_calls": [call("put", topic=str(i)) for i in range(6)]}, "done"]
+    script: list[Entry] = [{"tool_calls": [call("put", topic=str(i)) for i in range(6)]}, "done"]
     sweep = Sweep(who, model(cart=script), settings=NARROW)
 
     async def act(workers: LocalExecutor) -> None:
@@ -102,7 +103,7 @@ async def test_merges_that_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("approve", [True, False])
 async def test_approvals_and_their_answers(approve: bool) -> None:
-    script = [{"tool_calls": [call("gated", topic=str(i)) for i in range(4)]}, finish("done")]
+    script: list[Entry] = [{"tool_calls": [call("gated", topic=str(i)) for i in range(4)]}, finish("done")]
     sweep = Sweep(wide, model(wide=script), approve=approve, settings=NARROW)
 
     async def act(workers: LocalExecutor) -> None:
@@ -130,7 +131,7 @@ async def test_a_message_closes_the_step() -> None:
 
 @pytest.mark.slow
 async def test_sub_agents() -> None:
-    script = [{"tool_calls": [call("subagent__helper", message=str(i)) for i in range(4)]}, finish("done")]
+    script: list[Entry] = [{"tool_calls": [call("subagent__helper", message=str(i)) for i in range(4)]}, finish("done")]
     sweep = Sweep(wide, model(wide=script), settings=NARROW)
 
     async def act(workers: LocalExecutor) -> None:

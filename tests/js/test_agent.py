@@ -130,12 +130,17 @@ async def test_nothing_is_connected_where_nothing_was_said(typescript: Any) -> N
 async def test_an_edited_message_is_found_by_its_id(typescript: Any) -> None:
     script = [calls(call("count", text="one")), "One.", "Two.", "Other.", "Again."]
     async with served(executor_of(script, counter())) as (gateway, client):
-        steps = [["say", "Count"], ["say", "More"], ["edit", ["Count", "Do not"]], ["edit", ["Do not", "Count"]]]
+        steps: list[list[Any]] = [
+            ["say", "Count"],
+            ["say", "More"],
+            ["edit", ["Count", "Do not"]],
+            ["edit", ["Do not", "Count"]],
+        ]
         found = await front(typescript, gateway.url, *steps)
         assert (found["problems"], said(found)) == ([], [("user", "Count"), ("assistant", "Again.")])
         assert found["state"] == {"count": 0}
-        stored = (await client.get_messages(THREAD))["messages"]
-        assert [message["content"] for message in stored] == ["Count", "Again."]
+        stored: dict[str, Any] = await client.get_messages(THREAD)
+        assert [message["content"] for message in stored["messages"]] == ["Count", "Again."]
 
 
 async def test_what_is_not_supported_is_refused_and_the_own_state_comes_back(typescript: Any) -> None:

@@ -10,6 +10,7 @@ from tests.support_gateway import WORDS, FaultySockets, executor_of, served
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
 from helix import ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 
 pytestmark = pytest.mark.slow
 CHAT = "chat"  # of users without a name, who have no prefix
@@ -52,7 +53,7 @@ def refund(**fields: Any) -> Any:
 
 async def test_a_conversation(typescript: Any) -> None:
     tool = a_tool("look", lambda args, ctx: "It rains.")
-    script = [calls(call("look"), content="Let me see. "), "Take a coat.", "Yes."]
+    script: list[Entry] = [calls(call("look"), content="Let me see. "), "Take a coat.", "Yes."]
     executor = executor_of(script, agent("helper", tools=[tool]))
     async with served(executor) as (gateway, _), Page(typescript, gateway.url) as page:
         messages = await page(["say", "May I go out?"], ["say", "Sure?"])
@@ -86,7 +87,7 @@ async def test_several_approvals_one_with_other_arguments_and_one_denied(typescr
 async def test_the_approval_of_a_sub_agents_call(typescript: Any) -> None:
     child = agent("child", output_schema=Text, tools=[refund(require_approval=True)])
     asked = calls(call("subagent__child", message="go"), content="You do it. ")
-    script = [asked, calls(call("refund", text="A"), content="I ask.")]
+    script: list[Entry] = [asked, calls(call("refund", text="A"), content="I ask.")]
     script += [calls(call("__finish__", text="allowed")), "All done."]
     executor = executor_of(script, agent("helper", tools=[create_sub_agent_tool(child)]))
     async with served(executor) as (gateway, _), Page(typescript, gateway.url) as page:
@@ -148,7 +149,7 @@ async def test_a_page_that_comes_back_shows_the_run_from_its_beginning(typescrip
     gate = Gate()
     asked = calls(call("refund", text="A"), content="May I? ")
     tools = [refund(require_approval=True), a_tool("wait", lambda args, ctx: gate.wait())]
-    script = [asked, calls(call("wait"), content="Wait. "), "It is done."]
+    script: list[Entry] = [asked, calls(call("wait"), content="Wait. "), "It is done."]
     async with (
         served(executor_of(script, agent("helper", tools=tools))) as (gateway, client),
         Page(typescript, gateway.url) as page,
@@ -198,8 +199,8 @@ async def test_regenerate_answers_the_same_message_anew(typescript: Any) -> None
         assert [texts(message) for message in messages] == ["First", "One.", "Second", "Another two."]
         messages = await page(["regenerate", messages[1]["id"]])
         assert [texts(message) for message in messages] == ["First", "Another one."]
-        stored = (await client.get_messages(CHAT))["messages"]
-        assert [message["content"] for message in stored] == ["First", "Another one."]
+        stored: dict[str, Any] = await client.get_messages(CHAT)
+        assert [message["content"] for message in stored["messages"]] == ["First", "Another one."]
 
 
 async def test_an_edit_rewinds_to_before_its_message(typescript: Any) -> None:
@@ -214,8 +215,8 @@ async def test_an_edit_rewinds_to_before_its_message(typescript: Any) -> None:
         messages = await page(["change text", ident, "By setMessages"], ["regenerate", messages[1]["id"]])
         assert [texts(message) for message in messages] == ["By setMessages", "Set."]
         assert (page.problems, messages[0]["id"]) == ([], ident)
-        stored = (await client.get_messages(CHAT))["messages"]
-        assert [message["content"] for message in stored] == ["By setMessages", "Set."]
+        stored: dict[str, Any] = await client.get_messages(CHAT)
+        assert [message["content"] for message in stored["messages"]] == ["By setMessages", "Set."]
         loaded = await typescript("loaded", page="page", chatId="chat")
         assert loaded["messages"] == messages
 
@@ -260,7 +261,7 @@ async def test_a_request_that_is_refused_is_the_error_of_the_chat(typescript: An
 @pytest.mark.parametrize("cut", range(1, 26))
 async def test_a_page_whose_socket_is_cut_ends_as_one_whose_socket_is_not(cut: int, typescript: Any) -> None:
     tool = a_tool("look", lambda args, ctx: "It rains.")
-    script = [calls(call("look"), content="Let me see what there is. "), WORDS]
+    script: list[Entry] = [calls(call("look"), content="Let me see what there is. "), WORDS]
 
     async def shown(cut_after: list[int]) -> tuple[Any, int]:
         sockets = FaultySockets(cut_after=cut_after)

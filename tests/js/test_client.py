@@ -126,11 +126,12 @@ async def test_what_changed_between_two_checkpoints(typescript: Any) -> None:
         handle = await client.run("helper", "First")
         await handle.result()
         await (await client.run("helper", "Second", session_id=handle.session_id)).result()
-        points = (await client.list_checkpoints(handle.session_id))["checkpoints"]
-        made = [["diffCheckpoints", handle.session_id, points[-1]["id"], {"limit": 5}]]
+        points: dict[str, Any] = await client.list_checkpoints(handle.session_id)
+        last = points["checkpoints"][-1]["id"]
+        made = [["diffCheckpoints", handle.session_id, last, {"limit": 5}]]
         answer = await typescript("calls", url=gateway.url, calls=made, settings=QUICK)
         (diff,) = answer["results"]
-        assert diff == await client.diff_checkpoints(handle.session_id, points[-1]["id"], limit=5)
+        assert diff == await client.diff_checkpoints(handle.session_id, last, limit=5)
         assert [message["content"] for message in diff["messages"]] == ["One.", "Second", "Two."]
 
 

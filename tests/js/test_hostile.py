@@ -15,6 +15,7 @@ from tests.support_gateway import WORDS, executor_of
 from tests.support_run import a_tool, agent, call, calls
 
 from helix import LocalExecutor, ScriptedModel
+from helix.adapters.models.scripted import Entry
 from helix.client import ClientSettings, HelixClient
 from helix.core.errors import HelixError
 from helix.gateway.loopback import LoopbackGateway
@@ -41,7 +42,7 @@ Play = Callable[[list[str]], Awaitable[list[Played]]]
 def a_service(dice: random.Random) -> LocalExecutor:
     size = dice.choice([10, 3_000, 70_000])
     tool = a_tool("look", lambda args, ctx: "ß" * size)
-    script = [calls(call("look"), content=WORDS[: dice.randrange(1, 300)]), calls(call("look")), WORDS]
+    script: list[Entry] = [calls(call("look"), content=WORDS[: dice.randrange(1, 300)]), calls(call("look")), WORDS]
     return executor_of(ScriptedModel(script, delta_chars=dice.randrange(6, 80)), agent("helper", tools=[tool]))
 
 
@@ -90,7 +91,8 @@ async def test_the_typescript_client(typescript: Any) -> None:
 
 
 async def test_the_python_client() -> None:
-    settings = ClientSettings(**{f"{name}_s": value for name, value in BRISK.items()})
+    given: dict[str, Any] = {f"{name}_s": value for name, value in BRISK.items()}
+    settings = ClientSettings(**given)
 
     async def one(url: str) -> Played:
         try:

@@ -10,6 +10,7 @@ from tests.support_gateway import executor_of, served
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
 from helix import ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,9 @@ async def test_a_conversation_with_tools_approvals_and_a_sub_agent(typescript: A
     gate = Gate()
     child = agent("child", output_schema=Text, tools=[refund(require_approval=True)])
     tools = [create_sub_agent_tool(child), refund(), a_tool("wait", lambda args, ctx: gate.wait())]
-    script = [calls(call("subagent__child", message="go"), call("refund", text="B"), content="You do it. ")]
+    script: list[Entry] = [
+        calls(call("subagent__child", message="go"), call("refund", text="B"), content="You do it. ")
+    ]
     script += [calls(call("refund", text="A"), content="I ask."), calls(call("__finish__", text="allowed"))]
     script += ["All done.", calls(call("wait"), call("refund"), content="Wait. "), RuntimeError("broken")]
     executor = executor_of(script, agent("helper", tools=tools))
@@ -46,7 +49,7 @@ async def test_a_conversation_with_tools_approvals_and_a_sub_agent(typescript: A
 
 async def test_what_was_stopped_steered_and_regenerated(typescript: Any) -> None:
     gate = Gate()
-    script = [
+    script: list[Entry] = [
         calls(call("refund", text="A"), content="First. "),
         "One.",
         gated(gate, "Never said."),

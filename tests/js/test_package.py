@@ -34,7 +34,8 @@ def test_its_own_tests_pass(npm: Npm) -> None:
 
 def test_the_whole_client_is_small(npm: Npm, package: Path) -> None:
     """Bundled, minified and compressed, as a page loads it."""
-    bundle = [CLIENT / "node_modules" / ".bin" / "esbuild", "dist/index.js", "--bundle", "--minify", "--format=esm"]
+    esbuild = str(CLIENT / "node_modules" / ".bin" / "esbuild")
+    bundle = [esbuild, "dist/index.js", "--bundle", "--minify", "--format=esm"]
     done = subprocess.run(bundle, cwd=package, capture_output=True, check=True)
     assert 1_000 < len(gzip.compress(done.stdout, 9)) < MOST_BYTES
 
@@ -94,7 +95,7 @@ def test_its_types_are_those_that_strict_projects_want(project: Path) -> None:
         'export const wrong = ({ patches }: StatePatchChunk) => patches.some(({ op }) => op === "ad");\n'
     )
     words = ["--strict", "--noEmit", "--exactOptionalPropertyTypes", "--module", "nodenext", "--target", "es2022"]
-    tsc = [CLIENT / "node_modules" / ".bin" / "tsc", *words, "--lib", "es2022,dom,dom.asynciterable", "page.ts"]
+    tsc = [str(CLIENT / "node_modules" / ".bin" / "tsc"), *words, "--lib", "es2022,dom,dom.asynciterable", "page.ts"]
     done = subprocess.run(tsc, cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -10,6 +10,7 @@ from tests.support_gateway import executor_of, served
 from tests.support_run import Gate, Text, agent, call, calls, gated
 
 from helix import Confirmation, ScriptedModel, create_sub_agent_tool
+from helix.adapters.models.scripted import Entry
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ async def test_a_response_has_the_run_that_a_sub_agent_starts_when_it_ends(types
     tools = [create_sub_agent_tool(child), refund(require_approval=True)]
     helper = agent("helper", tools=tools)
     done = calls(call("__finish__", text="allowed"))
-    scripts = {
+    scripts: dict[str, list[Entry]] = {
         "helper": [calls(call("subagent__child", message="go"), call("refund", text="B"))],
         "child": [calls(call("refund", text="A")), gated(gate, done)],
     }

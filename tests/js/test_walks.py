@@ -25,7 +25,7 @@ from tests.support.front_ends import JS, install
 
 import helix.http
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, tool
-from helix.core.messages import AssistantMessage, UserMessage
+from helix.core.messages import AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.registry import AgentRegistry
 from helix.gateway.loopback import LoopbackGateway
 
@@ -105,7 +105,9 @@ async def test_the_page_equals_the_stored_history(wire: str, request: pytest.Fix
     await asyncio.to_thread(install)
     async with over(wire, request) as (executor, words):
         node = await asyncio.create_subprocess_exec(
-            *(JS / "node_modules/.bin/node", JS / "walk.mjs", wire, str(SEED), str(WALKS), str(STEPS), *words),
+            *(str(JS / "node_modules/.bin/node"), str(JS / "walk.mjs"), wire),
+            *map(str, (SEED, WALKS, STEPS)),
+            *words,
             stdout=asyncio.subprocess.PIPE,
             limit=2**26,
         )
@@ -159,6 +161,7 @@ async def history(executor: LocalExecutor, session_id: str) -> list[Turn]:
             said, text, calls = found[-1]
             found[-1] = (said, (text or "") + (message.content or ""), calls)
         else:
+            assert isinstance(message, ToolResultMessage)
             found[-1][2].append((message.tool_call_id, message.content if message.success else ""))
     runs = {run.run_id: run for run in (await executor.sessions.list_runs(session_id, limit=1000)).runs}
     ends = [message.run_id for message in page.messages if isinstance(message, AssistantMessage | UserMessage)]

@@ -7,10 +7,12 @@ come in another order and some of them twice, as over several connections.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
 
@@ -75,7 +77,7 @@ async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, 
         state = projector.state
     except HelixError as error:
         state = error.code
-    found = {"messages": messages, "chunks": chunks}
+    found: dict[str, Sequence[BaseModel]] = {"messages": messages, "chunks": chunks}
     return {name: [item.model_dump(mode="json") for item in items] for name, items in found.items()} | {"state": state}
 
 

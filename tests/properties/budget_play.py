@@ -22,6 +22,7 @@ from helix.core.messages import SystemMessage
 from helix.core.row_keys import run_sort
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow, StepClaim
+from helix.core.status import EndStatus
 from helix.core.usage import Usage
 from helix.engine.context import make_context
 from helix.engine.engine import Engine, Settings, Worst
@@ -104,6 +105,9 @@ class Gated:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await self._turns.call(lambda: self._inner.transact(name, operations))
+
+    async def purge(self, now: float) -> int:
+        return await self._inner.purge(now)
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._inner.watch(table, partition)
@@ -250,7 +254,7 @@ class Play:
         except ConditionFailedError:
             return False
 
-    async def _finish(self, name: str, status: str) -> None:
+    async def _finish(self, name: str, status: EndStatus) -> None:
         session = await self.engine.history.existing(name)
         if session.status == "running":
             new = advance(session, self.clock.now())

@@ -94,7 +94,7 @@ class Process:
         self.walk, self.name, self.calm = walk, name, calm
         self.inner = walk.place.open()
         self.clock, self.points = ShiftedClock(ahead_s), CrashPoints(dies_at)
-        store = self.points.store(self)  # type: ignore[arg-type]
+        store = self.points.store(self)
         self.executor = LocalExecutor(
             store,
             streams=walk.place.streams(store, self.clock),

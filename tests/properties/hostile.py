@@ -97,7 +97,7 @@ async def by_arguments(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     arguments = value if isinstance(value, dict) and desk.rng.random() < 0.5 else {field: value}
     answer = ToolCallsStepResult(usage=Usage(prompt_tokens=1, calls=1))
     child = name.startswith("subagent__")
-    call = {"id": desk.rng.choice(("call", "", "\ud800", "x" * 3_000)), "name": name, "arguments": arguments}
+    call: Any = {"id": desk.rng.choice(("call", "", "\ud800", "x" * 3_000)), "name": name, "arguments": arguments}
     if child:
         call = {"id": call["id"], "agent_type": name.removeprefix("subagent__"), "input": arguments}
     times = 70 if desk.rng.random() < 0.02 else desk.rng.choice((1, 2))
@@ -194,17 +194,11 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     await gateway.connect("c", ADA, clock.now() + 3600)
     fields: dict[str, Any] = {"v": 1, "id": "r", "action": "run", "agent": who.name, "message": "go", "session_id": S}
     if rng.random() < 0.4:
-        actions = ("answer", "resume", "abort", "clone", "get_session", "subscribe", "list_checkpoints", "delete")
-        actions += (
-            "get_checkpoint",
-            "diff_checkpoints",
-            "get_step",
-            "get_cost",
-            "get_budgets",
-            "get_usage",
-            "list_agents",
+        actions = [
+            *("answer", "resume", "abort", "clone", "get_session", "subscribe", "list_checkpoints", "delete"),
+            *("get_checkpoint", "diff_checkpoints", "get_step", "get_cost", "get_budgets", "get_usage", "list_agents"),
             "get_fleet",
-        )
+        ]
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         extra = (
             "data",

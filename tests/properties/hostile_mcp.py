@@ -32,13 +32,14 @@ def _asked(desk: Desk, who: Agent[Any, Any], value: Any) -> dict[str, Any]:
     """A request in which one field is the value."""
     rng = desk.rng
     ids = {"session_id": S, "run_id": "run_000001_X"}
-    called = {
+    called: dict[str, dict[str, Any]] = {
         who.name: {"message": "go", "session_id": S},
         WAIT: ids,
         INTERRUPT: ids,
         ANSWER: {**ids, "call_id": "c", "approved": True, "data": None, "reason": "r", "call_session_id": S},
     }
     name = rng.choice(tuple(called))
+    params: dict[str, Any]
     if rng.random() < 0.3:
         method, params = f"tasks/{rng.choice(('get', 'update', 'cancel'))}", {"taskId": f"{S}/run_000001_X"}
         params |= {"inputResponses": {"k": {"action": "accept", "content": {"approve": True}}}}

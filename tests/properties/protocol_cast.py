@@ -90,7 +90,7 @@ class Ghost:
 
 
 def fingerprint(messages: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-    found = []
+    found: list[tuple[str, str, tuple[str, ...]]] = []
     for m in messages:
         if isinstance(m, UserMessage) and m.content != FINISH_NUDGE:
             found.append(("user", m.content, ()))
@@ -164,7 +164,7 @@ class Cast(BaseAdapter):
     # --- the model ------------------------------------------------------------------------------------------------
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        history = [m for m in request.messages if m.role != "system"]
+        history: list[AnyMessage] = [m for m in request.messages if m.role != "system"]
         n = len(self.ghost.purchases) + 1
         cost = 1 + n % WORST.micros
         bought = Purchase(n, request.agent_id, ACTOR.get(), fingerprint(history), cost, f"#{n}.")
@@ -190,7 +190,8 @@ class Cast(BaseAdapter):
         at = max(
             (i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE), default=0
         )
-        plan = history[at].content.split(">") if history and isinstance(history[at], UserMessage) else []
+        asked = history[at] if history else None
+        plan = asked.content.split(">") if isinstance(asked, UserMessage) else []
         index = sum(isinstance(m, AssistantMessage) for m in history[at:])
         words = plan[index].split("+") if index < len(plan) else ["end"]
         if words == ["boom"]:

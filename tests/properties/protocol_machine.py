@@ -14,6 +14,7 @@ from tests.properties.protocol_world import Fate
 
 from helix.core.entries import CallRow
 from helix.core.handles import Confirmation
+from helix.core.json import JsonValue
 from helix.engine.placement import IN_FUNCTIONS, IN_WORKERS, Placement
 from helix.services.row_budgets import RowBudgets
 
@@ -166,7 +167,7 @@ class ProtocolRules(ProtocolBase):
         sid, call_id = asked[n % len(asked)]
         if sid not in self.agents:
             return
-        data = {"x": n} if verdict == "data" else None
+        data: JsonValue = {"x": n} if verdict == "data" else None
         confirmation = Confirmation(call_id, verdict == "approve" or (verdict == "data" and n % 2 == 0), data)
         self.say(f"answer {sid} {call_id} {verdict} by {p} twice={twice}")
         agent = self.agent(sid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from zlib import crc32
@@ -34,7 +34,8 @@ class PackedStores:
     """A call goes by the store of its actor's process; deliveries share processes, as they do Lambdas."""
 
     def __init__(self) -> None:
-        self.memory, self.time = RecordedStore(), lambda: START
+        self.memory = RecordedStore()
+        self.time: Callable[[], float] = lambda: START
         self.stores = [PackingStore(self.memory, lambda v: len(dumps(v)), Skewed(self, skew)) for skew in SKEWS]
 
     def _own(self) -> PackingStore:

@@ -78,7 +78,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._sim.time
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """A timer of an actor that stands still fires when that one goes on."""
@@ -357,6 +357,9 @@ class GatedStore:
             assert actor is not None
             actor.dead = True
             raise asyncio.CancelledError
+
+    async def purge(self, now: float) -> int:
+        return await self._world.inner.purge(now)
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._world.inner.watch(table, partition)

@@ -78,7 +78,7 @@ class SlotsMachine(RuleBasedStateMachine):
 
         async def guarded() -> None:
             try:
-                await work(self.slots(reader))  # type: ignore[arg-type]
+                await work(self.slots(reader))
             except StoreError:
                 self.accident = True
 

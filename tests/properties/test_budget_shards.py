@@ -189,7 +189,7 @@ def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
 def unconditional(patch: pytest.MonkeyPatch) -> None:
     """A part gives what it may no longer have."""
     take = budget_shards._from
-    patch.setattr(budget_shards, "_from", lambda *args: replace(take(*args), when=None))
+    patch.setattr(budget_shards, "_from", lambda *args: replace(take(*args), when=None))  # type: ignore[arg-type]
 
 
 def indebted(patch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,13 @@ from helix.core.delivery import Delivery
 from helix.core.periods import TokenPeriod
 from helix.core.row_keys import run_sort
 from helix.core.run_row import RunRow
-from helix.core.session_row import SessionRow, StepClaim
+from helix.core.session_row import Block, SessionRow, StepClaim
+from helix.core.status import EndStatus
 from helix.core.usage import Usage
 from helix.engine.context import make_context
 from helix.engine.history import row_key
 from helix.engine.money import reservations as money
-from helix.engine.money.bounds import bind
+from helix.engine.money.bounds import bind, definitions_of
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws, settle
 from helix.engine.writing import End, advance, at_version, end, session_put
 from helix.ports.state_store import Operation, Put
@@ -143,7 +144,7 @@ class Hours(Play):
         )  # refused: the other assumes what it was charged
         return True
 
-    async def _finish(self, name: str, status: str) -> None:
+    async def _finish(self, name: str, status: EndStatus) -> None:
         """Until it has ended: the other may write meanwhile."""
         while (session := await self.engine.history.existing(name)).status == "running":
             new = advance(session, self.clock.now(), status=status)
@@ -217,8 +218,8 @@ def hasty(patch: pytest.MonkeyPatch) -> None:
     async def at_once(engine: Any, new: SessionRow) -> None:
         for block in new.blocks:
             block.closed = True
-        now = [definition.window(engine.clock.now())[0] for definition in money.definitions_of(new)]
-        ghosts = [money.Block(budget=name, unit="tokens") for name in now if name not in {b.budget for b in new.blocks}]
+        now = [definition.window(engine.clock.now())[0] for definition in definitions_of(new)]
+        ghosts = [Block(budget=name, unit="tokens") for name in now if name not in {b.budget for b in new.blocks}]
         new.blocks += ghosts
         await drop(engine, new)
         new.blocks = [block for block in new.blocks if block not in ghosts]

@@ -38,8 +38,8 @@ def test_histories_equal_copies(moves: list[tuple[bool, int, int]], data: st.Dat
                 copies[current].append(fresh)
                 fresh += 1
         kept.append((current, len(copies[current]), list(copies[current])))
-    for lineage, count, copy in kept:
-        assert read(rows, lineages[lineage], 0, count) == copy
+    for number, count, copy in kept:
+        assert read(rows, lineages[number], 0, count) == copy
     for lineage, copy in zip(lineages, copies, strict=True):
         start = data.draw(st.integers(0, len(copy)))
         count = data.draw(st.integers(start, len(copy)))

@@ -18,9 +18,11 @@ from tests.properties.protocol_world import GatedStore
 from helix.core import claim_plan as claiming
 from helix.core.claim_plan import OpenRows, close
 from helix.core.errors import StoreError
+from helix.core.lineage import fork
 from helix.engine.calls import tool as call_tool
 from helix.engine.claims import claim as claims
 from helix.engine.claims import liveness
+from helix.engine.claims.claim_rows import operations_of
 from helix.engine.context import RunContext
 from helix.engine.engine import Settings
 from helix.engine.steps import buy as buy_step
@@ -120,7 +122,6 @@ REWRITES: dict[str, tuple[Rewrite, str]] = {
 
 
 def reuse_lineage(patch: pytest.MonkeyPatch) -> None:
-    fork = claiming.fork
 
     def same(source: Any, count: int, lineage: int) -> Any:
         return fork(source, count, lineage).model_copy(update={"lineage": source.lineage, "start": 0, "chain": []})
@@ -146,10 +147,9 @@ def dead_at_once(patch: pytest.MonkeyPatch) -> None:
 def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
     for module in (claims, executor):
         patch.setattr(module, "lapsed", lambda session, now: session.status == "running")
-    operations = claims.operations_of
 
     def unbounded(*given: Any) -> list[Operation]:
-        made = operations(*given)
+        made = operations_of(*given)
         return [replace(o, when=replace(o.when, below={})) if o.when and o.when.below else o for o in made]
 
     patch.setattr(claims, "operations_of", unbounded)

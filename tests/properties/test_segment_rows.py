@@ -13,7 +13,8 @@ from helix.core.sequencer import Head, SessionHead
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Key, Put, Row
 from helix.services.segment_rows import segment_head, segment_messages, segment_value
-from helix.services.segments import SegmentStreams, segment_sort
+from helix.services.segments import SegmentStreams
+from helix.services.stream_ends import segment_sort
 from helix.testing.contracts.streams import committed, ended, everything, started, text, texts
 
 NAMES = st.sampled_from(["stream", "child", ""])
@@ -54,7 +55,7 @@ def message(draw: Any) -> dict[str, Any]:
     chunk = {"type": draw(st.sampled_from(["text_delta", "checkpoint_created", "end"]))}
     chunk |= {"session_id": session, "run_id": run, "agent_id": session, "agent_type": draw(NAMES)}
     chunk |= {"step": draw(COUNTS), "attempt": draw(COUNTS), "timestamp": draw(TIMES)}
-    chunk |= draw(st.fixed_dictionaries({}, optional=FIELDS))  # type: ignore[arg-type]
+    chunk |= draw(st.fixed_dictionaries({}, optional=FIELDS))
     odd = st.dictionaries(st.sampled_from(sorted(chunk)), st.just("other"), max_size=1)
     for name, value in draw(st.just({}) | odd).items():
         chunk[name] = value
@@ -115,10 +116,7 @@ def test_what_messages_share_is_said_once() -> None:
         for n in range(100)
     ]
     about = {"stream_id": "ses_1", "session_id": "ses_1", "run_id": "run_1", "turn": 1}
-    messages = [
-        StreamMessage(**about, sequence=n, kind="chunk", chunk=chunk)  # type: ignore[arg-type]
-        for n, chunk in enumerate(chunks, 1)
-    ]
+    messages = [StreamMessage(**about, sequence=n, kind="chunk", chunk=chunk) for n, chunk in enumerate(chunks, 1)]
     head = Head(sequence=100, root="ses_1", sessions={"ses_1": SessionHead(turn=1, over=False, run_id="run_1")})
     assert size(segment_value("ses_1", head, messages)) < 100 * 45 + 200
 

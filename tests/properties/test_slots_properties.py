@@ -74,7 +74,7 @@ def walk(seed: int, machine: type[SlotsMachine] = SlotsMachine) -> None:
         for _ in range(3):
             acts = [rng.randrange(6) for _ in range(rng.choice([2, 3]))]
             order = [(rng.randrange(4), rng.randint(1, 6)) for _ in range(8)]
-            made.crowd(waiting=rng.randrange(2), acts=acts, order=order)  # type: ignore[call-arg]
+            made.crowd(waiting=rng.randrange(2), acts=acts, order=order)
     finally:
         made.teardown()
 

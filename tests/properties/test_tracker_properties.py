@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helix.core.json import JsonObject
 from helix.core.merge import merge_patches
 from helix.core.patches import apply, diff, same
 from helix.core.tracker import create_state_tracker
@@ -55,10 +56,6 @@ def test_a_diff_leads_from_one_to_the_other(states: Any, mode: Any) -> None:
     assert same(apply(before, patches), after)
     assert (patches == []) == same(before, after)
     assert same(list(states), list(kept))
-    assert (
-        all(patch["path"].endswith("/-") for patch in patches if mode == "append_only" and "/-/" in patch["path"])
-        or True
-    )
 
 
 @given(STATES, STATES, MODES)
@@ -74,7 +71,12 @@ def test_a_tracker_accumulates(states: Any, mode: Any, reset: int) -> None:
         if index == reset:
             base = tracker.to_json()
             tracker.reset_patches()
-        tracker.update(lambda draft, state=state: (draft.clear(), draft.update(copy.deepcopy(state))))
+
+        def replace(draft: JsonObject, state: JsonObject = state) -> None:
+            draft.clear()
+            draft.update(copy.deepcopy(state))
+
+        tracker.update(replace)
         assert same(tracker.to_json(), state)
         assert same(apply(base, tracker.get_patches()), tracker.to_json())
 
@@ -91,7 +93,7 @@ def test_one_tool_merges_to_what_it_did(states: Any, mode: Any) -> None:
 @given(STEPS, MODES)
 def test_merging_is_a_function_of_the_call_order(states: Any, mode: Any) -> None:
     before, *afters = states
-    changes = [diff(before, after, mode) for after in afters]
+    changes: list[Any] = [diff(before, after, mode) for after in afters]
     kept = copy.deepcopy((before, changes))
     merged = merge_patches(before, changes, mode)
     again = merge_patches(copy.deepcopy(before), copy.deepcopy(changes), mode)
@@ -113,7 +115,9 @@ def test_calls_that_do_not_meet_commute(states: Any) -> None:
     assert same(merge_patches(before, changes[::-1]).state, merged.state)
     one_by_one = before
     for patches in changes:
-        one_by_one = apply(one_by_one, [p for p in patches if p["op"] != "remove" or _exists(one_by_one, p["path"])])
+        one_by_one = apply(
+            one_by_one, [p for p in patches if p["op"] != "remove" or _exists(one_by_one, str(p["path"]))]
+        )
     assert same(one_by_one, merged.state)
 
 

@@ -58,7 +58,7 @@ class Watched:
     """A browser's context whose pages' requests and errors are recorded."""
 
     def __init__(self, context: Any, console: ConsoleServer | None) -> None:
-        self.context, self.console = context, console
+        self.context, self._console = context, console
         self.requests: list[str] = []
         self.errors: list[str] = []
         context.on("request", lambda request: self.requests.append(request.url))
@@ -67,9 +67,13 @@ class Watched:
         context.on("console", lambda said: self.errors.append(told(said)) if said.type == "error" else None)
         context.set_default_timeout(PATIENCE_MS)
 
+    @property
+    def console(self) -> ConsoleServer:
+        assert self._console is not None, "a test without one opens its own pages"
+        return self._console
+
     async def page(self, path: str = "") -> Any:
         """A new tab, signed in by the address, at `#/<path>`."""
-        assert self.console is not None, "a test without one opens its own pages"
         page = await self.context.new_page()
         page.on("websocket", lambda socket: self.requests.append(socket.url))
         await page.goto(self.console.address)

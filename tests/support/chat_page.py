@@ -34,7 +34,7 @@ def built(package: Path, folder: Path) -> Path:
         (modules / name).symlink_to(CLIENT / "node_modules" / name)
     shutil.copy(SOURCE, folder)
     esbuild = CLIENT / "node_modules" / ".bin" / "esbuild"
-    bundle = [esbuild, SOURCE.name, "--bundle", "--minify", "--format=iife", "--outfile=page.js"]
+    bundle: list[str | Path] = [esbuild, SOURCE.name, "--bundle", "--minify", "--format=iife", "--outfile=page.js"]
     subprocess.run([*bundle, '--define:process.env.NODE_ENV="production"'], cwd=folder, check=True, capture_output=True)
     file = folder / "page.html"
     file.write_text('<!doctype html><meta charset="utf-8"><body><script src="page.js"></script></body>')

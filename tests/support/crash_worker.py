@@ -104,7 +104,7 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     async with executor(store, streams, model(), ahead_s, settings=SETTINGS) as workers:
         while not await settled(workers, bare):
             await asyncio.sleep(await wait_for_lease(workers))
-        told = []
+        told: list[int] = []
         first = (await workers.sessions.list_runs(S)).runs[-1]
         for run in reversed((await workers.sessions.list_runs(S)).runs):
             handle = await workers.get_handle(lead, S, run.run_id)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import BaseModel
+
 from helix import MemoryStateStore, ScriptedModel
 from helix.adapters.system import SystemIds
 from helix.core.agents import AnyAgent
@@ -29,7 +31,7 @@ from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
 from helix.testing.clocks import ShiftedClock
 
-EVENTS = {
+EVENTS: dict[str, type[BaseModel]] = {
     "call_model": verbs.CallModelEvent,
     "call_tool": verbs.CallToolEvent,
     "start_run": verbs.StartRunEvent,

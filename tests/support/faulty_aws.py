@@ -244,7 +244,7 @@ async def _play(fault: Fault, clients: Json) -> Outcome:
 
 
 async def _transcript(store: DynamoDBStateStore, session_id: str) -> list[Line]:
-    found = []
+    found: list[Line] = []
     for message in await Sessions(store).load_conversation_messages(session_id):
         names = tuple(c.name for c in message.tool_calls) if isinstance(message, AssistantMessage) else ()
         found.append((message.role, str(message.content), names))

@@ -113,8 +113,8 @@ def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, boo
     return answers
 
 
-async def agui_runs(executor: Executor, session_id: str) -> list[JsonObject]:
-    found: list[JsonObject] = []
+async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     seen: set[str] = set()
     for turn in await turns(executor, session_id):
         copied = not found and turn.first.start_count > 0  # its reader has nothing of the session that it was made of
@@ -128,9 +128,9 @@ async def agui_runs(executor: Executor, session_id: str) -> list[JsonObject]:
     return found
 
 
-async def agui_cuts(executor: Executor, session_id: str) -> list[JsonObject]:
+async def agui_cuts(executor: Executor, session_id: str) -> list[dict[str, Any]]:
     """By run: all that its reader is sent, and by the last event that it has, what it is sent when it connects anew."""
-    found: list[JsonObject] = []
+    found: list[dict[str, Any]] = []
     for turn, run in zip(await turns(executor, session_id), await agui_runs(executor, session_id), strict=True):
         async with asyncio.timeout(30):
             log = [message async for message in read_turn(executor, turn, 5) if message is not None]
@@ -154,7 +154,7 @@ async def _again(log: Sequence[StreamMessage]) -> AsyncIterator[StreamMessage | 
         yield message
 
 
-async def sent(executor: Executor, session_id: str) -> JsonObject:
+async def sent(executor: Executor, session_id: str) -> dict[str, Any]:
     log = await whole_log(executor, (await executor.sessions.get(session_id)).stream_id)
     return {
         "session": session_id,

@@ -185,8 +185,8 @@ def say_openai(says: Says) -> Iterator[bytes]:
     yield _openai_chunk({}, _OPENAI_STOP[says.stop])
     if says.usage:
         fresh, read, _, output = says.usage
-        usage = {"prompt_tokens": fresh + read, "completion_tokens": output, "total_tokens": fresh + read + output}
-        usage |= {"prompt_tokens_details": {"cached_tokens": read}}
+        counts = {"prompt_tokens": fresh + read, "completion_tokens": output, "total_tokens": fresh + read + output}
+        usage = {**counts, "prompt_tokens_details": {"cached_tokens": read}}
         yield _sse({"id": "1", "object": "chat.completion.chunk", "created": 1, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
@@ -217,7 +217,8 @@ def say_anthropic(says: Says) -> Iterator[bytes]:
     usage: dict[str, Any] = {"input_tokens": fresh, "output_tokens": 1, "cache_read_input_tokens": read}
     if written:
         usage["cache_creation_input_tokens"] = written
-    message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None}
+    message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "claude"}
+    message |= {"content": [], "stop_reason": None}
     yield event({"type": "message_start", "message": {**message, "usage": usage if says.usage else {}}})
     for index, (block, deltas) in enumerate(_anthropic_blocks(says)):
         yield event({"type": "content_block_start", "index": index, "content_block": block})

@@ -32,7 +32,7 @@ class Way:
     def request(self, **named: object) -> LLMGenerateInput:
         options = self.dialect.options(self.servers[-1].origin)
         asked = {"model": self.dialect.model, "adapter": self.adapter, **self.dialect.config, **named}
-        return request(provider_options=options, **asked)  # type: ignore[arg-type]
+        return request(provider_options=options, **asked)
 
 
 WAYS = [

@@ -14,6 +14,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
+from moto.core.config import DefaultConfig
 from moto.stepfunctions.parser.asl.component.common.retry import retrier_decl
 from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import EvalTimeoutError
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
@@ -24,7 +25,7 @@ from helix.infra.definition import VERBS, definition, substitutions
 
 REGION, ACCOUNT, PATIENCE_S = "us-east-1", "123456789012", 60.0
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/machine"
-CONFIG = {"stepfunctions": {"execute_state_machine": True}}
+CONFIG: DefaultConfig = {"stepfunctions": {"execute_state_machine": True}}
 
 
 class SceneFunctions:

@@ -59,7 +59,7 @@ def _functions(region: str, service: str, state_credentials: Any = None) -> Func
 def main(port: int) -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     default_user_config["stepfunctions"] = {"execute_state_machine": True}
-    lambda_eval_utils.boto_client_for = _functions
+    lambda_eval_utils.boto_client_for = _functions  # type: ignore[attr-defined]
     app = DomainDispatcherApplication(create_backend_app)
     serve = partial(run_simple, "127.0.0.1", port, app, request_handler=MotoRequestHandler)
     serve(threaded=False)

@@ -102,7 +102,7 @@ class OidcIssuer:
         else:
             self._refreshes.discard(asked["refresh_token"])
             self.renewals += 1
-        answer = {
+        answer: dict[str, Any] = {
             "id_token": self.signed(aud=[self.client_id, self.audience], nonce=nonce),
             "access_token": self.signed(aud=self.audience),
         }

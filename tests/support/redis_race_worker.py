@@ -5,5 +5,5 @@ from tests.support import race_worker
 from helix.adapters.redis import open_redis
 
 if __name__ == "__main__":
-    race_worker.SQLiteStateStore = open_redis
+    race_worker.SQLiteStateStore = open_redis  # type: ignore[assignment, attr-defined]
     race_worker.main()

@@ -39,7 +39,11 @@ def say_responses(says: Says) -> Iterator[bytes]:
 
 
 def _begun(item: dict[str, Any]) -> dict[str, Any]:
-    empty = {"function_call": {"arguments": ""}, "reasoning": {"summary": []}, "message": {"content": []}}
+    empty: dict[str, dict[str, Any]] = {
+        "function_call": {"arguments": ""},
+        "reasoning": {"summary": []},
+        "message": {"content": []},
+    }
     return {**item, **empty[item["type"]], "status": "in_progress"}
 
 

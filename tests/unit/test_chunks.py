@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ ENVELOPE = {
     "sequence": 3,
     "timestamp": 4.5,
 }
-GUARDS = {
+GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
     "text_delta": module.is_text_delta_chunk,
     "thinking": module.is_thinking_chunk,
     "tool_start": module.is_tool_start_chunk,
@@ -93,7 +94,7 @@ def test_guards_know_their_own(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(FIELDS))
 def test_a_writer_misspells_no_field_and_a_reader_takes_those_of_later_versions(kind: str) -> None:
     with pytest.raises(ValidationError):
-        CHUNK_CLASSES[kind](**FIELDS[kind], sesion_id="x")
+        CHUNK_CLASSES[kind](**FIELDS[kind], sesion_id="x")  # type: ignore[call-arg]
     known = parse_chunk({"type": kind, **FIELDS[kind]})
     assert parse_chunk({"type": kind, **FIELDS[kind], "from_the_future": {"x": 1}}) == known
 
@@ -125,7 +126,7 @@ def test_the_schema_names_every_type() -> None:
 
 def test_ends_are_told_apart_from_chunks() -> None:
     ends = [
-        is_stream_end(StreamMessage(stream_id="s", session_id="s", run_id="r", sequence=1, kind=kind))  # type: ignore[arg-type]
+        is_stream_end(StreamMessage(stream_id="s", session_id="s", run_id="r", sequence=1, kind=kind))
         for kind in ("chunk", "end", "fail", "paused")
     ]
     assert ends == [False, True, True, True]

@@ -16,7 +16,7 @@ NOW = SystemClock().now()
 
 def a_run() -> list[Span]:
     root = run_ref("run_1", None)
-    told = {"gen_ai.operation.name": "chat", "helix.cost_usd": 0.5}
+    told: dict[str, str | float] = {"gen_ai.operation.name": "chat", "helix.cost_usd": 0.5}
     return [
         Span(SpanRef(root.trace_id, "1" * 16), "chat m", NOW, NOW + 1, parent=root.span_id, attributes=told),
         Span(root, "run helper", NOW, NOW + 2),

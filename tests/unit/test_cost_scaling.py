@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -55,7 +57,7 @@ def test_names_and_defaults_are_the_sources() -> None:
 )
 def test_a_policy_that_contradicts_itself_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
-        CostAwareScalingPolicy(**wrong)  # type: ignore[arg-type]
+        CostAwareScalingPolicy(**wrong)
 
 
 def test_within_the_budget_the_base_policy_decides() -> None:
@@ -73,7 +75,7 @@ def test_within_the_budget_the_base_policy_decides() -> None:
         {"hour": 0, "month": 960},
     ],
 )
-def test_critical_takes_one_away_whatever_the_cooldown(spent: dict[str, float]) -> None:
+def test_critical_takes_one_away_whatever_the_cooldown(spent: dict[str, Any]) -> None:
     decision = decide(state=JUST_NOW, **spent)
     assert (decision.after, decision.rule) == (4, "budget critical")
     assert decide(current=2, **spent).after == 2
@@ -89,7 +91,7 @@ def test_critical_takes_one_away_whatever_the_cooldown(spent: dict[str, float]) 
         {"rate": 8.4, "hour": 0},  # $8.17 of $10 are to be expected
     ],
 )
-def test_a_warning_lets_nothing_up_and_does_let_down(spent: dict[str, float]) -> None:
+def test_a_warning_lets_nothing_up_and_does_let_down(spent: dict[str, Any]) -> None:
     up = decide(queue=5, **spent)
     assert (up.action, up.blocked_by, up.wanted) == ("hold", "budget", 6)
     quiet = LLMMetrics(cost_per_hour=spent.pop("rate", 0.0))
@@ -105,7 +107,7 @@ def test_a_warning_lets_nothing_up_and_does_let_down(spent: dict[str, float]) ->
         {"rate": 10},  # nobody counted what the hour has cost: the rate stands for it
     ],
 )
-def test_spent_money_stops_the_intake(spent: dict[str, float]) -> None:
+def test_spent_money_stops_the_intake(spent: dict[str, Any]) -> None:
     decision = decide(state=JUST_NOW, **spent)
     assert (decision.after, decision.rule) == (0, "budget stop")
     stopped = JUST_NOW.applied(decision, 100)

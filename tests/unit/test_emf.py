@@ -19,7 +19,7 @@ def written(measures: Measures, stage: str = "prod") -> dict[str, Any]:
     EmfMetrics(stage, SetClock(1_700_000_000.5), out=out).record(measures)
     (line,) = out.getvalue().splitlines()
     document = embedded(line)
-    assert document == json.loads(line)
+    assert document is not None and document == json.loads(line)
     return document
 
 
@@ -37,7 +37,7 @@ def check_specification(document: dict[str, Any]) -> None:
 
 
 def test_an_agents_measures_count_for_it_and_for_the_stage() -> None:
-    details = {"session_id": "ses_1", "step": 3, "model": "openai/gpt-4o"}
+    details: dict[str, str | int] = {"session_id": "ses_1", "step": 3, "model": "openai/gpt-4o"}
     document = written(Measures({"ModelCalls": 1, "ModelLatency": 1234.5, "CostUsd": 0.002}, "chat", details))
     check_specification(document)
     assert document["_aws"]["Timestamp"] == 1_700_000_000_500

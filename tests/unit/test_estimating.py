@@ -9,7 +9,15 @@ import pytest
 
 from helix.adapters.models.token_count import TokenCounter
 from helix.core.estimating import estimate_request, estimate_text
-from helix.core.messages import AssistantMessage, SystemMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
+from helix.core.json import JsonObject
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+)
 from helix.core.messages import UserMessage as User
 from helix.ports.model import ToolSpec
 
@@ -43,11 +51,11 @@ def test_nothing_is_nothing_and_something_something() -> None:
 
 def test_all_of_a_request_counts() -> None:
     """Messages, the calls in them and their results, reasoning, and the tools' schemas."""
-    plain = [SystemMessage(content="Help."), User(content="hi")]
+    plain: list[AnyMessage] = [SystemMessage(content="Help."), User(content="hi")]
     assert estimate_request([]) < estimate_request(plain)
     call = ToolCallRequest(id="1", name="look", arguments={"where": "word " * 50})
     said = AssistantMessage(content="x", tool_calls=[call], thinking=[ThinkingContent(text="word " * 50)])
     result = ToolResultMessage(tool_call_id="1", tool_name="look", content="word " * 50)
     assert estimate_request([*plain, said, result]) > estimate_request(plain) + 150
-    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20)}}
+    schema: JsonObject = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20)}}
     assert estimate_request(plain, [ToolSpec("look", "Looks.", schema)]) > estimate_request(plain) + 100

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from helix.client.feed import EARLY, Feed, Following, behind, whole_stream
 from helix.client.link import ClientSettings
 from helix.core.errors import StoreError
+from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage, one_run
 from helix.testing.clocks import ShiftedClock
 
@@ -19,7 +20,7 @@ def message(sequence: int, *, session: str = "s", turn: int = 1, kind: str = "ch
     chunk = {"type": "text_delta", "delta": str(sequence)} if kind == "chunk" else None
     return StreamMessage(
         stream_id="s", session_id=session, run_id=run, turn=turn, sequence=sequence, kind=kind, chunk=chunk
-    )  # type: ignore[arg-type]
+    )
 
 
 def resync(sequence: int) -> StreamMessage:
@@ -149,10 +150,10 @@ async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
 def following() -> Following:
     """Without a service: what it would ask for is not asked."""
 
-    async def ask(action: str, fields: object) -> dict[str, object]:
+    async def ask(action: str, fields: object) -> JsonObject:
         return {}
 
-    return Following(ask, lambda work: work.close(), ShiftedClock(), ClientSettings())  # type: ignore[arg-type]
+    return Following(ask, lambda work: work.close(), ShiftedClock(), ClientSettings())
 
 
 def on(stream_id: str, sequence: int) -> StreamMessage:

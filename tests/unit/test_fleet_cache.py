@@ -12,13 +12,13 @@ from helix import MemoryStateStore, SQLiteStateStore
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.compat.cache import (
     AnswerCache,
-    CacheEvictionPolicy,
-    CacheStrategy,
     CacheWarmer,
     create_cache,
     get_response_cache,
 )
+from helix.core.caching import CacheEvictionPolicy, CacheStrategy
 from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject
 from helix.testing.clocks import SetClock
 from helix.testing.openai_server import word_vector
 
@@ -142,8 +142,9 @@ def test_semantic_needs_an_embedding_function() -> None:
 
 
 async def test_sampled_and_tool_calling_answers_are_not_kept_unless_told() -> None:
-    message = {"role": "assistant", "tool_calls": [{"id": "1"}]}
-    for response in (message, {"choices": [{"message": message}]}, {"function_call": {"name": "look"}}):
+    message: JsonObject = {"role": "assistant", "tool_calls": [{"id": "1"}]}
+    responses: list[JsonObject] = [message, {"choices": [{"message": message}]}, {"function_call": {"name": "look"}}]
+    for response in responses:
         cache, told = create_cache(), create_cache(tool_calls=True)
         assert not await cache.set(MESSAGES, "m", response) and await cache.get(MESSAGES, "m") is None
         assert await told.set(MESSAGES, "m", response) and await told.get(MESSAGES, "m") == response

@@ -7,19 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from ministack import app
+from ministack.services import sts
 
 from helix.local import corrections
 
 
 def test_invocations_at_once_get_the_same_session(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: dict[str, Any] = {}
-    monkeypatch.setattr(corrections.app, "AUTH", True)
-    monkeypatch.setattr(corrections.sts, "_sessions", sessions)
+    monkeypatch.setattr(app, "AUTH", True)
+    monkeypatch.setattr(sts, "_sessions", sessions)
     monkeypatch.setattr(corrections, "_given_out", {})
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
     def of_names(config: Any) -> dict[str, str]:
-        corrections.sts.register_session("ASIAKNOWN", {"Arn": config["Role"]})
+        sts.register_session("ASIAKNOWN", {"Arn": config["Role"]})
         time.sleep(0.01)  # the other invocation registers the same key
         return dict.fromkeys(names, "ASIAKNOWN")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import BaseModel
 from tests.support_run import agent
@@ -23,7 +25,7 @@ class Log(BaseModel):
 
 
 WHO = agent(state_schema=Log)
-IDS = {"session_id": "ses_1", "run_id": "run_1"}
+IDS: dict[str, Any] = {"session_id": "ses_1", "run_id": "run_1"}
 
 
 def test_defaults_then_the_given_state_then_the_message() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -56,7 +58,7 @@ def test_a_minimum_above_the_maximum_is_refused() -> None:
         ({"tokens_per_second": 0, "p95_latency_ms": 2001}, 4),
     ],
 )
-def test_one_signal_scales_up_and_all_must_be_low_to_scale_down(signals: dict[str, float], after: int) -> None:
+def test_one_signal_scales_up_and_all_must_be_low_to_scale_down(signals: dict[str, Any], after: int) -> None:
     assert decide(**signals).after == after
 
 
@@ -91,7 +93,7 @@ def test_two_steps_still_end_at_the_maximum() -> None:
         {"queue_depth": 20},
     ],
 )
-def test_nothing_scales_up_into_provider_throttling(signals: dict[str, float]) -> None:
+def test_nothing_scales_up_into_provider_throttling(signals: dict[str, Any]) -> None:
     decision = decide(throttles=1, **signals)
     assert (decision.action, decision.blocked_by) == ("hold", "throttling")
     assert decision.wanted is not None and decision.wanted > decision.before
@@ -124,7 +126,7 @@ def test_what_runs_has_room_after_a_step_down(running: int, after: int) -> None:
 
 @pytest.mark.parametrize(("running", "after"), [(0, 3), (2, 3), (3, 4)])
 def test_latency_adds_nothing_while_instances_are_free(running: int, after: int) -> None:
-    told = {"max_concurrent_calls": 3, "concurrent_llm_calls": running}
+    told: dict[str, Any] = {"max_concurrent_calls": 3, "concurrent_llm_calls": running}
     assert decide(p95_latency_ms=9000, **told).after == after
 
 

@@ -10,7 +10,7 @@ import pytest
 from helix.core.errors import InvalidInputError
 from helix.core.merge import MergeChanges, merge_custom_state, merge_patches
 from helix.core.patches import apply
-from helix.core.tracker import create_state_tracker
+from helix.core.tracker import StateTracker, create_state_tracker
 
 BASE: dict[str, Any] = {"n": 0, "notes": ["a"], "o": {"x": 1, "deep": {"tags": []}}}
 
@@ -127,9 +127,14 @@ def test_result_shares_nothing_with_the_changes() -> None:
 
 
 def test_what_trackers_recorded_merges() -> None:
-    tools = [create_state_tracker(BASE) for _ in range(3)]
+    tools: list[StateTracker[dict[str, Any]]] = [create_state_tracker(BASE) for _ in range(3)]
     for number, tracker in enumerate(tools):
-        tracker.update(lambda s, number=number: (s["notes"].append(number), s["o"].update({f"k{number}": number})))
+
+        def note(s: dict[str, Any], number: int = number) -> None:
+            s["notes"].append(number)
+            s["o"].update({f"k{number}": number})
+
+        tracker.update(note)
     merged = merge_patches(BASE, [tracker.get_patches() for tracker in tools])
     assert merged.state["notes"] == ["a", 0, 1, 2]
     assert merged.state["o"] == {**BASE["o"], "k0": 0, "k1": 1, "k2": 2}

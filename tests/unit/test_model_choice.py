@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from helix import Agent, AgentClient, LLMConfig, create_sub_agent_tool
 from helix.adapters.models.catalog import chat_models
+from helix.adapters.models.choice import provider_of
 from helix.adapters.models.demo import DemonstrationModel
 from helix.adapters.models.providers import PROVIDERS, name_problem
 from helix.core.agents import AnyAgent
@@ -18,7 +19,7 @@ from helix.core.registry import AgentRegistry
 from helix.core.routes import Route
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import BaseAdapter, LLMGenerateInput
-from helix.runtime.models import OneModel, choose_model, provider_of, variables_of
+from helix.runtime.models import OneModel, choose_model, variables_of
 
 
 class Task(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import subprocess
@@ -95,7 +96,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="anthropic")
 
-    monkeypatch.setattr(choice.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(DefinitionError, match=r"pip install 'helix-agents\[anthropic\]'"):
         choice.wire_of("anthropic", {})
 
@@ -109,7 +110,7 @@ def test_no_garbage_is_looked_for_while_a_package_is_imported(monkeypatch: pytes
         seen.append(gc.isenabled())
         raise ModuleNotFoundError(f"No module named {name!r}", name="anthropic")
 
-    monkeypatch.setattr(choice.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     try:
         if not enabled:
             gc.disable()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject
 from helix.core.patches import apply, diff, parts_of, pointer, same, to_rfc6902
 
 
@@ -51,7 +52,7 @@ def test_diff(before: Any, after: Any, patches: Any) -> None:
 
 def test_apply_shares_nothing_with_its_arguments() -> None:
     value: list[Any] = []
-    patches = [{"op": "add", "path": "/a", "value": value}, {"op": "add", "path": "/a/-", "value": 1}]
+    patches: list[JsonObject] = [{"op": "add", "path": "/a", "value": value}, {"op": "add", "path": "/a/-", "value": 1}]
     state = apply({}, patches)
     assert state == {"a": [1]} and value == []
     state["a"].append(2)  # type: ignore[union-attr]
@@ -84,7 +85,10 @@ def test_what_does_not_fit_is_refused_whole(patch: Any) -> None:
 
 
 def test_paths_as_lists_become_pointers() -> None:
-    internal = [{"op": "replace", "path": ["a/b", 0, "~"], "value": 1}, {"op": "remove", "path": ["c"]}]
+    internal: list[dict[str, Any]] = [
+        {"op": "replace", "path": ["a/b", 0, "~"], "value": 1},
+        {"op": "remove", "path": ["c"]},
+    ]
     assert to_rfc6902(internal) == [
         {"op": "replace", "path": "/a~1b/0/~0", "value": 1},
         {"op": "remove", "path": "/c"},

@@ -53,13 +53,13 @@ def test_a_forced_finish_asks_unless_the_user_spoke_last() -> None:
 
 
 def test_history_is_not_changed() -> None:
-    history = [USER, ask("a")]
+    history: list[AnyMessage] = [USER, ask("a")]
     build_messages_for_llm(history, "p", force_finish=True)
     assert history == [USER, ask("a")]
 
 
 def test_whole_pairs_are_left_alone() -> None:
-    history = [
+    history: list[AnyMessage] = [
         USER,
         ask("a", "b"),
         result("a"),
@@ -73,7 +73,7 @@ def test_whole_pairs_are_left_alone() -> None:
 
 
 def test_broken_pairs_are_repaired() -> None:
-    broken = [
+    broken: list[AnyMessage] = [
         result("stray"),
         USER,
         ask("a", "b", "c"),
@@ -86,7 +86,7 @@ def test_broken_pairs_are_repaired() -> None:
     repaired = repair_pairs(broken)
     assert_paired(repaired)
     contents = [m.content for m in repaired if isinstance(m, ToolResultMessage)]
-    assert [c if c in "123" else "missing" for c in contents] == ["2", "missing", "1", "missing"]  # type: ignore[operator]
+    assert [c if c in "123" else "missing" for c in contents] == ["2", "missing", "1", "missing"]
     assert "not_executed" in (contents[1] or "")
     assert [m.role for m in repaired] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant", "tool"]
 

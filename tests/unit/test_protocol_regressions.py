@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.support_protocol import BOSS, CONFIG, HELPER, SETTINGS, SOLO, Death, World, calls, kid
+from tests.properties.protocol_play import SETTINGS
+from tests.support_protocol import BOSS, CONFIG, HELPER, SOLO, Death, World, calls, kid
 
 from helix.adapters.system import SystemClock
 from helix.core.agents import Agent, AnyAgent

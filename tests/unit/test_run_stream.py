@@ -47,7 +47,7 @@ class Log(MemoryStreams):
         await super().append(stream_id, records)
 
     def said(self) -> list[str]:
-        return [m.chunk["delta"] for m in self.logs.get(STREAM, []) if m.chunk and "delta" in m.chunk]
+        return [str(m.chunk["delta"]) for m in self.logs.get(STREAM, []) if m.chunk and "delta" in m.chunk]
 
 
 class Sleeps(HandClock):

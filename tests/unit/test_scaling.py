@@ -5,6 +5,8 @@ The rules: docs/appendix/semantics.md#scaling.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from pydantic import ValidationError
 
@@ -15,7 +17,7 @@ BUSY = ScalingMetrics(cpu_percent=90, memory_percent=50)
 IDLE = ScalingMetrics(cpu_percent=5, memory_percent=5)
 
 
-def play(policy: ScalingPolicy, looks: list[tuple[float, ScalingMetrics]], instances: int = 3) -> list[str]:
+def play(policy: ScalingPolicy, looks: Sequence[tuple[float, ScalingMetrics]], instances: int = 3) -> list[str]:
     """Look at these moments and apply what is decided: `3>4`, or what blocked it, or `-`."""
     state, told = ScalingState(), []
     for now, metrics in looks:
@@ -62,7 +64,7 @@ def test_names_and_defaults_are_the_sources() -> None:
 )
 def test_a_policy_that_contradicts_itself_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
-        ScalingPolicy(**wrong)  # type: ignore[arg-type]
+        ScalingPolicy(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from helix.core.session_row import SessionRow
 from helix.core.status import CLAIMS, ENDS, AgentStatus, ClaimMode, check_move, may_claim
 
 STATUSES = get_args(AgentStatus)
-LEGAL = {
+LEGAL: dict[ClaimMode, set[AgentStatus]] = {
     "execute": {"completed", "failed", "interrupted", "paused"},
     "continue": {"interrupted", "paused"},
     "with_message": {"interrupted", "paused"},
@@ -37,7 +37,7 @@ def test_every_mode_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("mode", "status"), list(product(LEGAL, STATUSES)))
-def test_who_may_claim(mode: str, status: str) -> None:
+def test_who_may_claim(mode: ClaimMode, status: AgentStatus) -> None:
     assert may_claim(mode, status) == (status in LEGAL[mode])
     if status in LEGAL[mode]:
         check_status(session(status), mode, None)
@@ -49,7 +49,7 @@ def test_who_may_claim(mode: str, status: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), list(product([None, *STATUSES], STATUSES)))
-def test_moves(old: str | None, new: str) -> None:
+def test_moves(old: AgentStatus | None, new: AgentStatus) -> None:
     legal = new == "running" or (old == "running" and new in ENDS)
     if legal:
         check_move(old, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
@@ -41,7 +41,7 @@ def test_update_gives_the_new_state_and_its_patches() -> None:
 
 
 def test_what_the_change_returns_is_ignored() -> None:
-    tracker = create_state_tracker({"items": [1]})
+    tracker: StateTracker[dict[str, Any]] = create_state_tracker({"items": [1]})
     assert tracker.update(lambda s: s["items"].pop()) == {"items": []}
     assert tracker.update(lambda s: {"thrown": "away"}) == {"items": []}
 
@@ -98,7 +98,8 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 
 
 def test_tuples_become_lists() -> None:
-    assert create_state_tracker({}).update(lambda s: s.update(x=(1, (2,)))) == {"x": [1, [2]]}  # type: ignore[arg-type]
+    tracker: StateTracker[dict[str, Any]] = create_state_tracker({})
+    assert tracker.update(lambda s: s.update(x=(1, (2,)))) == {"x": [1, [2]]}
 
 
 def test_nothing_is_shared() -> None:
@@ -116,19 +117,19 @@ def test_nothing_is_shared() -> None:
 
 
 def test_append_only_falls_back_to_the_whole_list() -> None:
-    tracker = create_state_tracker({"x": [1, 2]})
+    tracker: StateTracker[dict[str, Any]] = create_state_tracker({"x": [1, 2]})
     tracker.update(lambda s: s["x"].insert(0, 0))
     assert tracker.get_patches() == [{"op": "replace", "path": "/x", "value": [0, 1, 2]}]
 
 
 def test_full_replace() -> None:
-    tracker = create_state_tracker({"x": [1]}, array_delta_mode="full_replace")
+    tracker: StateTracker[dict[str, Any]] = create_state_tracker({"x": [1]}, array_delta_mode="full_replace")
     tracker.update(lambda s: s["x"].append(2))
     assert tracker.get_patches() == [{"op": "replace", "path": "/x", "value": [1, 2]}]
 
 
 def test_patches_accumulate_compactly_until_the_reset() -> None:
-    tracker = create_state_tracker({"n": 0, "x": []})
+    tracker: StateTracker[dict[str, Any]] = create_state_tracker({"n": 0, "x": []})
     tracker.update(lambda s: s.update(n=1))
     tracker.update(lambda s: s.update(n=2))
     tracker.update(lambda s: s["x"].append("a"))

@@ -117,7 +117,7 @@ class CountsTooEarly(RowCache):
 
     def _one_more(self, tenant: str, count: Any) -> Operation:
         made: Any = super()._one_more(tenant, count)
-        return replace(made, when=None)  # type: ignore[no-any-return]
+        return replace(made, when=None)
 
 
 class CountsTwice(RowCache):

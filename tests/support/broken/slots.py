@@ -191,7 +191,9 @@ class KnowsOnlyTheDefault(_Broken):
 class ChangesWhateverWasSet(_Broken):
     """A limit is changed without a look at the one that holds."""
 
-    async def change_limit(self, agent_type: str, before: int, after: int, *, alive: Check | None = None) -> bool:
+    async def change_limit(
+        self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
+    ) -> bool:
         await self.set_limit(agent_type, after)
         return True
 

@@ -71,5 +71,16 @@ boss = _agent(
 )
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
-CAST = (talker, swift, brief, roomy, crew, thrifty, mindful, routed, boss, chief)
-CAST += (changing(os.environ.get(EDITION, "1")),)
+CAST = (
+    talker,
+    swift,
+    brief,
+    roomy,
+    crew,
+    thrifty,
+    mindful,
+    routed,
+    boss,
+    chief,
+    changing(os.environ.get(EDITION, "1")),
+)

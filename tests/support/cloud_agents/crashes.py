@@ -118,6 +118,9 @@ class _Store:
         except FileExistsError:
             return
 
+    async def purge(self, now: float) -> int:
+        return await self._inner.purge(now)
+
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._inner.watch(table, partition)
 
@@ -204,4 +207,4 @@ def arm_this_process() -> None:
             engine.launcher = _Launcher(engine.launcher, points)
         made(engine)
 
-    Engine.__post_init__ = made_with_points  # type: ignore[method-assign]
+    Engine.__post_init__ = made_with_points  # type: ignore[assignment, method-assign]

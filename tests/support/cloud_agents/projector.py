@@ -29,9 +29,9 @@ async def _armed_post(connections: Any, sockets: Any, stream_id: str, *more: Any
     return await _points.around(stream_id, "post", lambda: _post(connections, sockets, stream_id, *more))
 
 
-DynamoDBStateStore.transact = _armed_transact  # type: ignore[method-assign]
-projecting.post_messages = _armed_post
+DynamoDBStateStore.transact = _armed_transact  # type: ignore[assignment, method-assign]
+projecting.post_messages = _armed_post  # type: ignore[assignment]
 
-from handler import handler  # noqa: E402  the function's own
+from handler import handler  # type: ignore[import-not-found]  # noqa: E402  the function's own
 
 __all__ = ["handler"]
