@@ -31,6 +31,8 @@ REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console", "infra", "local", "mcp", "testing"))
 """The folders of the core layer's sources that no function imports. They are not deployed."""
+OF_PROCESSES = ("helix/compat", "helix/workers")
+"""The folders that are deployed only for agents that import them."""
 MOST_BUILDS = 6
 """The number of builds of a layer that are kept. The latest ones may still be in use, and there are two at once."""
 
@@ -58,11 +60,12 @@ class BuildError(RuntimeError):
     """A layer could not be built. The message contains the tool's output."""
 
 
-def core_files(package: Path = PACKAGE, *, console: bool = False) -> dict[str, Path]:
+def core_files(package: Path = PACKAGE, *, console: bool = False, processes: bool = False) -> dict[str, Path]:
     """Return the files of this package, without `NOT_IN_FUNCTIONS`, by their paths in the core layer. `console`:
-    whether to include the console's page."""
+    whether to include the console's page. `processes`: whether to include `OF_PROCESSES`."""
     page = [file for file in STATIC.iterdir() if file.is_file()] if console else []
-    return {file.relative_to(package.parent).as_posix(): file for file in [*_sources(package), *sorted(page)]}
+    sources = _sources(package, NOT_IN_FUNCTIONS if processes else (*NOT_IN_FUNCTIONS, *OF_PROCESSES))
+    return {file.relative_to(package.parent).as_posix(): file for file in [*sources, *sorted(page)]}
 
 
 def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path) -> Path:
@@ -214,11 +217,11 @@ def _tag(python: str) -> str:
     return f"py{python.replace('.', '')}"
 
 
-def _sources(package: Path) -> Iterator[Path]:
+def _sources(package: Path, without: Sequence[str]) -> Iterator[Path]:
     ignored = shutil.ignore_patterns(*NOT_SOURCES)
     for path in sorted(package.rglob("*")):
         inside = path.relative_to(package.parent)
-        left_out = any(inside.is_relative_to(name) for name in NOT_IN_FUNCTIONS)
+        left_out = any(inside.is_relative_to(name) for name in without)
         if path.is_file() and not left_out and not ignored("", list(inside.parts)):
             yield path
 

@@ -28,6 +28,7 @@ RUNTIME = OF_THE_RUNTIME | {"jmespath", "python-dateutil", "six", "urllib3"}
 """The packages of Lambda's Python runtime: boto3 and its dependencies."""
 OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 SHOWN = 3
+OF_PROCESSES = ("helix.compat", "helix.fleet", "helix.workers")
 
 
 class Import(NamedTuple):
@@ -68,8 +69,20 @@ def unlocked(settings: Settings, project: HelixProject, lock: Lock) -> frozenset
     return frozenset(installed - deployed_packages(lock) - owners)
 
 
+def imports_processes(project: HelixProject, modules: str) -> bool:
+    """Return whether the agents' modules import what runs agents in processes: `helix.workers`, `helix.compat`, or
+    `helix.fleet`, which offers their names."""
+    return any(found.name.startswith(OF_PROCESSES) for found in _imports(project, modules))
+
+
 def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
-    """Yield the imports of packages in the agents' modules, and in the modules of the project that these import."""
+    """Yield the imports of other packages in the agents' modules, and in the modules of the project that these
+    import."""
+    return (found for found in _imports(project, modules) if found.name.partition(".")[0] != "helix")
+
+
+def _imports(project: HelixProject, modules: str) -> Iterator[Import]:
+    """Yield all imports of packages, including those of Helix."""
     files = project.files(modules)
     own = _own_modules(project, modules)
     waiting, seen = [part for name in modules.split(",") for part in _with_parents(name)], set[str]()
@@ -84,7 +97,7 @@ def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
             top = imported.partition(".")[0]
             if top in own:
                 waiting += _with_parents(imported)
-            elif top not in sys.stdlib_module_names and top != "helix":
+            elif top not in sys.stdlib_module_names:
                 yield Import(imported, f"{files[path].relative_to(project.root)}:{line}")
 
 

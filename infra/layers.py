@@ -15,6 +15,7 @@ from helix.infra.build import BUILDS, core_files, deps_layer, source_layer
 from helix.infra.config import Settings
 from helix.infra.image_packages import check_image
 from helix.infra.images import image_code, image_folder
+from helix.infra.imports import imports_processes
 from helix.infra.locks import lock_of
 from helix.infra.packages import NO_LOCK, check_size
 from helix.runtime.project import HelixProject
@@ -36,7 +37,9 @@ class Layers(Construct):
         super().__init__(scope, construct_id)
         self._settings, self._project = settings, project
         builds, agents = project.root / BUILDS, project.files(settings.agents)
-        core = source_layer("core", core_files(console=settings.served_console == "http"), settings.python, builds)
+        processes = imports_processes(project, settings.agents)
+        files = core_files(console=settings.served_console == "http", processes=processes)
+        core = source_layer("core", files, settings.python, builds)
         own = source_layer("agents", agents, settings.python, builds)
         self._folders, folders = {"core": core, "agents": own}, [core, own]
         sources = [self._layer("Core", core), self._layer("Agents", own)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helix.infra.config import Settings
-from helix.infra.imports import check_imports
+from helix.infra.imports import check_imports, imports_processes
 from helix.infra.locks import lock_of
 from helix.infra.packages import LockError
 from helix.runtime.project import read_project
@@ -45,6 +45,21 @@ def check(root: Path) -> None:
 
 def pin(name: str) -> str:
     return f"{name}=={importlib.metadata.version(name)}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "imports"),
+    [
+        ("from helix.fleet import AgentRuntime", True),
+        ("def serve():\n    from helix import fleet\n", True),
+        ("import helix.workers.config", True),
+        ("from helix.compat.cache import ResponseCache", True),
+        ("from helix import Agent\nimport helix.core.messages", False),
+    ],
+)
+def test_agents_that_import_worker_processes_are_found(tmp_path: Path, lines: str, imports: bool) -> None:
+    write(tmp_path, "from shared import tables", tables=lines)
+    assert imports_processes(read_project(tmp_path), "staff") == imports
 
 
 @pytest.mark.parametrize(

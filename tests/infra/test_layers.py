@@ -16,6 +16,7 @@ from helix.infra.build import (
     BUILDS,
     MODEL_PACKAGES,
     NOT_IN_FUNCTIONS,
+    OF_PROCESSES,
     REQUIREMENTS,
     UNUSED,
     core_files,
@@ -98,7 +99,7 @@ def test_content_is_the_name(package: Path, builds: Path) -> None:
     assert thing(package, builds) != first
 
 
-@pytest.mark.parametrize("name", NOT_IN_FUNCTIONS)
+@pytest.mark.parametrize("name", (*NOT_IN_FUNCTIONS, *OF_PROCESSES))
 def test_what_no_function_imports_is_not_in_the_layer(package: Path, name: str) -> None:
     assert (PACKAGE.parent / name).is_dir(), "the list names folders that exist"
     unused = package.with_name("helix") / name.partition("/")[2]
@@ -106,6 +107,8 @@ def test_what_no_function_imports_is_not_in_the_layer(package: Path, name: str) 
     (unused / "__init__.py").write_text("")
     (unused.parent / "used.py").write_text("")
     assert set(core_files(unused.parent)) == {"helix/used.py"}
+    everything = core_files(unused.parent, processes=True)
+    assert (f"{name}/__init__.py" in everything) == (name in OF_PROCESSES)
 
 
 def imported(file: Path) -> set[str]:
@@ -123,7 +126,7 @@ def imported(file: Path) -> set[str]:
 
 def test_nothing_in_the_layer_imports_what_is_left_out() -> None:
     layer = source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
-    left_out = tuple(name.replace("/", ".") for name in NOT_IN_FUNCTIONS)
+    left_out = tuple(name.replace("/", ".") for name in (*NOT_IN_FUNCTIONS, *OF_PROCESSES))
     assert "helix.cli.options" in imported(ROOT / "layers/core/python/helix/cli/main.py"), "imports are found"
     wrong = {
         f"{file.relative_to(layer)} imports {name}"
