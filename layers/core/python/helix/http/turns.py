@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
@@ -21,7 +22,7 @@ from helix.engine.missing import StateMissingError
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui import answer_id
-from helix.stream.ui_messages import CONTINUES, shown_call
+from helix.stream.ui_messages import shown_call
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from helix.core.chunks import CHUNK_TYPES
+from helix.core.conversation.changes import CONTINUES
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.patches import apply
@@ -18,7 +19,7 @@ from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.agui_messages import Conversation
 from helix.stream.agui_writers import Link, Writer
-from helix.stream.ui_messages import CONTINUES, shown_call
+from helix.stream.ui_messages import shown_call
 from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from helix.core.conversation.changes import CONTINUES
 from helix.core.wire import StreamMessage
-from helix.stream.ui_messages import CONTINUES
 
 
 def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
