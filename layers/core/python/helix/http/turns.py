@@ -21,7 +21,7 @@ from helix.engine.history import DELETING
 from helix.engine.missing import StateMissingError
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
-from helix.stream.agui import answer_id
+from helix.stream.agui_writers import answer_id
 from helix.stream.ui_messages import shown_call
 
 

@@ -10,39 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
-from helix.core.conversation.changes import (
-    CallAsked,
-    CallChange,
-    CallEnded,
-    CallStarted,
-    Change,
-    CheckpointCreated,
-    ChildBegan,
-    ChildEnded,
-    CustomEmitted,
-    ErrorRaised,
-    OutputGiven,
-    PartBegan,
-    PartEnded,
-    PartGrew,
-    Resynced,
-    RunBegan,
-    RunEnded,
-    RunInterrupted,
-    RunPaused,
-    RunQueued,
-    RunResumed,
-    RunSuperseded,
-    StatePatched,
-    StepBegan,
-    StepChange,
-    StepCommitted,
-    StepDiscarded,
-    Unknown,
-)
+from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Part, Question, Step
-from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.json import JsonObject, dumps
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.usage import usage_fields
@@ -100,7 +71,7 @@ class UIMessageEncoder:
         self._calls: dict[str, _Shown] = {}
         self._children: dict[str, str] = {}
         """The text of the last committed step of each sub-agent on the page, by session id."""
-        self._end: RunEnded | None = None
+        self._end: ch.RunEnded | None = None
         self._reason: str | None = None
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
@@ -109,9 +80,8 @@ class UIMessageEncoder:
             return []
         self.sequence = message.sequence
         changes = self._conversation.take(message)
-        first = changes[0] if changes else None
-        if isinstance(first, RunBegan) and first.conversation is self._conversation:
-            if not (self.message_id and first.continues):
+        if changes and isinstance(began := changes[0], ch.RunBegan) and began.conversation is self._conversation:
+            if not (self.message_id and began.continues):
                 self._close()
                 self._new_message()
                 self.message_id = message.run_id
@@ -136,7 +106,7 @@ class UIMessageEncoder:
         if chunk.get("type") != "tool_end" or shown is None or shown.done:
             return []
         for change in self._conversation.take(message):
-            if isinstance(change, CallEnded):
+            if isinstance(change, ch.CallEnded):
                 self._end_call(change.call)
         return self._take()
 
@@ -192,51 +162,58 @@ class UIMessageEncoder:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _show(self, change: Change, message: StreamMessage) -> None:
+    def _show(self, change: ch.Change, message: StreamMessage) -> None:
         match change:
-            case PartGrew():
+            case ch.PartGrew():
                 if change.part is self._open:  # then the message has been started
                     self._out.append({"type": self._delta, "id": self._part_id, "delta": change.delta})
-            case PartBegan() | PartEnded() | StepBegan() | StepCommitted() | StepDiscarded():
+            case ch.PartBegan() | ch.PartEnded() | ch.StepBegan() | ch.StepCommitted() | ch.StepDiscarded():
                 self._answer(change)
-            case CallAsked() | CallStarted() | CallEnded() | ChildBegan() | ChildEnded():
+            case ch.CallAsked() | ch.CallStarted() | ch.CallEnded() | ch.ChildBegan() | ch.ChildEnded():
                 self._call(change)
-            case CustomEmitted(_, chunk):
+            case ch.CustomEmitted(_, chunk):
                 self._emit(f"data-{chunk.event_name}", data=chunk.data)
-            case ErrorRaised(_, chunk):
+            case ch.ErrorRaised(_, chunk):
                 if chunk.recoverable:
                     self._emit("data-error", data={"code": chunk.code, "message": chunk.error}, transient=True)
-            case OutputGiven() | RunInterrupted() | RunEnded():
+            case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
                 if change.conversation is self._conversation:
                     self._end_run(change)
-            case RunQueued() | Resynced() | StatePatched():
+            case ch.RunQueued() | ch.Resynced() | ch.StatePatched():
                 if change.conversation is self._conversation:
                     self._notice(change, message.chunk or {})
-            case RunBegan() | RunResumed() | RunPaused() | RunSuperseded() | CheckpointCreated() | Unknown():
+            case (
+                ch.RunBegan()
+                | ch.RunResumed()
+                | ch.RunPaused()
+                | ch.RunSuperseded()
+                | ch.CheckpointCreated()
+                | ch.Unknown()
+            ):
                 pass  # not on the page, apart from what the end of the response shows
             case _:
                 assert_never(change)
 
-    def _end_run(self, change: OutputGiven | RunInterrupted | RunEnded) -> None:
+    def _end_run(self, change: ch.OutputGiven | ch.RunInterrupted | ch.RunEnded) -> None:
         match change:
-            case OutputGiven(conversation, chunk):
+            case ch.OutputGiven(conversation, chunk):
                 self._emit("data-output", id=conversation.run_id, data=chunk.output)
-            case RunInterrupted(_, chunk):
+            case ch.RunInterrupted(_, chunk):
                 self._reason = chunk.reason
-            case RunEnded():
+            case ch.RunEnded():
                 self._end = change
             case _:
                 assert_never(change)
 
-    def _notice(self, change: RunQueued | Resynced | StatePatched, chunk: JsonObject) -> None:
+    def _notice(self, change: ch.RunQueued | ch.Resynced | ch.StatePatched, chunk: JsonObject) -> None:
         """Send fields of a chunk as transient data."""
         fields: tuple[str, ...]
         match change:
-            case RunQueued():
+            case ch.RunQueued():
                 name, fields = "run-queued", ("queued", "expires_at", "reason")
-            case Resynced():
+            case ch.Resynced():
                 name, fields = "stream-resync", ("reason", "checkpoint_id")
-            case StatePatched():
+            case ch.StatePatched():
                 name, fields = "state-patch", ("patches",)
             case _:
                 assert_never(change)
@@ -244,23 +221,23 @@ class UIMessageEncoder:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, change: StepChange) -> None:
+    def _answer(self, change: ch.StepChange) -> None:
         match change:
-            case PartBegan(part):
+            case ch.PartBegan(part):
                 if part.step.conversation is self._conversation:
                     self._begin_part(part)
-            case PartEnded():
+            case ch.PartEnded():
                 pass  # it ends when the next part begins, or with its attempt
-            case StepBegan(step, replaces):
+            case ch.StepBegan(step, replaces):
                 if step.conversation is self._conversation:
                     self._finish_text()
                     if replaces is not None and self._live:
                         self._emit("reset-step")
-            case StepCommitted(step):
+            case ch.StepCommitted(step):
                 if step.usage is not None:
                     self._usage += step.usage
                 self._commit(step)
-            case StepDiscarded(step):
+            case ch.StepDiscarded(step):
                 if step.conversation is self._conversation:
                     self._discard(step)
             case _:
@@ -297,23 +274,23 @@ class UIMessageEncoder:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def _call(self, change: CallChange) -> None:
+    def _call(self, change: ch.CallChange) -> None:
         match change:
-            case CallStarted(call):
+            case ch.CallStarted(call):
                 self._answered(self._show_call(call), approved=True)
-            case CallAsked(call):
+            case ch.CallAsked(call):
                 shown = self._show_call(call)
                 shown.asked = call.kind
                 if self._live:
                     self._ask(shown)
-            case CallEnded(call):
+            case ch.CallEnded(call):
                 self._end_call(call)
-            case ChildBegan(call, child):
+            case ch.ChildBegan(call, child):
                 self._children.setdefault(child.id, "")
                 if (known := self._calls.get(self._call_id(call))) is not None:
                     known.child = True
                 self._show_child(child)
-            case ChildEnded(_, child, _):
+            case ch.ChildEnded(_, child, _):
                 if child.id in self._children:
                     self._show_child(child)
             case _:
@@ -331,7 +308,7 @@ class UIMessageEncoder:
         shown.done = True
         success = call.state == "done"
         denied = shown.asked in ("approval", "unknown") and not success
-        error = str(call.error or _text(call.result))
+        error = call.error or (call.result if isinstance(call.result, str) else dumps(call.result))
         if denied and shown.requested:
             self._deny(shown, error)
             return
@@ -352,8 +329,7 @@ class UIMessageEncoder:
                 self._deny(shown, reason)
             else:
                 self._answered(shown, approved=False, reason=reason)
-                error = {"toolCallId": self._call_id(shown.call), "errorText": reason}
-                self._emit("tool-output-error", **error, dynamic=True)
+                self._emit("tool-output-error", toolCallId=self._call_id(shown.call), errorText=reason, dynamic=True)
 
     def _withdraw(self) -> None:
         """Deny the approvals that an ended run was waiting for. A retry asks again."""
@@ -419,7 +395,3 @@ class UIMessageEncoder:
         text = self._children[child.id]
         data = {"agent": child.agent, "toolCallId": call_id, "status": child.status, "text": text}
         self._emit("data-subagent", id=child.id, data=data)
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else dumps(value)

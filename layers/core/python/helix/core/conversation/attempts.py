@@ -145,12 +145,13 @@ class Attempts:
             _end_part(self._current, out)
 
     def _find(self, step: int, attempt: int) -> Step | None:
-        """Return the attempt of the present run, unless it was discarded. The answers of stored messages do not have the
-        number of their attempt."""
+        """Return the attempt of the present run, unless it was discarded. An answer of the stored messages does not have
+        the number of its attempt, and is the one for every attempt."""
         for item in reversed(self._conversation.items):
             if not isinstance(item, Step) or item.step != step or item.state == "discarded":
                 continue
-            if item.attempt == 0 or (item.run_id, item.attempt) == (self._run_id, attempt):
+            stored = item.attempt == 0 and item.state == "committed"
+            if stored or (item.run_id, item.attempt) == (self._run_id, attempt):
                 return item
         return None
 

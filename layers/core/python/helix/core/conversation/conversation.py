@@ -1,5 +1,5 @@
 """The fold of a session's stored messages and of the messages of its stream into a conversation, and into the changes that
-its readers show. `clients/console/src/fold.ts` implements the same rules.
+its readers show. `clients/console/src/fold.ts` makes the same items for the console.
 
 Law: no I/O, no clock and no ids; the same messages give the same items and the same changes. Every class of
 `StreamChunk` is handled, and mypy checks it. A sub-agent has its own conversation below the call that started it. The text
@@ -274,12 +274,13 @@ class Conversation:
 
     def _take_child(self, chunk: c.SubAgentStartChunk | c.SubAgentEndChunk, out: list[Change]) -> None:
         call = self._known(chunk.step, chunk.parent_tool_call_id, SUBAGENT_TOOL_PREFIX + chunk.sub_agent_type)
-        child = self._adopt(call, chunk.sub_agent_id, chunk.sub_agent_type)
         match chunk:
             case c.SubAgentStartChunk():
+                child = self._adopt(call, chunk.sub_agent_id, chunk.sub_agent_type)
                 call.state, child.status = "running", "running"
                 out.append(ch.ChildBegan(call, child))
             case c.SubAgentEndChunk():
+                child = self._of(chunk.sub_agent_id)
                 call.state, child.status = "done" if chunk.status == "completed" else "failed", chunk.status
                 call.result, call.error = chunk.result, chunk.error
                 out.append(ch.ChildEnded(call, child, chunk))

@@ -66,7 +66,8 @@ class Step:
     step: int
     """The number of the step in its session."""
     attempt: int
-    """The number of the attempt, starting at 1. 0: unknown, as for stored messages, so any attempt matches."""
+    """The number of the attempt, starting at 1. 0: unknown, as for stored messages and for answers whose calls alone are
+    known."""
     parts: list[Part] = field(default_factory=list)
     """The parts of the answer, in order."""
     open: Part | None = None
