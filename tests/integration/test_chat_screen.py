@@ -16,11 +16,11 @@ from textual.widgets import Button, Input, OptionList, TextArea
 from helix import ScriptedModel, SQLiteStateStore, create_sub_agent_tool
 from helix.cli.chat.asking import Asking
 from helix.cli.chat.blocks import Called, Head, Said, Thought
-from helix.cli.chat.fold import User
 from helix.cli.where import Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
 from helix.core.chunks import StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
+from helix.core.conversation.items import User
 from helix.core.errors import ModelError
 from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
@@ -253,7 +253,7 @@ async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn
     ]
     async with screen(executor_of([])) as s:
         for chunk in chunks:
-            s.app.talk.conversation._chunk(chunk)
+            s.app.talk.conversation.add(chunk)
             s.app._changed()
             await s.app._draw()
         await s.until("first() → 1")

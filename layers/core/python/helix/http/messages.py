@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix.core.conversation.changes import CONTINUES
 from helix.core.json import JsonObject, loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.run_row import RunRow
@@ -21,7 +22,7 @@ from helix.http.turns import agui_messages
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
 from helix.stream.ui_fold import UIMessageFold
-from helix.stream.ui_messages import CONTINUES, UIMessageEncoder, Version
+from helix.stream.ui_messages import UIMessageEncoder, Version
 
 RUNS = 100
 """The number of newest runs that are read from the stream. Older ones come from history."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import aclosing
 
+from helix.core.conversation.changes import CONTINUES
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StreamNotFoundError
 from helix.core.session_row import SessionRow
 from helix.core.status import OVER
@@ -17,7 +18,6 @@ from helix.http.turns import Turn
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
 from helix.stream.reader import read_with_idle
-from helix.stream.ui_messages import CONTINUES
 
 
 async def read_turn(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.call_results import has_end
+from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
@@ -22,8 +23,8 @@ from helix.engine.history import DELETING
 from helix.engine.missing import StateMissingError
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
-from helix.stream.agui import answer_id
-from helix.stream.ui_messages import CONTINUES, shown_call
+from helix.stream.agui_writers import answer_id
+from helix.stream.ui_messages import shown_call
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from helix.core.json import JsonObject
 
 
-class Conversation:
+class AgUiMessages:
     def __init__(self, messages: Sequence[JsonObject]) -> None:
         self._messages: list[dict[str, Any]] = [deepcopy(dict(message)) for message in messages]
 

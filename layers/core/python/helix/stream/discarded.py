@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from helix.core.conversation.changes import PartBegan, PartEnded, PartGrew, StepBegan, StepCommitted, StepDiscarded
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Step
 from helix.core.wire import StreamMessage
-from helix.stream.ui_messages import CONTINUES
 
 
 def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
     """Return the sequences of text chunks to hide from a new reader because their attempt was discarded. Text of an
     interrupted run is kept, unless another attempt at its step follows."""
+    conversation = Conversation(root)
     found: set[int] = set()
-    words: dict[tuple[int, int], list[int]] = {}
-    retained: dict[int, list[int]] = {}
-    run_id = ""
+    sequences: dict[Step, list[int]] = {}
     for message in messages:
-        chunk: dict[str, Any] = message.chunk or {}
-        kind, step = chunk.get("type"), chunk.get("step", 0)
-        if message.session_id == root and message.run_id not in ("", run_id):
-            run_id = message.run_id
-            if kind != "run_resumed" or chunk.get("mode") not in CONTINUES:
-                retained.clear()  # it begins another message of the page
-        if message.session_id != root or kind not in ("text_delta", "thinking", "step_committed", "step_discarded"):
-            continue
-        at = (step, chunk.get("attempt", 0))
-        if kind == "step_discarded":
-            dropped = words.pop(at, [])
-            if chunk.get("status") == "interrupted":
-                retained[step] = dropped
-            else:
-                found.update(dropped)
-            continue
-        found.update(retained.pop(step, []))
-        if kind == "step_committed":
-            words.pop(at, None)
-        else:
-            words.setdefault(at, []).append(message.sequence)
+        shown: Step | None = None
+        for change in conversation.take(message):
+            match change:
+                case PartBegan() | PartGrew() | PartEnded():
+                    shown = change.part.step
+                case StepBegan(_, replaces):
+                    found.update(sequences.pop(replaces, []) if replaces is not None else [])
+                case StepCommitted(step):
+                    sequences.pop(step, None)
+                    shown = None
+                case StepDiscarded(step):
+                    found.update([] if step.retained else sequences.pop(step, []))
+                    shown = None
+                case _:
+                    pass  # no other change affects text
+        if shown is not None and shown.conversation is conversation:
+            sequences.setdefault(shown, []).append(message.sequence)
     return found

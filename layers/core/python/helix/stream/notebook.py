@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import aclosing
 from html import escape
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 from helix.core import chunks as c
-from helix.core.chunk_envelope import ChunkBase
+from helix.core.conversation.changes import Resynced
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, Notice, Step, User
 from helix.core.errors import InvalidInputError
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import dumps
@@ -26,47 +29,21 @@ logger = logging.getLogger("helix.stream")
 OutputT = TypeVar("OutputT")
 BETWEEN_S: Final = 0.1
 SHOWN_CHARS: Final = 2_000
-Key = tuple[str, int, int, str]
 _ASKED = "background:#8882;border-radius:4px;padding:0 4px;font-family:monospace"
 _showing: set[asyncio.Task[Any]] = set()
 
 
 class Panel:
-    """The display of a run: a fold of its chunks. `status` is the status of the run."""
+    """The display of a run: the items of its conversation. `status` is the status of the run."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id, self.status = session_id, "running"
-        self._parts: dict[Key, tuple[str, str]] = {}
-        """The kind and text of each part, by agent session, step, attempt and part name."""
+        self._conversation = Conversation(session_id)
 
     def add(self, chunk: c.StreamChunk) -> None:
-        match chunk:
-            case c.TextDeltaChunk():
-                self._append(chunk, "text", chunk.delta)
-            case c.ToolStartChunk():
-                self._set(chunk, chunk.tool_call_id, f"{chunk.tool_name}({_short(dumps(chunk.arguments))})")
-            case c.ToolEndChunk():
-                said = dumps(chunk.result) if chunk.success else chunk.error or "failed"
-                self._set(chunk, f"{chunk.tool_call_id} result", f"{chunk.tool_name} → {_short(said)}")
-            case c.ToolApprovalRequestChunk():
-                asked = f"{chunk.tool_name}({_short(dumps(chunk.input))}) waits for a person"
-                self._set(chunk, f"{chunk.tool_call_id} asked", asked)
-            case c.ErrorChunk():
-                self._set(chunk, f"error {chunk.sequence}", chunk.error)
-            case c.StepDiscardedChunk():
-                gone = (chunk.agent_id, chunk.step, chunk.attempt)
-                self._parts = {key: part for key, part in self._parts.items() if key[:3] != gone}
-            case c.StreamResyncChunk():
-                self._parts.clear()
-            case _:
-                pass
-
-    def _append(self, chunk: ChunkBase, kind: str, text: str) -> None:
-        key = (chunk.agent_id, chunk.step, chunk.attempt, kind)
-        self._parts[key] = (kind, self._parts.get(key, ("", ""))[1] + text)
-
-    def _set(self, chunk: ChunkBase, name: str, text: str) -> None:
-        self._parts[(chunk.agent_id, chunk.step, chunk.attempt, name)] = ("tool", text)
+        changes = self._conversation.add(chunk)
+        if any(isinstance(change, Resynced) for change in changes):
+            self._conversation = Conversation(self._session_id)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": self.text()}
@@ -74,15 +51,46 @@ class Panel:
     def html(self) -> str:
         lines = [
             f'<div style="white-space:pre-wrap{"" if kind == "text" else ";" + _ASKED}">{_shown_text(text)}</div>'
-            for kind, text in self._parts.values()
+            for kind, text in _lines(self._conversation)
         ]
         end = f"<small>{_shown_text(self.status)} · {_shown_text(self._session_id)}</small>"
         return f'<div style="line-height:1.5">{"".join(lines)}{end}</div>'
 
     def text(self) -> str:
         return printable(
-            "\n".join([*(text for _, text in self._parts.values()), f"{self.status} · {self._session_id}"])
+            "\n".join([*(text for _, text in _lines(self._conversation)), f"{self.status} · {self._session_id}"])
         )
+
+
+def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the text of each line: `text` of the model, or a line about a `tool` or an error."""
+    for item in conversation.items:
+        match item:
+            case Step(state="discarded") | User():
+                pass
+            case Step():
+                if item.text:
+                    yield "text", item.text
+                for call in item.calls:
+                    yield from _call_lines(call)
+            case Notice():
+                if item.kind == "error":
+                    yield "tool", item.text
+            case _:
+                assert_never(item)
+
+
+def _call_lines(call: Call) -> Iterator[tuple[str, str]]:
+    arguments = _short(dumps(call.arguments))
+    if call.state == "waiting":
+        yield "tool", f"{call.name}({arguments}) waits for a person"
+    elif call.attempt > 0:
+        yield "tool", f"{call.name}({arguments})"
+    if call.child is not None:
+        yield from _lines(call.child)
+    if call.state in ("done", "failed"):
+        said = dumps(call.result) if call.state == "done" else call.error or "failed"
+        yield "tool", f"{call.name} → {_short(said)}"
 
 
 def _shown_text(text: str) -> str:

@@ -7,25 +7,18 @@ the first run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
 
-from helix.core.chunks import CHUNK_TYPES
+from helix.core.conversation import changes as ch
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, Part, Question, Step
 from helix.core.json import JsonObject, dumps
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
-CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
-"""The modes of runs that continue the previous run's message."""
-NOTICES: Mapping[str, tuple[str, ...]] = {
-    "run_queued": ("queued", "expires_at", "reason"),
-    "stream_resync": ("reason", "checkpoint_id"),
-    "state_patch": ("patches",),
-}
-"""The chunk types that are sent as transient data, with the fields of each."""
 
 
 def shown_call(root: str, session_id: str, call_id: str) -> str:
@@ -35,53 +28,21 @@ def shown_call(root: str, session_id: str, call_id: str) -> str:
 
 
 @dataclass
-class _Call:
-    """A tool call on the page."""
+class _Shown:
+    """A tool call as the page shows it."""
 
-    name: str
-    """The name of the tool."""
-    input: Any
+    call: Call
+    """The call."""
+    input: JsonObject
     """The arguments as last shown. A person may have edited them."""
-    asked: str | None = None
-    """The kind of response that the call waits for: `approval`, `client` or `unknown`. None if it is not waiting."""
+    asked: Question | None = None
+    """The kind of response that the page is asked for. None if it is not asked."""
     requested: bool = False
     """Whether its part shows an approval request."""
-    begun: bool = False
-    """Whether an execution of the call has started since the request."""
     done: bool = False
-    """Whether the call has its result."""
+    """Whether its part shows a result."""
     child: bool = False
     """Whether the call started a sub-agent."""
-
-
-@dataclass
-class _Child:
-    """A sub-agent on the page."""
-
-    agent: str
-    """The name of the sub-agent."""
-    call: str
-    """The id of the call that started it, as shown on the page."""
-    status: str = "running"
-    """The status of the sub-agent: `running`, then its end status."""
-    text: str = ""
-    """The text of its last committed step."""
-    draft: str = ""
-    """The text of the current attempt, which is not shown yet."""
-    attempt: tuple[int, int] = (0, 0)
-    """The (step, attempt) of the draft."""
-
-
-@dataclass
-class _Attempt:
-    """An attempt at a step of the root session."""
-
-    at: tuple[int, int]
-    """The (step, attempt)."""
-    parts: list[tuple[str, str]] = field(default_factory=list)
-    """The kind and id of each of its parts. The last part may be open."""
-    thought: bool = False  # deltas of the present block of reasoning were shown
-    """Whether deltas of the current block of reasoning were shown."""
 
 
 class UIMessageEncoder:
@@ -96,19 +57,21 @@ class UIMessageEncoder:
     def __init__(self, session_id: str, *, version: Version = 7) -> None:
         self._root, self._live = session_id, version == 7
         self.sequence = 0
-        self.message_id, self._run_id = "", ""
+        self.message_id = ""
         self._out: list[JsonObject] = []
         self._new_message()
 
     def _new_message(self) -> None:
+        self._conversation = Conversation(self._root)
         self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
-        self._attempt: _Attempt | None = None
-        self._interrupted: int | None = None  # the step whose text was kept
+        self._open: Part | None = None
+        self._delta = self._part_id = ""
         self._usage = Usage()
-        self._calls: dict[str, _Call] = {}
-        self._children: dict[str, _Child] = {}
-        self._end: StreamMessage | None = None
+        self._calls: dict[str, _Shown] = {}
+        self._children: dict[str, str] = {}
+        """The text of the last committed step of each sub-agent on the page, by session id."""
+        self._end: ch.RunEnded | None = None
         self._reason: str | None = None
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
@@ -116,14 +79,16 @@ class UIMessageEncoder:
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
-        root = message.session_id == self._root
-        chunk: dict[str, Any] = message.chunk or {}
-        if root and message.run_id not in ("", self._run_id):
-            self._begin(message.run_id, chunk)
-        if message.kind == "chunk":
-            self._chunk(root, message, chunk)
-        elif root:
-            self._end = message
+        changes = self._conversation.take(message)
+        if changes and isinstance(began := changes[0], ch.RunBegan) and began.conversation is self._conversation:
+            if not (self.message_id and began.continues):
+                self._close()
+                self._new_message()
+                self.message_id = message.run_id
+                changes = self._conversation.take(message)
+            self._end, self._closed, self._reason = None, False, None
+        for change in changes:
+            self._show(change, message)
         return self._take()
 
     def close(self) -> list[JsonObject]:
@@ -137,10 +102,12 @@ class UIMessageEncoder:
         """Return the parts for a late `tool_end` of a call in this page's message: the call was waiting until a new
         user message closed it. Return no parts for any other message."""
         chunk: dict[str, Any] = message.chunk or {}
-        call = self._calls.get(shown_call(self._root, message.session_id, str(chunk.get("tool_call_id"))))
-        if chunk.get("type") != "tool_end" or call is None or call.done:
+        shown = self._calls.get(shown_call(self._root, message.session_id, str(chunk.get("tool_call_id"))))
+        if chunk.get("type") != "tool_end" or shown is None or shown.done:
             return []
-        self._on_tool_end(message.session_id, chunk)
+        for change in self._conversation.take(message):
+            if isinstance(change, ch.CallEnded):
+                self._end_call(change.call)
         return self._take()
 
     def _close(self) -> None:
@@ -165,14 +132,6 @@ class UIMessageEncoder:
         self._started, self._closed = False, True
 
     # --- runs and steps ---------------------------------------------------------------------------------------------
-
-    def _begin(self, run_id: str, chunk: dict[str, Any]) -> None:
-        mode = chunk.get("mode") if chunk.get("type") == "run_resumed" else "execute"
-        if not (self.message_id and mode in CONTINUES):
-            self._close()
-            self._new_message()
-            self.message_id = run_id
-        self._run_id, self._end, self._closed, self._reason = run_id, None, False, None
 
     def _start(self) -> None:
         if not self._started:
@@ -201,237 +160,238 @@ class UIMessageEncoder:
             self._emit("finish-step")
             self._step_open = False
 
-    # --- chunks -----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _chunk(self, root: bool, message: StreamMessage, chunk: dict[str, Any]) -> None:
-        kind = str(chunk.get("type", ""))
-        handler = getattr(self, f"_on_{kind}", None) if kind in CHUNK_TYPES else None
-        if kind in ("text_delta", "thinking", "step_committed", "step_discarded"):
-            if kind == "step_committed" and chunk.get("usage"):
-                self._usage += Usage.model_validate(chunk["usage"])
-            if root:
-                self._answer(kind, chunk)
-            else:
-                self._child_answer(message.session_id, kind, chunk)
-        elif kind in NOTICES:
-            if root:
-                fields = {name: chunk[name] for name in NOTICES[kind] if name in chunk}
-                self._emit(f"data-{kind.replace('_', '-')}", data=fields, transient=True)
-        elif handler is not None:
-            handler(message.session_id, chunk)
+    def _show(self, change: ch.Change, message: StreamMessage) -> None:
+        match change:
+            case ch.PartGrew():
+                if change.part is self._open:  # then the message has been started
+                    self._out.append({"type": self._delta, "id": self._part_id, "delta": change.delta})
+            case ch.PartBegan() | ch.PartEnded() | ch.StepBegan() | ch.StepCommitted() | ch.StepDiscarded():
+                self._answer(change)
+            case ch.CallAsked() | ch.CallStarted() | ch.CallEnded() | ch.ChildBegan() | ch.ChildEnded():
+                self._call(change)
+            case ch.CustomEmitted(_, chunk):
+                self._emit(f"data-{chunk.event_name}", data=chunk.data)
+            case ch.ErrorRaised(_, chunk):
+                if chunk.recoverable:
+                    self._emit("data-error", data={"code": chunk.code, "message": chunk.error}, transient=True)
+            case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
+                if change.conversation is self._conversation:
+                    self._end_run(change)
+            case ch.RunQueued() | ch.Resynced() | ch.StatePatched():
+                if change.conversation is self._conversation:
+                    self._notice(change, message.chunk or {})
+            case (
+                ch.RunBegan()
+                | ch.RunResumed()
+                | ch.RunPaused()
+                | ch.RunSuperseded()
+                | ch.CheckpointCreated()
+                | ch.Unknown()
+            ):
+                pass  # not on the page, apart from what the end of the response shows
+            case _:
+                assert_never(change)
 
-    def _answer(self, kind: str, chunk: dict[str, Any]) -> None:
-        step, at = chunk.get("step", 0), (chunk.get("step", 0), chunk.get("attempt", 0))
-        if self._attempt is None or self._attempt.at != at:
+    def _end_run(self, change: ch.OutputGiven | ch.RunInterrupted | ch.RunEnded) -> None:
+        match change:
+            case ch.OutputGiven(conversation, chunk):
+                self._emit("data-output", id=conversation.run_id, data=chunk.output)
+            case ch.RunInterrupted(_, chunk):
+                self._reason = chunk.reason
+            case ch.RunEnded():
+                self._end = change
+            case _:
+                assert_never(change)
+
+    def _notice(self, change: ch.RunQueued | ch.Resynced | ch.StatePatched, chunk: JsonObject) -> None:
+        """Send fields of a chunk as transient data."""
+        fields: tuple[str, ...]
+        match change:
+            case ch.RunQueued():
+                name, fields = "run-queued", ("queued", "expires_at", "reason")
+            case ch.Resynced():
+                name, fields = "stream-resync", ("reason", "checkpoint_id")
+            case ch.StatePatched():
+                name, fields = "state-patch", ("patches",)
+            case _:
+                assert_never(change)
+        self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, change: ch.StepChange) -> None:
+        match change:
+            case ch.PartBegan(part):
+                if part.step.conversation is self._conversation:
+                    self._begin_part(part)
+            case ch.PartEnded():
+                pass  # it ends when the next part begins, or with its attempt
+            case ch.StepBegan(step, replaces):
+                if step.conversation is self._conversation:
+                    self._finish_text()
+                    if replaces is not None and self._live:
+                        self._emit("reset-step")
+            case ch.StepCommitted(step):
+                if step.usage is not None:
+                    self._usage += step.usage
+                self._commit(step)
+            case ch.StepDiscarded(step):
+                if step.conversation is self._conversation:
+                    self._discard(step)
+            case _:
+                assert_never(change)
+
+    def _commit(self, step: Step) -> None:
+        if step.conversation is self._conversation:
+            self._step(step.step)
             self._finish_text()
-            self._attempt = _Attempt(at)
-            if kind != "step_discarded" and self._interrupted is not None:
-                if self._live and self._interrupted == step:
-                    self._emit("reset-step")
-                self._interrupted = None
-        if kind == "step_discarded":
-            self._discard(retained=chunk.get("status") == "interrupted")
-        elif kind == "step_committed":
-            self._step(step)
-            self._finish_text()
-        elif kind == "text_delta":
-            self._attempt.thought = False
-            self._put("text", str(chunk.get("delta", "")))
-        elif not chunk.get("is_complete"):
-            self._put("reasoning", str(chunk.get("content", "")), more=self._attempt.thought)
-            self._attempt.thought = True
-        else:
-            if not self._attempt.thought:
-                self._put("reasoning", str(chunk.get("content", "")), more=False)
-            self._attempt.thought = False
+        elif step.conversation.id in self._children and (text := step.text):
+            self._children[step.conversation.id] = text
+            self._show_child(step.conversation)
 
-    def _discard(self, *, retained: bool) -> None:
-        """Discard the attempt. With `retained`, the run was interrupted, and its text stays until another attempt at
-        the step begins."""
-        attempt = self._attempt
-        if attempt is not None and attempt.parts:
-            if self._live and not retained:
-                self._emit("reset-step")
-                self._attempt = None
-            self._interrupted = attempt.at[0] if retained else None
+    def _discard(self, step: Step) -> None:
+        if self._open is not None and self._open.step is not step:
+            self._finish_text()
+        if step.parts and self._live and not step.retained:
+            self._emit("reset-step")
+            self._open = None
         self._finish_text()
 
-    def _put(self, kind: str, delta: str, *, more: bool = True) -> None:
-        """Append to the open part, or start a new one."""
-        attempt = self._attempt
-        assert attempt is not None
-        last = attempt.parts[-1] if attempt.parts else ("", "")
-        if last[0] != kind or not more:
-            self._end_part(last)
-            last = (kind, f"{attempt.at[0]}/{attempt.at[1]}/{len(attempt.parts)}")
-            attempt.parts.append(last)
-            self._step(attempt.at[0])
-            self._emit(f"{kind}-start", id=last[1])
-        self._emit(f"{kind}-delta", id=last[1], delta=delta)
-
-    def _end_part(self, part: tuple[str, str]) -> None:
-        if part[0]:
-            self._emit(f"{part[0]}-end", id=part[1])
+    def _begin_part(self, part: Part) -> None:
+        self._finish_text()
+        self._step(part.step.step)
+        self._open, self._delta = part, f"{part.kind}-delta"
+        self._part_id = f"{part.step.step}/{part.step.attempt}/{part.index}"
+        self._emit(f"{part.kind}-start", id=self._part_id)
 
     def _finish_text(self) -> None:
-        """End the attempt and keep its text."""
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None and attempt.parts:
-            self._end_part(attempt.parts[-1])
+        """End the open part and keep its text."""
+        part, self._open = self._open, None
+        if part is not None:
+            self._emit(f"{part.kind}-end", id=self._part_id)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def _on_tool_start(self, session_id: str, chunk: dict[str, Any]) -> None:
-        shown, call = self._call(session_id, chunk, chunk.get("arguments", {}))
-        call.begun = True
-        self._answered(shown, call, approved=True)
+    def _call(self, change: ch.CallChange) -> None:
+        match change:
+            case ch.CallStarted(call):
+                self._answered(self._show_call(call), approved=True)
+            case ch.CallAsked(call):
+                shown = self._show_call(call)
+                shown.asked = call.kind
+                if self._live:
+                    self._ask(shown)
+            case ch.CallEnded(call):
+                self._end_call(call)
+            case ch.ChildBegan(call, child):
+                self._children.setdefault(child.id, "")
+                if (known := self._calls.get(self._call_id(call))) is not None:
+                    known.child = True
+                self._show_child(child)
+            case ch.ChildEnded(_, child, _):
+                if child.id in self._children:
+                    self._show_child(child)
+            case _:
+                assert_never(change)
 
-    def _on_tool_approval_request(self, session_id: str, chunk: dict[str, Any]) -> None:
-        shown, call = self._call(session_id, chunk, chunk.get("input", {}))
-        call.asked, call.begun = str(chunk.get("kind", "approval")), False
-        if self._live:
-            self._ask(shown, call)
-
-    def _on_tool_end(self, session_id: str, chunk: dict[str, Any]) -> None:
-        shown = shown_call(self._root, session_id, str(chunk["tool_call_id"]))
-        if shown not in self._calls and session_id == self._root and chunk.get("step") not in self._steps:
+    def _end_call(self, call: Call) -> None:
+        known = self._calls.get(self._call_id(call))
+        if known is None and call.step.conversation is self._conversation and call.step.step not in self._steps:
             return  # the call is of an earlier message, and this run's claim closed it
-        call = self._calls.get(shown) or self._call(session_id, chunk, chunk.get("arguments") or {})[1]
-        if call.done:
+        shown = known or self._show_call(call)
+        if shown.done:
             return
-        if call.child:
-            self._end_questions(shown)
-        call.done = True
-        success = bool(chunk.get("success", True))
-        denied = call.asked in ("approval", "unknown") and not call.begun and not success
-        error = str(chunk.get("error") or _text(chunk.get("result")))
-        if denied and call.requested:
-            self._deny(shown, call, error)
+        if shown.child:
+            self._end_questions(call)
+        shown.done = True
+        success = call.state == "done"
+        denied = shown.asked in ("approval", "unknown") and not success
+        error = call.error or (call.result if isinstance(call.result, str) else dumps(call.result))
+        if denied and shown.requested:
+            self._deny(shown, error)
             return
-        self._answered(shown, call, approved=not denied, **{"reason": error} if denied else {})
+        self._answered(shown, approved=not denied, **{"reason": error} if denied else {})
         if success:
-            self._emit("tool-output-available", toolCallId=shown, output=chunk.get("result"), dynamic=True)
+            self._emit("tool-output-available", toolCallId=self._call_id(call), output=call.result, dynamic=True)
         else:
-            self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
+            self._emit("tool-output-error", toolCallId=self._call_id(call), errorText=error, dynamic=True)
 
-    def _end_questions(self, parent: str) -> None:
+    def _end_questions(self, parent: Call) -> None:
         """Close the pending requests of a sub-agent that has ended."""
-        sessions = {session_id for session_id, child in self._children.items() if child.call == parent}
         reason = "the sub-agent has ended"
-        for shown, call in self._calls.items():
-            if call.done or call.asked is None or shown.rpartition("/")[0] not in sessions:
+        for shown in self._calls.values():
+            if shown.done or shown.asked is None or shown.call.step.conversation.call is not parent:
                 continue
-            call.done = True
-            if call.requested:
-                self._deny(shown, call, reason)
+            shown.done = True
+            if shown.requested:
+                self._deny(shown, reason)
             else:
-                self._answered(shown, call, approved=False, reason=reason)
-                self._emit("tool-output-error", toolCallId=shown, errorText=reason, dynamic=True)
+                self._answered(shown, approved=False, reason=reason)
+                self._emit("tool-output-error", toolCallId=self._call_id(shown.call), errorText=reason, dynamic=True)
 
     def _withdraw(self) -> None:
         """Deny the approvals that an ended run was waiting for. A retry asks again."""
-        for shown, call in self._calls.items():
-            if call.asked is not None and call.requested and not call.done:
-                self._deny(shown, call, "the run has ended")
+        for shown in self._calls.values():
+            if shown.asked is not None and shown.requested and not shown.done:
+                self._deny(shown, "the run has ended")
 
-    def _deny(self, shown: str, call: _Call, reason: str) -> None:
-        self._answered(shown, call, approved=False, reason=reason)
-        self._emit("tool-output-denied", toolCallId=shown)
+    def _deny(self, shown: _Shown, reason: str) -> None:
+        self._answered(shown, approved=False, reason=reason)
+        self._emit("tool-output-denied", toolCallId=self._call_id(shown.call))
 
-    def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
-        """Return the call on the page. Its part is sent again only if the arguments changed, because a second part
-        would appear in the currently open step."""
-        shown, name = shown_call(self._root, session_id, str(chunk["tool_call_id"])), str(chunk["tool_name"])
-        call = self._calls.get(shown)
-        if call is not None and (call.input == given or call.done):
-            return shown, call
-        if session_id == self._root:
-            self._step(chunk.get("step", 0))
+    def _show_call(self, call: Call) -> _Shown:
+        """Show the call on the page. Its part is sent again only if the arguments changed, because a second part would
+        appear in the currently open step."""
+        call_id, conversation = self._call_id(call), call.step.conversation
+        shown = self._calls.get(call_id)
+        if shown is not None and (shown.input == call.arguments or shown.done):
+            return shown
         about: dict[str, Any] = {}
-        if (child := self._children.get(session_id)) is not None:
-            about = {"toolMetadata": {"sessionId": session_id, "agent": child.agent, "parentToolCallId": child.call}}
-        call = call or self._calls.setdefault(shown, _Call(name, given))
-        call.input = given
-        self._emit("tool-input-available", toolCallId=shown, toolName=name, input=given, dynamic=True, **about)
-        if call.asked is not None and self._live:
-            self._ask(shown, call)  # the new part has no approval
-        return shown, call
+        if conversation is self._conversation:
+            self._step(call.step.step)
+        elif conversation.id in self._children and conversation.call is not None:
+            parent = self._call_id(conversation.call)
+            child = {"sessionId": conversation.id, "agent": conversation.agent, "parentToolCallId": parent}
+            about = {"toolMetadata": child}
+        if shown is None:
+            shown = self._calls[call_id] = _Shown(call, call.arguments)
+        shown.input = call.arguments
+        given = {"toolCallId": call_id, "toolName": call.name, "input": call.arguments}
+        self._emit("tool-input-available", **given, dynamic=True, **about)
+        if shown.asked is not None and self._live:
+            self._ask(shown)  # the new part has no approval
+        return shown
 
-    def _ask(self, shown: str, call: _Call) -> None:
-        if call.asked != "client":
-            what = {} if call.asked == "approval" else {"approvalDescriptor": {"kind": call.asked}}
-            call.requested = True
-            self._emit("tool-approval-request", approvalId=shown, toolCallId=shown, **what)
+    def _call_id(self, call: Call) -> str:
+        return shown_call(self._root, call.step.conversation.id, call.id)
 
-    def _answered(self, shown: str, call: _Call, *, approved: bool, **why: str) -> None:
-        asked, call.asked = call.asked, None
+    def _ask(self, shown: _Shown) -> None:
+        if shown.asked != "client":
+            call_id = self._call_id(shown.call)
+            what = {} if shown.asked == "approval" else {"approvalDescriptor": {"kind": shown.asked}}
+            shown.requested = True
+            self._emit("tool-approval-request", approvalId=call_id, toolCallId=call_id, **what)
+
+    def _answered(self, shown: _Shown, *, approved: bool, **why: str) -> None:
+        asked, shown.asked = shown.asked, None
         if asked in ("approval", "unknown") and self._live:
-            self._emit("tool-approval-response", approvalId=shown, approved=approved, **why)
+            self._emit("tool-approval-response", approvalId=self._call_id(shown.call), approved=approved, **why)
 
     def _wait(self) -> None:
         """Emit the requests that the run waits for. A sub-agent's call gets a provisional output until its response
         arrives, because a page continues automatically only when no other call of the step is open."""
-        for shown, call in self._calls.items():
-            if call.done:
+        for call_id, shown in self._calls.items():
+            if shown.done:
                 continue
-            if call.asked is not None and not self._live:
-                self._ask(shown, call)
-            elif call.child:
-                self._emit("tool-output-available", toolCallId=shown, output={"status": "paused"}, dynamic=True)
+            if shown.asked is not None and not self._live:
+                self._ask(shown)
+            elif shown.child:
+                self._emit("tool-output-available", toolCallId=call_id, output={"status": "paused"}, dynamic=True)
 
-    # --- sub-agents -------------------------------------------------------------------------------------------------
-
-    def _on_subagent_start(self, session_id: str, chunk: dict[str, Any]) -> None:
-        shown, child_id = (
-            shown_call(self._root, session_id, str(chunk["parent_tool_call_id"])),
-            str(chunk["sub_agent_id"]),
-        )
-        child = self._children.setdefault(child_id, _Child(str(chunk.get("sub_agent_type", "")), shown))
-        child.status = "running"
-        if shown in self._calls:
-            self._calls[shown].child = True
-        self._show(child_id)
-
-    def _on_subagent_end(self, session_id: str, chunk: dict[str, Any]) -> None:
-        if (child := self._children.get(str(chunk["sub_agent_id"]))) is not None:
-            child.status = str(chunk.get("status", "completed"))
-            self._show(str(chunk["sub_agent_id"]))
-
-    def _child_answer(self, session_id: str, kind: str, chunk: dict[str, Any]) -> None:
-        if (child := self._children.get(session_id)) is None:
-            return
-        at = (chunk.get("step", 0), chunk.get("attempt", 0))
-        if child.attempt != at or kind == "step_discarded":
-            child.attempt, child.draft = at, ""
-        if kind == "text_delta":
-            child.draft += str(chunk.get("delta", ""))
-        elif kind == "step_committed" and child.draft:
-            child.text, child.draft = child.draft, ""
-            self._show(session_id)
-
-    def _show(self, session_id: str) -> None:
-        child = self._children[session_id]
-        data = {"agent": child.agent, "toolCallId": child.call, "status": child.status, "text": child.text}
-        self._emit("data-subagent", id=session_id, data=data)
-
-    # --- the rest ---------------------------------------------------------------------------------------------------
-
-    def _on_custom(self, session_id: str, chunk: dict[str, Any]) -> None:
-        self._emit(f"data-{chunk['event_name']}", data=chunk.get("data"))
-
-    def _on_output(self, session_id: str, chunk: dict[str, Any]) -> None:
-        if session_id == self._root:
-            self._emit("data-output", id=self._run_id, data=chunk.get("output"))
-
-    def _on_run_interrupted(self, session_id: str, chunk: dict[str, Any]) -> None:
-        if session_id == self._root:
-            self._reason = chunk.get("reason")
-
-    def _on_error(self, session_id: str, chunk: dict[str, Any]) -> None:
-        if chunk.get("recoverable", True):
-            data = {"code": chunk.get("code", "error"), "message": chunk.get("error", "")}
-            self._emit("data-error", data=data, transient=True)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else dumps(value)
+    def _show_child(self, child: Conversation) -> None:
+        call_id = self._call_id(child.call) if child.call is not None else ""
+        text = self._children[child.id]
+        data = {"agent": child.agent, "toolCallId": call_id, "status": child.status, "text": text}
+        self._emit("data-subagent", id=child.id, data=data)

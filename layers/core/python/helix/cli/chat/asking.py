@@ -15,9 +15,9 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Input, Static, TextArea
 
 from helix.cli.chat.blocks import content
-from helix.cli.chat.fold import Call
 from helix.cli.output import RefusedError
 from helix.cli.run.follow import parse_arguments, parse_data
+from helix.core.conversation.items import Call
 from helix.core.errors import HelixError
 from helix.core.printable import json_text
 

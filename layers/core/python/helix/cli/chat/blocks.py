@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, assert_never
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
@@ -20,14 +20,16 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
-from helix.cli.chat.fold import Call, Conversation, Item, Notice, Step, User
 from helix.cli.view import formats
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, Item, Notice, Step, Tone, User
 from helix.core.printable import json_text, printable
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 MOST_ITEMS, MOST_CHARS, SHORT = 60, 20_000, 100
 _COLOURS = {"yellow": "$text-warning", "red": "$text-error", "green": "$text-success", "cyan": "$text-primary"}
 _MARKS = {"open": ("○", "dim"), "running": ("●", "cyan"), "waiting": ("?", "bold yellow")}
+_TONES: dict[Tone, str] = {"plain": "dim", "warn": "yellow", "bad": "red"}
 _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 
@@ -279,9 +281,30 @@ class Line(Static):
             return
         self._drawn = now
         if isinstance(item, Notice):
-            self.update(content((item.text, item.style)))
+            self.update(content((_words(item), _TONES[item.tone])))
         else:
             self.update(content(("› ", "bold cyan"), (item.text, "dim" if item.run_id is None else "bold")))
+
+
+def _words(notice: Notice) -> str:
+    match notice.kind:
+        case "queued":
+            why = f" The agent is {notice.text}." if notice.text else ""
+            return f"Waits for a free slot: {notice.queued} in the queue.{why}"
+        case "error":
+            return f"{notice.code}: {notice.text} It is tried again."
+        case "takeover":
+            return "The worker died. Another one took the run over from the last checkpoint."
+        case "budget":
+            return "The budget is used up. Raise it (helix fleet set-budget), then /resume."
+        case "failed":
+            return f"The run failed: {notice.text or 'no reason is known'}"
+        case "interrupted":
+            return "Interrupted. A message continues it; so does /resume."
+        case "note":
+            return notice.text
+        case _:
+            assert_never(notice.kind)
 
 
 class Talked(Vertical):
@@ -291,7 +314,7 @@ class Talked(Vertical):
         super().__init__()
         self.conversation = conversation
         self._blocks: dict[Item, Line | StepBlock] = {}
-        self._hidden = Notice("", "dim")
+        self._hidden = Notice("note", tone="plain")
 
     async def draw(self) -> None:
         items = self.conversation.items[-MOST_ITEMS:]

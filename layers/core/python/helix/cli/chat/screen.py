@@ -29,7 +29,6 @@ from textual.widgets import Markdown, Static, TextArea
 from helix.cli.chat import commands
 from helix.cli.chat.asking import Asking
 from helix.cli.chat.blocks import Called, Talked, content
-from helix.cli.chat.fold import User
 from helix.cli.chat.sheets import Picker, Sheet
 from helix.cli.chat.talk import TRANSIENT, Talk
 from helix.cli.output import COMPLETED, OF_STATUS, STOPPED, LogFormatter, one_line, write
@@ -40,6 +39,7 @@ from helix.cli.view.base import demonstration_notice
 from helix.cli.where import StoreService, Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import STARTS, PollingLink
+from helix.core.conversation.items import Tone, User
 from helix.core.json import JsonObject
 from helix.core.printable import printable
 from helix.runtime.local import LocalExecutor
@@ -242,9 +242,9 @@ class ChatScreen(App[None]):
             with suppress(*TRANSIENT):
                 await self.talk.refresh()
 
-    def note(self, text: str, style: str = "dim") -> None:
+    def note(self, text: str, tone: Tone = "plain") -> None:
         """Show a log line, a line of a tool's output, or a refusal."""
-        self.talk.conversation.notice(text, style)
+        self.talk.conversation.note(text, tone)
         self._changed()
 
     def on_print(self, event: events.Print) -> None:
@@ -281,7 +281,7 @@ class ChatScreen(App[None]):
                 self._history.anchor()
                 await self.talk.send(text)
         except TRANSIENT as error:
-            self.note(one_line(error), "red")
+            self.note(one_line(error), "bad")
             if not prompt.text and not text.startswith("/"):
                 prompt.text = text
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from helix.cli.chat.fold import Call, Conversation, User
 from helix.cli.output import RefusedError
 from helix.cli.view import formats
 from helix.client import HelixClient
-from helix.core.chunks import RunResumedChunk, StreamResyncChunk
 from helix.core.claim_plan import lapsed
+from helix.core.conversation.changes import Resynced, RunBegan, RunEnded
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, User
 from helix.core.errors import CallerError, HelixError, SessionNotFoundError
 from helix.core.handles import AgentExecutionHandle, SessionState
 from helix.core.json import JsonObject
@@ -193,7 +194,7 @@ class Talk:
             except SessionNotFoundError:
                 return  # the first message creates the session
             except CallerError as error:
-                self.conversation.notice(str(error), "red")
+                self.conversation.note(str(error), "bad")
                 self.changed()
                 return
             except TRANSIENT as error:
@@ -202,7 +203,7 @@ class Talk:
     async def _reconnect(self, error: Exception) -> None:
         """Replace a client that has given up. The new one continues the stream at the same position."""
         self.lost = True
-        self.conversation.notice(f"{error}. It is tried again.")
+        self.conversation.note(f"{error}. It is tried again.")
         self.changed()
         with suppress(*TRANSIENT):
             await self.client.close()
@@ -232,7 +233,7 @@ class Talk:
         into.load(_MESSAGES.validate_python(snapshot["messages"]), children, snapshot["sequence"])
         for each in below:
             if each["status"] in formats.MISSING and (child := into.below.get(each["session_id"])) is not None:
-                child.notice(f"The sub-agent's session {formats.MISSING[each['status']]}.")
+                child.note(f"The sub-agent's session {formats.MISSING[each['status']]}.")
         return found
 
     async def load_child(self, child: Conversation) -> None:
@@ -241,23 +242,23 @@ class Talk:
 
     async def _take(self, message: StreamMessage) -> bool:
         """Process a message of the stream. Return whether the session must be reloaded from its beginning."""
-        chunk = message.parsed() if message.kind == "chunk" else None
         own, replayed = message.session_id == self.session_id, message.sequence <= self._base
-        if isinstance(chunk, StreamResyncChunk) and not replayed:
-            return True
-        if own and chunk is not None and message.run_id and message.run_id not in self.conversation.runs:
+        if own and message.kind == "chunk" and message.run_id and message.run_id not in self.conversation.runs:
             self.conversation.runs.add(message.run_id)
             await self._begun(message.run_id)
-        self.conversation.take(message, chunk)
-        if own and not replayed and (chunk is None or isinstance(chunk, RunResumedChunk)):
+        changes = self.conversation.take(message)
+        if not replayed and any(isinstance(change, Resynced) for change in changes):
+            return True
+        ended = any(isinstance(change, RunEnded) for change in changes)
+        if own and not replayed and (ended or any(isinstance(change, RunBegan) for change in changes)):
             await self.refresh()
-        if own and not replayed and chunk is None and self.queued and self.status != "paused" and not self.busy:
+        if own and not replayed and ended and self.queued and self.status != "paused" and not self.busy:
             self.queued, waiting = [], self.queued
             try:
                 await self.send("\n\n".join(waiting))
             except CallerError as error:
                 self.queued = waiting
-                self.conversation.notice(str(error), "red")
+                self.conversation.note(str(error), "bad")
         self.changed()
         return False
 

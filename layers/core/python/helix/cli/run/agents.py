@@ -24,11 +24,12 @@ from helix.cli.run.actions import Action
 from helix.cli.run.follow import Follower, on_signals, open_questions
 from helix.cli.stores import require_session
 from helix.cli.view.base import Heading, Hints, JsonView, Question, command
-from helix.cli.view.terminal import BUDGET, TerminalView
+from helix.cli.view.terminal import TerminalView
 from helix.cli.where import Where, link_to
 from helix.client import HelixClient
 from helix.core.agents import Agent
 from helix.core.config import LLMConfig
+from helix.core.conversation.items import BUDGET
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
 from helix.core.registry import AgentRegistry

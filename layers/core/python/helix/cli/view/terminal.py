@@ -1,14 +1,14 @@
 """The view of a run for people: text as it arrives, one line for each other event, and the commands to type next.
 
-Law: each kind of chunk is either shown or deliberately omitted. Sub-agents are indented below the call that started them.
-The text of a discarded step is already printed, so a line says that it is discarded.
+Law: each change of the conversation is either shown or deliberately omitted. Sub-agents are indented below the call that
+started them. The text of a discarded step is already printed, so a line says that it is discarded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any, TextIO, assert_never
 
 from pydantic import BaseModel
 from rich.text import Text
@@ -17,13 +17,43 @@ from helix.cli.view import formats
 from helix.cli.view.base import DEMONSTRATION_IN_WORDS, Heading, Hints, Question, demonstration_notice
 from helix.cli.view.writer import Writer
 from helix.core import chunks as c
+from helix.core.conversation.changes import (
+    CallAsked,
+    CallChange,
+    CallEnded,
+    CallStarted,
+    CheckpointCreated,
+    ChildBegan,
+    ChildEnded,
+    CustomEmitted,
+    ErrorRaised,
+    OutputGiven,
+    PartBegan,
+    PartEnded,
+    PartGrew,
+    Resynced,
+    RunBegan,
+    RunChange,
+    RunEnded,
+    RunInterrupted,
+    RunPaused,
+    RunQueued,
+    RunResumed,
+    RunSuperseded,
+    StatePatched,
+    StepBegan,
+    StepChange,
+    StepCommitted,
+    StepDiscarded,
+    Unknown,
+)
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import BUDGET, Call, Step
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.runtime.models import DEMONSTRATION
 
-BUDGET = "budget_exceeded"
-"""The completion reason of a run that a budget paused, which does not wait for a person."""
 RESULT_CHARS, CHANGE_CHARS, CALL_CHARS = 240, 160, 60
 _RESUMED = {
     "continue": "going on where it stopped",
@@ -40,37 +70,24 @@ _RESUMED = {
 _ASKS = {"approval": "asks for approval of", "client": "asks you for the result of"}
 
 
-def _sub_agent_end(k: c.SubAgentEndChunk) -> tuple[str, str]:
-    said = k.error if k.error is not None else formats.short(k.result, RESULT_CHARS)
-    return f"← {k.sub_agent_type} {k.status}: {said}", "green" if k.status == "completed" else "red"
+def _sub_agent_end(chunk: c.SubAgentEndChunk) -> tuple[str, str]:
+    said = chunk.error if chunk.error is not None else formats.short(chunk.result, RESULT_CHARS)
+    return f"← {chunk.sub_agent_type} {chunk.status}: {said}", "green" if chunk.status == "completed" else "red"
 
 
-def _question(k: c.ToolApprovalRequestChunk) -> tuple[str, str]:
-    asks = _ASKS.get(k.kind, "asks what became of")
-    return f"? {asks} {formats.call(k.tool_name, k.input)}", "bold yellow"
+def _question(call: Call) -> tuple[str, str]:
+    asks = _ASKS.get(call.kind, "asks what became of")
+    return f"? {asks} {formats.call(call.name, call.arguments)}", "bold yellow"
 
 
-def _queued(k: c.RunQueuedChunk) -> tuple[str, str]:
-    why = f"; the agent is {k.reason}" if k.reason else ""
-    return f"… waits for a slot, {k.queued} in line{why}", "dim"
+def _queued(chunk: c.RunQueuedChunk) -> tuple[str, str]:
+    why = f"; the agent is {chunk.reason}" if chunk.reason else ""
+    return f"… waits for a slot, {chunk.queued} in line{why}", "dim"
 
 
-def _discarded(k: c.StepDiscardedChunk) -> tuple[str, str]:
-    why = f": {k.reason}" if k.reason else ""
-    return f"✗ step {k.step} is discarded, ignore what it showed{why}", "yellow"
-
-
-_LINES: dict[type, Callable[[Any], tuple[str, str]]] = {
-    c.SubAgentEndChunk: _sub_agent_end,
-    c.ToolApprovalRequestChunk: _question,
-    c.StepDiscardedChunk: _discarded,
-    c.RunResumedChunk: lambda k: (f"↻ {_RESUMED.get(k.mode, k.mode)}", "dim"),
-    c.RunQueuedChunk: _queued,
-    c.StreamResyncChunk: lambda k: (f"↻ back to an earlier point ({k.reason})", "dim"),
-    c.CustomEventChunk: lambda k: (f"* {k.event_name}: {formats.short(k.data, RESULT_CHARS)}", "blue"),
-    c.UnknownChunk: lambda k: (f"* {k.type}", "dim"),
-}
-"""For each chunk type, a function that returns the chunk's line as its text and its style."""
+def _discarded(step: Step) -> tuple[str, str]:
+    why = f": {step.why}" if step.why else ""
+    return f"✗ step {step.step} is discarded, ignore what it showed{why}", "yellow"
 
 
 class TerminalView:
@@ -82,7 +99,7 @@ class TerminalView:
         self._root = ""
         self._depth: dict[str, int] = {}
         self._attempts: dict[tuple[str, int], int] = {}
-        self._thought: set[tuple[str, int, int]] = set()
+        self._conversation = Conversation("")
         self._usage: dict[str, Usage | None] = {}
         self._calls: dict[str, dict[str, str]] = {}
         self._models: set[str] = set()
@@ -93,6 +110,7 @@ class TerminalView:
         if self._root:
             return
         self._root = session_id
+        self._conversation.named(session_id)
         heading = self._heading
         self._out.line(f"{heading.agent.name} · {heading.model} · {heading.db}", "bold")
         if heading.choice.is_demonstration:
@@ -103,39 +121,45 @@ class TerminalView:
         self._out.line(f"session {session_id}", "dim", margin="  ")
 
     def chunk(self, chunk: c.StreamChunk) -> None:
-        if (line := _LINES.get(type(chunk))) is not None:
-            self._line(chunk, *line(chunk))
-            return
-        match chunk:
-            case c.TextDeltaChunk():
-                self._grow(chunk, "text", chunk.delta, "")
-            case c.ThinkingChunk():
-                self._thinking(chunk)
-            case c.ToolStartChunk():
-                self._tool_start(chunk)
-            case c.ToolEndChunk():
-                self._tool_end(chunk)
-            case c.SubAgentStartChunk():
-                self._depth[chunk.sub_agent_id] = self._depth_of(chunk) + 1
-                margin = self._margin(chunk)
-                self._out.line(f"sub-agent, session {chunk.sub_agent_id}", "dim", margin=f"{margin}│ ")
-            case c.StatePatchChunk():
-                changes = "; ".join(formats.change(operation) for operation in chunk.patches)
-                self._line(chunk, f"~ {formats.cut(changes, CHANGE_CHARS)}", "magenta")
-                for warning in chunk.warnings:
-                    self._line(chunk, f"! {warning}", "yellow")
-            case c.CheckpointCreatedChunk():
-                self._checkpoint(chunk)
-            case c.StepCommittedChunk():
-                self._usage[chunk.agent_id] = chunk.usage
-                self._answered_by(chunk)
-            case c.ErrorChunk() if chunk.recoverable or chunk.agent_id != self._root:
-                self._line(chunk, f"! {chunk.code}: {chunk.error}", "yellow" if chunk.recoverable else "red")
-            case c.RunInterruptedChunk() | c.RunPausedChunk() if chunk.agent_id != self._root:
-                word = "paused" if isinstance(chunk, c.RunPausedChunk) else "interrupted"
-                self._line(chunk, f"{chunk.agent_type} is {word}", "yellow")
-            case _:
-                pass  # output and end are shown by the closing lines, or by those of the sub-agent's call
+        for change in self._conversation.add(chunk):
+            match change:
+                case PartGrew(part, delta):
+                    style = "dim italic" if part.kind == "reasoning" else ""
+                    self._head(chunk)
+                    self._out.grow(part, delta, style, margin=self._margin(chunk))
+                case StepBegan() | PartBegan() | PartEnded() | StepCommitted() | StepDiscarded():
+                    self._answer(change, chunk)
+                case CallAsked() | CallStarted() | CallEnded() | ChildBegan() | ChildEnded():
+                    self._call(change, chunk)
+                case (
+                    RunBegan()
+                    | RunEnded()
+                    | RunResumed()
+                    | RunInterrupted()
+                    | RunPaused()
+                    | RunQueued()
+                    | RunSuperseded()
+                    | OutputGiven()
+                ):
+                    self._run(change, chunk)
+                case CustomEmitted(_, custom):
+                    self._line(chunk, f"* {custom.event_name}: {formats.short(custom.data, RESULT_CHARS)}", "blue")
+                case StatePatched(_, patch):
+                    changes = "; ".join(formats.change(operation) for operation in patch.patches)
+                    self._line(chunk, f"~ {formats.cut(changes, CHANGE_CHARS)}", "magenta")
+                    for warning in patch.warnings:
+                        self._line(chunk, f"! {warning}", "yellow")
+                case ErrorRaised(_, error):
+                    if error.recoverable or error.agent_id != self._root:
+                        self._line(chunk, f"! {error.code}: {error.error}", "yellow" if error.recoverable else "red")
+                case CheckpointCreated(_, checkpoint):
+                    self._checkpoint(checkpoint)
+                case Resynced(_, resync):
+                    self._line(chunk, f"↻ back to an earlier point ({resync.reason})", "dim")
+                case Unknown(_, unknown):
+                    self._line(chunk, f"* {unknown.type}", "dim")
+                case _:
+                    assert_never(change)
 
     def result(self, result: AgentResult[Any], questions: Sequence[Question]) -> None:
         now, hints = time.monotonic(), self._hints
@@ -161,40 +185,74 @@ class TerminalView:
         if self._hints is not None:
             self._next("resume", self._hints("resume", handle.session_id))
 
-    def _answered_by(self, chunk: c.StepCommittedChunk) -> None:
+    def _answered_by(self, chunk: c.StreamChunk, model: str | None) -> None:
         """Show the name of each answering model once, if this process did not choose the model."""
         chosen_here = self._hints is not None or self._heading.choice.name is not None
-        if chosen_here or chunk.model is None or chunk.model in self._models:
+        if chosen_here or model is None or model in self._models:
             return
-        self._models.add(chunk.model)
-        demonstrates = chunk.model == DEMONSTRATION
-        name = DEMONSTRATION_IN_WORDS if demonstrates else chunk.model
+        self._models.add(model)
+        demonstrates = model == DEMONSTRATION
+        name = DEMONSTRATION_IN_WORDS if demonstrates else model
         self._line(chunk, f"model: {name}", "yellow" if demonstrates else "dim")
 
-    # --- the parts of a step ------------------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------------------------------
 
-    def _thinking(self, chunk: c.ThinkingChunk) -> None:
-        if not chunk.is_complete:
-            self._thought.add(_step(chunk))
-            self._grow(chunk, "thinking", chunk.content, "dim italic")
-        elif _step(chunk) not in self._thought:  # the reasoning came in one chunk
-            self._grow(chunk, "thinking", chunk.content, "dim italic")
+    def _answer(self, change: StepChange, chunk: c.StreamChunk) -> None:
+        match change:
+            case StepCommitted(step):
+                self._usage[chunk.agent_id] = step.usage
+                self._answered_by(chunk, step.model)
+            case StepDiscarded(step):
+                self._line(chunk, *_discarded(step))
+            case StepBegan() | PartBegan() | PartEnded():
+                pass  # the first piece shows the beginning
+            case _:
+                assert_never(change)
 
-    def _tool_start(self, chunk: c.ToolStartChunk) -> None:
-        again = f"  (attempt {chunk.attempt})" if chunk.attempt > 1 else ""
-        call = formats.call(chunk.tool_name.removeprefix(SUBAGENT_TOOL_PREFIX), chunk.arguments)
-        self._line(chunk, f"→ {call}{again}", "cyan")
-        self._calls.setdefault(chunk.agent_id, {})[chunk.tool_call_id] = formats.cut(call, CALL_CHARS)
+    def _call(self, change: CallChange, chunk: c.StreamChunk) -> None:
+        match change:
+            case CallAsked(call):
+                self._line(chunk, *_question(call))
+            case CallStarted(call):
+                again = f"  (attempt {call.attempt})" if call.attempt > 1 else ""
+                words = formats.call(call.name.removeprefix(SUBAGENT_TOOL_PREFIX), call.arguments)
+                self._line(chunk, f"→ {words}{again}", "cyan")
+                self._calls.setdefault(chunk.agent_id, {})[call.id] = formats.cut(words, CALL_CHARS)
+            case CallEnded(call):
+                self._call_end(call, chunk)
+            case ChildBegan(_, child):
+                self._depth[child.id] = self._depth_of(chunk) + 1
+                self._out.line(f"sub-agent, session {child.id}", "dim", margin=f"{self._margin(chunk)}│ ")
+            case ChildEnded(_, _, end):
+                self._line(chunk, *_sub_agent_end(end))
+            case _:
+                assert_never(change)
 
-    def _tool_end(self, chunk: c.ToolEndChunk) -> None:
+    def _call_end(self, call: Call, chunk: c.StreamChunk) -> None:
         """Show the result of a call. If the step has several calls, name the call it belongs to."""
-        if is_sub_agent_tool(chunk.tool_name) and chunk.success:
-            return  # `subagent_end` shows it
+        success = call.state == "done"
+        if is_sub_agent_tool(call.name) and success:
+            return  # the end of the sub-agent shows it
         calls = self._calls.get(chunk.agent_id, {})
-        name = calls.get(chunk.tool_call_id, chunk.tool_name) if len(calls) != 1 else ""
-        said = formats.short(chunk.result, RESULT_CHARS) if chunk.success else f"failed: {chunk.error}"
-        mark = f"{name}: " if name and chunk.success else f"{name} " if name else ""
-        self._line(chunk, f"← {mark}{said}", "green" if chunk.success else "red")
+        name = calls.get(call.id, call.name) if len(calls) != 1 else ""
+        said = formats.short(call.result, RESULT_CHARS) if success else f"failed: {call.error}"
+        mark = f"{name}: " if name and success else f"{name} " if name else ""
+        self._line(chunk, f"← {mark}{said}", "green" if success else "red")
+
+    def _run(self, change: RunChange, chunk: c.StreamChunk) -> None:
+        match change:
+            case RunResumed(_, resumed):
+                self._line(chunk, f"↻ {_RESUMED.get(resumed.mode, resumed.mode)}", "dim")
+            case RunQueued(_, queued):
+                self._line(chunk, *_queued(queued))
+            case RunInterrupted() | RunPaused():
+                if chunk.agent_id != self._root:
+                    word = "paused" if isinstance(change, RunPaused) else "interrupted"
+                    self._line(chunk, f"{chunk.agent_type} is {word}", "yellow")
+            case RunBegan() | RunEnded() | RunSuperseded() | OutputGiven():
+                pass  # the closing lines show the end, or those of the sub-agent's call
+            case _:
+                assert_never(change)
 
     def _checkpoint(self, chunk: c.CheckpointCreatedChunk) -> None:
         usage = self._usage.pop(chunk.agent_id, None)
@@ -269,10 +327,6 @@ class TerminalView:
 
     # --- lines with their margin --------------------------------------------------------------------------------------
 
-    def _grow(self, chunk: c.StreamChunk, kind: str, delta: str, style: str) -> None:
-        self._head(chunk)
-        self._out.grow((_step(chunk), kind), delta, style, margin=self._margin(chunk))
-
     def _line(self, chunk: c.StreamChunk, text: str, style: str) -> None:
         self._head(chunk)
         self._out.line(text, style, margin=self._margin(chunk))
@@ -297,7 +351,3 @@ class TerminalView:
 
     def _margin(self, chunk: c.StreamChunk) -> str:
         return "  │ " * self._depth_of(chunk) + "  "
-
-
-def _step(chunk: c.StreamChunk) -> tuple[str, int, int]:
-    return chunk.agent_id, chunk.step, chunk.attempt
