@@ -30,8 +30,10 @@ from helix.fleet import (
     get_runtime,
     get_token_budget_manager,
 )
+from helix.fleet.rows import AgentEntry
 from helix.ports.state_store import Delete, Key, Put
 from helix.services.budget_rows import UNPUBLISHED
+from helix.workers.supervisor import Supervisor
 
 TWO = ResourceConfig(min_instances=1, max_instances=2)
 
@@ -71,6 +73,24 @@ async def test_an_agent_is_registered_once(runtime_of: MakeRuntime) -> None:
     assert error.value.code == "DUPLICATE_AGENT"
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(max_instances=5), replace=True)
     assert (await runtime.get_agent_status("steady"))["resources"]["max_instances"] == 5
+
+
+async def test_an_error_at_one_agent_leaves_the_others_supervised(
+    runtime_of: MakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = Supervisor._lead
+
+    async def fails_at_the_first(self: Supervisor, entry: AgentEntry) -> bool:
+        if entry.agent_id == "broken":
+            raise ValueError("unexpected")
+        return await lead(self, entry)
+
+    monkeypatch.setattr(Supervisor, "_lead", fails_at_the_first)
+    runtime = runtime_of()
+    await runtime.register_agent("broken", worker_agents.steady, TWO)
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    await runtime.start()
+    assert len(await runtime.start_agent("steady")) == 1
 
 
 async def test_functions_decorated_agents_and_places_can_be_served(runtime_of: MakeRuntime) -> None:

@@ -95,11 +95,9 @@ class Supervisor:
             for entry in await read_entries(self.store):
                 known = self._registered.get(entry.agent_id)
                 if known is not None:
-                    await self._look_at(entry, known)
+                    await self._supervise(entry, known)
         except StoreError as error:
             logger.warning("the fleet cannot be looked at; trying again: %s", error)
-        except Exception:  # whatever the error is, the other agents need supervision
-            logger.exception("the look at the fleet failed with an unexpected error")
         async with self._looked:
             self._looked.notify_all()
 
@@ -139,6 +137,16 @@ class Supervisor:
         return fresh and len(up) == len(infos) == (0 if entry.stopped else await self._wanted(entry))
 
     # --- one agent ------------------------------------------------------------------------------------------------
+
+    async def _supervise(self, entry: AgentEntry, known: Registered) -> None:
+        """Begin the changes that an agent needs. An unexpected error is logged, because the other agents need supervision
+        too. Raises `StoreError`."""
+        try:
+            await self._look_at(entry, known)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("the look at agent %s failed with an unexpected error; trying again", entry.agent_id)
 
     async def _look_at(self, entry: AgentEntry, known: Registered) -> None:
         if not await self._lead(entry):
