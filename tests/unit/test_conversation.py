@@ -202,8 +202,9 @@ def test_a_notice_is_not_repeated_and_a_chunk_without_a_meaning_is_passed_on(str
     stream.chunk(c.RunPausedChunk(reason="budget_exceeded"))
     assert [notice.kind for notice in stream.notices] == ["queued", "error", "budget"]
     assert stream.chunk(c.UnknownChunk(type="later", more=1)) == ["Unknown"]
-    with pytest.raises(DamagedRowError):
-        stream._take("ses", "run", kind="chunk", chunk={"type": "tool_end"})
+    for kind in ("text_delta", "thinking", "tool_end"):
+        with pytest.raises(DamagedRowError):
+            stream._take("ses", "run", kind="chunk", chunk={"type": kind})
 
 
 def test_every_chunk_that_writers_know_makes_a_change(stream: Stream) -> None:

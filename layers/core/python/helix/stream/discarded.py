@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
-from helix.core.conversation.changes import PartBegan, PartEnded, PartGrew, StepBegan, StepCommitted, StepDiscarded
+from helix.core.conversation.changes import (
+    AnswerChange,
+    PartBegan,
+    PartEnded,
+    PartGrew,
+    StepBegan,
+    StepCommitted,
+    StepDiscarded,
+)
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Step
 from helix.core.wire import StreamMessage
@@ -19,6 +28,8 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
     for message in messages:
         shown: Step | None = None
         for change in conversation.take(message):
+            if not isinstance(change, AnswerChange):
+                continue  # no other change affects text
             match change:
                 case PartBegan() | PartGrew() | PartEnded():
                     shown = change.part.step
@@ -31,7 +42,7 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
                     found.update([] if step.retained else sequences.pop(step, []))
                     shown = None
                 case _:
-                    pass  # no other change affects text
+                    assert_never(change)
         if shown is not None and shown.conversation is conversation:
             sequences.setdefault(shown, []).append(message.sequence)
     return found

@@ -287,7 +287,8 @@ RunChange: TypeAlias = (
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
 EventChange: TypeAlias = CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | Resynced | Unknown
-Change: TypeAlias = PartGrew | StepChange | CallChange | RunChange | EventChange
+AnswerChange: TypeAlias = PartGrew | StepChange
+Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange
 
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
 """The modes of runs that continue the answer of the previous run to the same message of the user."""

@@ -151,11 +151,11 @@ class Conversation:
             return []
         if message.run_id == own.run_id:
             # Most messages are pieces of text. Parsing one would take longer than all the rest.
-            kind = chunk.get("type")
-            if kind == "text_delta":
-                return own._attempts.grow("text", chunk.get("step", 0), chunk.get("attempt", 0), chunk["delta"])
-            if kind == "thinking" and not chunk.get("is_complete"):
-                return own._attempts.grow("reasoning", chunk.get("step", 0), chunk.get("attempt", 0), chunk["content"])
+            kind, step, attempt = chunk.get("type"), chunk.get("step", 0), chunk.get("attempt", 0)
+            if kind == "text_delta" and isinstance(delta := chunk.get("delta"), str):
+                return own._attempts.grow("text", step, attempt, delta)
+            if kind == "thinking" and not chunk.get("is_complete") and isinstance(piece := chunk.get("content"), str):
+                return own._attempts.grow("reasoning", step, attempt, piece)
         return own._end(message) if message.kind != "chunk" else own._take(message.run_id, message.parsed())
 
     def add(self, chunk: c.StreamChunk) -> list[Change]:
