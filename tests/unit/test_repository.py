@@ -1,4 +1,4 @@
-"""What a repository's visitors expect: workflows, hooks and templates that say what the project does, and short modules."""
+"""The repository's workflows, hooks and templates match the project, and its modules are short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_LINES = 400
 LONGER = {
     "stream/ui_messages.py": "One encoder: the same state decides which parts of a message are open for each chunk."
 }
-"""The modules that are longer, and why they are not divided. A module leaves the list when it is short enough."""
+"""Modules that are longer, with the reason why they are not divided. Remove a module when it is short enough."""
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
