@@ -246,8 +246,7 @@ async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory:
     assert [row.value["n"] for row in found] == [1, 2]
 
 
-# --- crashes and several writers
-# ------------------------------------------------------------------------------------------
+# --- crashes and several writers --------------------------------------------------------------------------------------
 
 
 class Play:

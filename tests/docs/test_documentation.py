@@ -128,8 +128,7 @@ async def test_hooks_are_called_with_what_is_documented() -> None:
     assert heard == documented
 
 
-# --- the checks detect defects
-# ------------------------------------------------------------------------------------------
+# --- the checks detect defects ----------------------------------------------------------------------------------------
 
 BROKEN = {
     "raises": "```python\n1 / 0\n```",

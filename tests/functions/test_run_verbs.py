@@ -275,8 +275,7 @@ def test_a_sweep_finds_what_no_event_told(claim: Claim) -> None:
     assert functions.invoke("sweep", event) == {}
 
 
-# --- invalid input
-# ------------------------------------------------------------------------------------------------------
+# --- invalid input ----------------------------------------------------------------------------------------------------
 
 ABOUT = {"session_id": "s", "run_id": "r"}
 

@@ -108,8 +108,7 @@ def test_other_refusals_are_not(words: str) -> None:
     assert not classify(BadRequestError(words), CLAUDE, now=0).about_reasoning
 
 
-# --- the position of reasoning
-# ------------------------------------------------------------------------------------------
+# --- the position of reasoning ----------------------------------------------------------------------------------------
 
 
 async def interleaved() -> AssistantMessage:
