@@ -1,4 +1,4 @@
-"""The laws of a window that is divided among shards: whatever part a draw meets, the limit holds."""
+"""Contract of a budget window that is divided among shards: the limit holds whichever part a draw uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 6400
 
 
 async def divided(budgets: RowBudgets, limit: int = LIMIT) -> None:
-    """A budget of so much, half of which is lent to shards."""
+    """Open a budget with this limit and lend half of it to shards."""
     await made(budgets, limit)
     await budgets.draw("first", 1, [Demand(B, "micros", 1)])
     await budgets.give_back("first", {})
@@ -32,7 +32,7 @@ async def parts(budgets: RowBudgets) -> list[int]:
 
 
 class BudgetShardsContract:
-    """`budgets` and `other` divide windows among `SHARDS`."""
+    """Expects two fixtures, `budgets` and `other`, that divide windows among `SHARDS`."""
 
     @pytest.fixture
     def other(self, budgets: RowBudgets) -> RowBudgets:
@@ -53,7 +53,8 @@ class BudgetShardsContract:
         assert await parts(budgets) == [90, *[0] * SHARDS]
 
     async def test_a_row_of_an_earlier_version_is_divided(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """In the middle of its window, with draws that are open; what a version before returns goes to the row."""
+        """The window is divided in mid-period, with open draws. Amounts that the earlier version returns go to the window's
+        row."""
         before, store = RowBudgets(budgets._store), budgets._store
         await made(before, LIMIT)
         await before.draw("old", 1, [demand(400)])
@@ -78,7 +79,8 @@ class BudgetShardsContract:
         assert min(await parts(budgets)) >= 0 and 0 in drawn
 
     async def test_a_draw_takes_the_last_pieces(self, budgets: RowBudgets) -> None:
-        """What no part has alone, several have together: nobody is refused while there is room and nobody else draws."""
+        """A draw may combine the remainders of several parts, so a lone caller is not refused while the sum is large
+        enough."""
         await divided(budgets)
         assert await budgets.draw("large", 1, [demand(LIMIT - 5)]) == {B: LIMIT - 5}
         assert await budgets.draw("small", 1, [demand(6)]) is None
@@ -92,7 +94,7 @@ class BudgetShardsContract:
         assert (await state(budgets)).remaining == LIMIT - 7
 
     async def test_what_was_not_used_comes_back_once(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Of draws before and after the window was divided."""
+        """A run has drawn before and after the window was divided. Its unused amount is returned once."""
         before = RowBudgets(budgets._store)
         await made(before, LIMIT)
         await before.draw("run", 1, [demand(100)])
@@ -101,7 +103,7 @@ class BudgetShardsContract:
         assert (await state(budgets)).remaining == LIMIT - 120
 
     async def test_what_is_spent_is_the_sum(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Whatever parts the draws took it from, and returned it to."""
+        """The amount spent does not depend on the parts that draws took from and returned to."""
         await divided(budgets)
 
         async def run(n: int) -> None:
@@ -117,7 +119,7 @@ class BudgetShardsContract:
         assert await state(budgets) == BudgetState(B, "micros", LIMIT, LIMIT - 100 - 120)
 
     async def test_what_was_used_beyond_the_draws_holds_back_others(self, budgets: RowBudgets) -> None:
-        """A shard is never below 0, and while the window owes something no shard gives."""
+        """A shard is never below 0, and no shard serves a draw while the window's row is negative."""
         await divided(budgets)
         await budgets.draw("over", 1, [demand(10)])
         await budgets.give_back("over", {B: LIMIT - 5})
@@ -126,7 +128,7 @@ class BudgetShardsContract:
         assert await budgets.draw("next", 2, [demand(5)]) == {B: 5}
 
     async def test_a_lower_limit_holds_when_it_returns(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """What was lent under the limit before is taken back."""
+        """Lowering the limit takes back the amounts that were lent to shards under the earlier limit."""
         await divided(budgets)
         await budgets.draw("run", 1, [demand(60)])
         await other.define(definition(40), NOW)
@@ -137,7 +139,7 @@ class BudgetShardsContract:
         assert await budgets.draw("next", 2, [demand(40)]) == {B: 40}
 
     async def test_a_limit_whose_change_broke_off_holds(self, budgets: RowBudgets) -> None:
-        """The caller died before it took back what was lent: whoever draws does it."""
+        """The caller crashed before it took back the amounts lent to shards. The next draw does it."""
         await divided(budgets)
         change = {"limit": 50 - LIMIT, "remaining": 50 - LIMIT}
         await budgets._store.transact("set_budget", [Update(budget_key(B), add=change)])
@@ -154,7 +156,7 @@ class BudgetShardsContract:
         assert found.remaining == found.limit - sum(one[B] for one in drawn) and len(drawn) == 20
 
     async def test_other_charges_are_spread_and_exact(self, budgets: RowBudgets) -> None:
-        """Beyond what any part has, they are the window's."""
+        """A charge that exceeds every single part goes to the window's row."""
         await divided(budgets)
         for n, used in enumerate((10, 10, LIMIT)):
             charges = await budgets.charges(["global"], 0, used, NOW + n / 7)
@@ -176,7 +178,7 @@ class BudgetShardsContract:
         assert await budgets._store.get([part_key(B, number) for number in range(SHARDS + 1)]) == [None] * (SHARDS + 1)
 
     async def test_shards_of_another_version(self, budgets: RowBudgets) -> None:
-        """A window that was divided among more, or fewer, goes on as it is."""
+        """A window that was divided among a different number of shards stays usable and keeps its division."""
         await divided(budgets)
         other = RowBudgets(budgets._store, shards=5)
         for n in range(40):
@@ -186,7 +188,7 @@ class BudgetShardsContract:
         assert (await state(budgets)).remaining == LIMIT - 200
 
     async def test_what_moves_meanwhile_is_not_missed(self, budgets: RowBudgets) -> None:
-        """The parts are read one after the other, and a part may lend to another between: nobody is refused for it."""
+        """Parts are read one after the other. A draw is not refused because one part lent to another between two reads."""
         await divided(budgets, 640)
         number = shard_of("run", SHARDS)
         late = RowBudgets(_Moving(budgets._store, number, 320), shards=SHARDS)  # type: ignore[arg-type]
@@ -195,7 +197,7 @@ class BudgetShardsContract:
 
 
 class _Moving:
-    """Moves all that the window's row has to a shard, after the shards were read for the first time."""
+    """A store that moves an amount from the window's row to a shard, right after the shards were first read."""
 
     def __init__(self, inner: StateStore, number: int, amount: int) -> None:
         self._inner, self._number, self._amount = inner, number, amount

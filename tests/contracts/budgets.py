@@ -1,4 +1,4 @@
-"""The laws of `RowBudgets`: budget_exact, under many draws at once (docs/protocol.md#budgets)."""
+"""Contract of `RowBudgets`: the guarantee budget_exact under many concurrent draws (docs/protocol.md#budgets)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def definition(
 
 
 async def made(budgets: RowBudgets, limit: int, *, scope: str = "global") -> None:
-    """A budget of so much, for ever, opened."""
+    """Define and open a budget with this limit and no period."""
     count = await budgets.define(definition(limit, scope=scope), NOW)
     assert await budgets.open(definition(limit, scope=scope), NOW, count)
 
@@ -67,7 +67,8 @@ def demand(estimate: int, wish: int | None = None, budget: str = B) -> Demand:
 
 
 class BudgetsContract:
-    """Give a fixture `budgets`; and `other`, what a second process would use on the same data, if there can be one."""
+    """Expects the fixture `budgets`. The fixture `other` is a second process's access to the same data, where that
+    exists."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -76,7 +77,7 @@ class BudgetsContract:
         return budgets
 
     async def test_a_window_is_opened_with_its_limit(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Unknown before, full afterwards, the same for everyone; opening it again changes nothing."""
+        """A window is unknown until it is opened and then full for every process. Opening it again changes nothing."""
         assert await budgets.get([B, SMALL]) == [None, None]
         await made(budgets, 100)
         await budgets.draw("run", 1, [demand(60)])
@@ -84,7 +85,7 @@ class BudgetsContract:
         assert await other.get([B, SMALL]) == [BudgetState(B, "micros", 100, 40, reserved=60), None]
 
     async def test_a_window_is_opened_by_what_is_defined_now(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Who read the definitions before they changed makes nothing."""
+        """A caller that read the definitions before they changed cannot open a window."""
         assert await budgets.define(definition(100), NOW) == 1
         assert await other.define(definition(10), NOW) == 2
         assert not await budgets.open(definition(100), NOW, 1)
@@ -93,7 +94,7 @@ class BudgetsContract:
         assert (await state(other)).limit == 10
 
     async def test_definitions_are_read_by_scope(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """One of a name: a new one takes the place of the old; undefining takes it away."""
+        """A name has one definition. Defining it again replaces it, and undefining removes it."""
         hourly = definition(7, period=TokenPeriod.HOURLY, on_exceeded="pause", warning=0.5)
         for made_ in (definition(100), hourly, definition(5, scope="agent:a"), definition(50)):
             await budgets.define(made_, NOW)
@@ -107,7 +108,7 @@ class BudgetsContract:
         assert await budgets.definitions(["global"]) == [definition(50)]
 
     async def test_budgets_defined_at_once_are_all_there(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Nobody's is lost, and every change is counted."""
+        """No concurrent definition is lost, and every change is counted."""
         periods = list(TokenPeriod)
         defined = [definition(1 + n, scope=f"agent:{n // 5}", period=periods[n % 5]) for n in range(15)]
         counts = await asyncio.gather(*((budgets, other)[n % 2].define(d, NOW) for n, d in enumerate(defined)))
@@ -122,7 +123,7 @@ class BudgetsContract:
         assert await budgets.definitions(kind="tenant") == []
 
     async def test_a_scope_that_is_gone_leaves_nothing(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Whoever defines it again begins anew; whoever asks by the old count is told that it has moved."""
+        """Defining a forgotten scope again starts afresh. A caller with the old count learns that the count has changed."""
         daily = definition(100, scope="session:s", period=TokenPeriod.DAILY)
         total = definition(100, scope="session:s")
         retained = definition(100, scope="session:other")
@@ -139,7 +140,8 @@ class BudgetsContract:
         assert await budgets.define(retained, NOW) == count + 1, "nothing changed, and nothing was counted"
 
     async def test_a_limit_moves_what_remains(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Raising adds, lowering takes, below zero where more is drawn; limit = remaining + drawn stays true."""
+        """Raising the limit adds to the remainder and lowering it subtracts, below zero if more is drawn. Always, limit =
+        remaining + drawn."""
         await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(60)]) == {B: 60}
         for limit in (150, 80, 10, 70):
@@ -160,7 +162,7 @@ class BudgetsContract:
         assert found.remaining == found.limit - sum(d[B] for d in drawn) and len(drawn) == 20
 
     async def test_another_window_is_another_budget(self, budgets: RowBudgets) -> None:
-        """It starts full; a new limit is that of the present window only."""
+        """Each window starts full, and a new limit applies only to the current window."""
         hourly = definition(100, period=TokenPeriod.HOURLY)
         now, later = (hourly.window(at)[0] for at in (NOW, NOW + 3600))
         count = await budgets.define(hourly, NOW)
@@ -173,7 +175,7 @@ class BudgetsContract:
         ]
 
     async def test_a_draw_is_at_least_the_estimate(self, budgets: RowBudgets) -> None:
-        """The wish where there is enough, what remains where there is less, never below the estimate."""
+        """A draw gets its wish if there is enough, otherwise what remains, but never less than the estimate."""
         await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(10, 50)]) == {B: 50}
         drawn = await budgets.draw("run", 2, [demand(10, 80)])
@@ -181,7 +183,7 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 50 - drawn[B]
 
     async def test_a_draw_over_the_line_takes_nothing(self, budgets: RowBudgets) -> None:
-        """None where the estimate is not there; unknown budgets have nothing."""
+        """A draw returns None if its estimate does not fit. An unknown budget has nothing to draw."""
         await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(101)]) is None
         assert await budgets.draw("run", 2, [demand(1, budget="unknown")]) is None
@@ -190,7 +192,7 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 0
 
     async def test_a_draw_on_several_budgets_is_one(self, budgets: RowBudgets) -> None:
-        """Where one of them has too little, none is touched."""
+        """If one of the budgets has too little, the draw takes nothing from any of them."""
         await made(budgets, 100)
         await made(budgets, 5, scope="agent:small")
         assert await budgets.draw("run", 1, [demand(50), demand(6, budget=SMALL)]) is None
@@ -198,7 +200,8 @@ class BudgetsContract:
         assert await budgets.draw("run", 2, [demand(50), demand(5, budget=SMALL)]) == {B: 50, SMALL: 5}
 
     async def test_a_draw_happens_once(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """(run, n) names a draw: a repeat answers what was drawn, and takes nothing; another n or run is another draw."""
+        """A draw is identified by (run, n). A repeat returns the same amount and takes nothing; another n or run is another
+        draw."""
         await made(budgets, 100)
         first = await budgets.draw("run", 1, [demand(10, 30)])
         assert await other.draw("run", 1, [demand(10, 30)]) == first == {B: 30}
@@ -208,14 +211,14 @@ class BudgetsContract:
         assert (await state(other)).remaining == 50
 
     async def test_a_draw_repeated_at_once_happens_once(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Also when the repeats come together."""
+        """Concurrent repeats of one draw also take the amount only once."""
         await made(budgets, 1000)
         drawn = await asyncio.gather(*((budgets, other)[n % 2].draw("run", 1, [demand(7)]) for n in range(12)))
         assert drawn == [{B: 7}] * 12
         assert (await state(budgets)).remaining == 993
 
     async def test_remaining_is_never_negative(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """64 draws at once on a budget that cannot hold them: limit = remaining + drawn, and remaining >= 0 always."""
+        """The budget cannot hold all of 64 concurrent draws: limit = remaining + drawn, and remaining is never below 0."""
         await made(budgets, 1000)
         lowest: list[int] = []
 
@@ -230,14 +233,14 @@ class BudgetsContract:
         assert min(lowest) >= 0 and after.remaining < 27 and 0 in drawn
 
     async def test_without_a_wish_a_block_is_a_hundredth(self, budgets: RowBudgets) -> None:
-        """About one percent of what remains, never below the estimate."""
+        """Without a wish, a draw takes about one percent of the remainder, but at least the estimate."""
         await made(budgets, 10_000)
         assert await budgets.draw("run", 1, [Demand(B, "micros", 7)]) == {B: 100}
         assert await budgets.draw("run", 2, [Demand(B, "micros", 7)]) == {B: 99}
         assert await budgets.draw("run", 3, [Demand(B, "micros", 5_000)]) == {B: 5_000}
 
     async def test_what_was_not_used_comes_back(self, budgets: RowBudgets) -> None:
-        """The run's draws are closed, and all but what it used remains again."""
+        """Giving back closes the run's draws and returns everything that the run did not use."""
         await made(budgets, 100)
         await budgets.draw("run", 1, [demand(40)])
         await budgets.draw("run", 2, [demand(20)])
@@ -248,7 +251,8 @@ class BudgetsContract:
         assert await state(budgets) == BudgetState(B, "micros", 100, 65)
 
     async def test_what_is_spent_is_what_runs_have_reported(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """At each draw and at their end, each once. It never falls, whatever is set aside and comes back."""
+        """Spending that runs report at each draw and at their end counts once. It never falls when reservations are
+        returned."""
         await made(budgets, 100)
         await budgets.draw("run", 1, [demand(20)])
         await budgets.draw("another", 1, [demand(30)])
@@ -265,7 +269,7 @@ class BudgetsContract:
         assert (await state(budgets)).spent == 43, "also where nothing remains of a draw"
 
     async def test_a_draw_of_an_earlier_version_counts_as_spent(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Its row says nothing of a reservation, and neither does the window's."""
+        """The draw's row does not record a reservation, and the window's row does not count one."""
         await made(budgets, 100)
         await budgets.draw("run", 1, [demand(20)])
         older = {"budget": B, "amount": 20, "state": "open"}
@@ -276,7 +280,7 @@ class BudgetsContract:
         assert await state(budgets) == BudgetState(B, "micros", 100, 95)
 
     async def test_giving_back_twice_changes_nothing(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """A repeat, also at once and by another process, gives nothing more."""
+        """Repeating the return changes nothing, also concurrently and from another process."""
         await made(budgets, 100)
         for n in range(4):
             await budgets.draw("run", n, [demand(10)])
@@ -285,19 +289,21 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 75
 
     async def test_part_of_the_budgets_is_given_back(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """A run that goes on keeps its draws on the others; its end closes what is left, and none of the part again."""
+        """A run that continues keeps its draws on the other budgets. Its end closes those and does not return the first
+        part again."""
         await made(budgets, 100)
         await made(budgets, 50, scope="agent:small")
         await budgets.draw("run", 1, [demand(40), demand(20, budget=SMALL)])
         await budgets.draw("run", 2, [demand(10), demand(10, budget=SMALL)])
         await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 35}, part=True) for n in range(6)))
         assert ((await state(budgets)).remaining, (await state(budgets, SMALL)).remaining) == (65, 20)
-        await budgets.draw("run", 3, [demand(7)])  # by a worker that does not know yet: nobody uses it
+        # by a worker that does not know yet that the part was returned; nothing of it is used
+        await budgets.draw("run", 3, [demand(7)])
         await budgets.give_back("run", {SMALL: 25})
         assert ((await state(budgets)).remaining, (await state(budgets, SMALL)).remaining) == (65, 25)
 
     async def test_very_many_draws_are_given_back(self, budgets: RowBudgets) -> None:
-        """More than a transaction takes."""
+        """A run has more draws than one transaction can hold."""
         await made(budgets, 1000)
         for n in range(250):
             await budgets.draw("run", n, [demand(2, 2)])
@@ -305,7 +311,7 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 667
 
     async def test_nobody_gives_more_than_he_drew(self, budgets: RowBudgets) -> None:
-        """Who drew nothing gives nothing, and takes nothing."""
+        """A run that drew nothing neither returns nor takes anything."""
         await made(budgets, 100)
         await budgets.draw("under", 1, [demand(10)])
         await budgets.give_back("stranger", {B: 1})
@@ -314,7 +320,7 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 100
 
     async def test_what_was_used_beyond_the_draws_is_taken(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Once, from what remains, below zero if need be: then nothing can be drawn."""
+        """Overuse is taken once from the remainder, below zero if necessary. After that nothing can be drawn."""
         await made(budgets, 100)
         for n in range(3):
             await budgets.draw("over", n, [demand(10)])
@@ -327,7 +333,7 @@ class BudgetsContract:
         assert await budgets.draw("next", 1, [demand(1)]) is None
 
     async def test_nothing_is_lost_among_draws_and_returns(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Runs that draw, use some and return the rest, all at once: at rest remaining = limit - used."""
+        """Concurrent runs draw, use a part and return the rest. At the end, remaining = limit - used."""
         await made(budgets, 500)
 
         async def run(n: int) -> int:
@@ -343,7 +349,7 @@ class BudgetsContract:
         assert (await state(budgets)).remaining == 500 - sum(used)
 
     async def test_an_alert_is_raised_once(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Per window and level, whoever comes first; the window says which were."""
+        """An alert is raised once per window and level by the first caller, and the window lists the levels raised."""
         await made(budgets, 100)
         raised = await asyncio.gather(
             *((budgets, other)[n % 2].alert(B, alert("warning", n), 10**10) for n in range(8))
@@ -354,7 +360,8 @@ class BudgetsContract:
         assert (await state(budgets)).reported == {"warning", "critical"}
 
     async def test_a_raised_limit_raises_alerts_anew(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Each level once more; the same limit again, or a lower one, raises none."""
+        """After the limit was raised, each level can be raised once more. Setting the same or a lower limit does not allow
+        it."""
         await made(budgets, 100)
         await budgets.alert(B, alert("warning", 1), 10**10)
         await budgets.alert(B, alert("critical", 2), 10**10)
@@ -366,7 +373,7 @@ class BudgetsContract:
             assert not await budgets.alert(B, alert("critical", 4), 10**10)
 
     async def test_every_copy_of_the_count_has_each_change(self, budgets: RowBudgets, other: RowBudgets) -> None:
-        """Steps of different sessions read different copies; what an older version counted is read where there is none."""
+        """Steps of different sessions read different copies. A missing copy falls back to the count of an older version."""
         store = budgets._store
         await store.transact("older", [Put(VERSION, {"n": 7})])
         changes = BudgetChanges(store)

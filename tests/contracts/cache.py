@@ -1,4 +1,4 @@
-"""The laws of `RowCache`: the right answer or none, and never more than the size, under many callers at once."""
+"""Contract of `RowCache`: a lookup gives the right answer or none, and the size limit holds under concurrent callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = "tenant"
 
 @dataclass
 class Steps:
-    """A clock on which every look is a second later; ahead of the world's, so that no store takes rows away by it."""
+    """A clock that advances by a second at each reading. It is ahead of real time so that no store expires rows by it."""
 
     at: float = 4_000_000_000.0
     slept: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Steps:
 
 
 class MakeCache(Protocol):
-    """Each call gives what one more process would have, on the same data."""
+    """A factory of caches. Each call returns the cache of one more process on the same data."""
 
     def __call__(
         self,
@@ -68,7 +68,7 @@ async def given(cache: RowCache, name: str, tenant: str = T) -> str | None:
 
 
 async def directions(texts: Sequence[str]) -> list[list[float]]:
-    """`<angle>` in degrees becomes that direction."""
+    """Embed the text of an angle in degrees as a vector of that direction."""
     from math import cos, pi, sin
 
     angles = [float(text) * pi / 180 for text in texts]
@@ -76,12 +76,13 @@ async def directions(texts: Sequence[str]) -> list[list[float]]:
 
 
 class ResponseCacheContract:
-    """Give a fixture `make_cache`."""
+    """Expects the fixture `make_cache`."""
 
     pytestmark = pytest.mark.asyncio
 
     async def test_what_was_stored_is_given(self, make_cache: MakeCache) -> None:
-        """The whole answer and what it took, to whoever asks, also if it is large or odd."""
+        """The whole answer and its usage are returned to every caller, even if the answer is large or has unusual
+        characters."""
         cache = make_cache(clock=Steps())
         answer: JsonObject = {"text": "é\u0000" + "x" * 500_000, "n": [1, 2.5, None, {"a": []}]}
         assert await cache.get(T, asked("q")) is None
@@ -97,7 +98,7 @@ class ResponseCacheContract:
         assert await given(cache, "q") == "a"
 
     async def test_tenants_see_nothing_of_each_other(self, make_cache: MakeCache) -> None:
-        """Nor does one's full cache or clearing touch another's."""
+        """One tenant's full cache or clearing does not affect another tenant."""
         cache = make_cache(max_size=1, clock=Steps())
         await cache.put("a", asked("q"), known("of a"), None)
         await cache.put("a#b", asked("q"), known("of a#b"), None)
@@ -107,7 +108,7 @@ class ResponseCacheContract:
         assert (await given(cache, "q", "a"), await given(cache, "q", "a#b")) == (None, "of a#b")
 
     async def test_what_has_expired_is_never_given(self, make_cache: MakeCache) -> None:
-        """Whether it was removed yet or not; and it can be kept anew."""
+        """An expired answer is not returned, whether or not it was removed yet, and its question can be stored again."""
         clock = Steps()
         cache = make_cache(clock=clock)
         await cache.put(T, asked("q"), known("old"), 50)
@@ -119,7 +120,7 @@ class ResponseCacheContract:
         assert await given(cache, "q") == "new"
 
     async def test_a_later_answer_takes_the_place(self, make_cache: MakeCache) -> None:
-        """Of its own question only: a full cache loses nobody by it, and its time begins anew."""
+        """A new answer replaces the one of the same question without evicting another entry, and its TTL starts anew."""
         clock = Steps()
         cache = make_cache(max_size=2, clock=clock)
         await cache.put(T, asked("r"), known("other"), None)
@@ -140,7 +141,7 @@ class ResponseCacheContract:
     async def test_who_goes_where_it_is_full(
         self, make_cache: MakeCache, policy: CacheEvictionPolicy, uses: str, goes: str
     ) -> None:
-        """LRU: b was not used for longest. LFU: c was used least. COST_BASED: a saves least. TTL: d expires first."""
+        """LRU evicts b (unused for longest), LFU c (used least), COST_BASED a (saves least) and TTL d (expires first)."""
         cache = make_cache(max_size=4, policy=policy, clock=Steps())
         for name, micros, ttl_s in [("a", 1, 900), ("b", 9, None), ("c", 5, 800), ("d", 7, 700)]:
             await cache.put(T, asked(name), known(name, micros), ttl_s)
@@ -151,7 +152,7 @@ class ResponseCacheContract:
         assert left == set("abcde") - {goes}
 
     async def test_tokens_stand_for_an_unknown_price(self, make_cache: MakeCache) -> None:
-        """Where no price is known, the answer of the fewest tokens goes."""
+        """If no price is known, the answer with the fewest tokens is evicted."""
         cache = make_cache(max_size=2, policy=CacheEvictionPolicy.COST_BASED, clock=Steps())
         await cache.put(T, asked("long"), known("long", tokens=900), None)
         await cache.put(T, asked("short"), known("short", tokens=9), None)
@@ -167,7 +168,7 @@ class ResponseCacheContract:
         assert entry.hits == 3 and entry.used_at > entry.created_at
 
     async def test_the_size_holds_whoever_writes_at_once(self, make_cache: MakeCache) -> None:
-        """Sixteen writers on two caches: never more than the size, never less once it was full."""
+        """Sixteen writers on two caches never exceed the size, and a full cache stays full."""
         caches = [make_cache(max_size=5), make_cache(max_size=5)]
         names = [f"q{n}" for n in range(16)]
         await asyncio.gather(*(caches[n % 2].put(T, asked(name), known(name), 100) for n, name in enumerate(names)))
@@ -178,7 +179,7 @@ class ResponseCacheContract:
         assert len(await caches[0].entries(T)) == 5
 
     async def test_writers_of_one_question_leave_one_entry(self, make_cache: MakeCache) -> None:
-        """Which takes one place: the cache still holds another."""
+        """Concurrent answers to one question take one place, so the cache can hold another entry."""
         caches = [make_cache(max_size=2), make_cache(max_size=2)]
         for _ in range(2):
             await asyncio.gather(*(caches[n % 2].put(T, asked("q"), known(f"a{n}"), 100) for n in range(8)))
@@ -188,8 +189,8 @@ class ResponseCacheContract:
         assert await given(caches[1], "r") == "b"
 
     async def test_an_entry_is_whole_or_not_there(self, make_cache: MakeCache) -> None:
-        """Readers, writers and the clearing of a small cache at once: each question's own answer, or none."""
-        clock = Steps()  # no two uses at one time: the oldest is one entry
+        """Concurrent readers and writers and a clear of a small cache: each question gets its own answer or none."""
+        clock = Steps()  # no two uses have the same time, so the oldest is always one entry
         caches = [make_cache(max_size=3, clock=clock), make_cache(max_size=3, clock=clock)]
 
         async def use(cache: RowCache, start: int) -> None:
@@ -201,13 +202,13 @@ class ResponseCacheContract:
 
         await asyncio.gather(*(use(caches[n % 2], n) for n in range(6)), caches[0].clear(T))
         assert len(await caches[0].entries(T)) <= 3
-        for name in ("x", "y", "z"):  # and its count is right still
+        for name in ("x", "y", "z"):  # its count is still right
             await caches[1].put(T, asked(name), known(name), 10_000)
         assert [await given(caches[0], name) for name in ("x", "y", "z")] == ["x", "y", "z"]
         assert len(await caches[0].entries(T)) == 3
 
     async def test_clearing(self, make_cache: MakeCache) -> None:
-        """All, or what has expired; says how many, and makes their places free."""
+        """Clearing removes all or only expired entries, returns their number and frees their places."""
         clock = Steps()
         cache = make_cache(max_size=60, clock=clock)
         for n in range(60):
@@ -223,7 +224,8 @@ class ResponseCacheContract:
         assert len(await cache.entries(T)) == 60
 
     async def test_a_question_may_be_worded_otherwise(self, make_cache: MakeCache) -> None:
-        """The most similar in the same context, from the threshold on; the very same before all."""
+        """The most similar question of the same context is found if it reaches the threshold. An exact match is
+        preferred."""
         cache = make_cache(embed=directions, clock=Steps())
         for angle in ("0", "30", "90"):
             await cache.put(T, asked("", 0.9, text=angle), known(angle), None)
@@ -236,7 +238,7 @@ class ResponseCacheContract:
         assert same is not None and same.similarity == 1 and same.known.answer == {"text": "0"}
 
     async def test_nothing_is_alike_in_another_context(self, make_cache: MakeCache) -> None:
-        """Nor for another tenant, nor after it expired."""
+        """Similar questions are not found in another context, for another tenant or after they expired."""
         clock = Steps()
         cache = make_cache(embed=directions, clock=clock)
         await cache.put(T, asked("", 0.5, context="c", text="0"), known("a"), 100)
@@ -247,7 +249,7 @@ class ResponseCacheContract:
         assert await cache.get(T, asked("", 0.5, context="c", text="1")) is None
 
     async def test_likeness_needs_an_embedding_function(self, make_cache: MakeCache) -> None:
-        """And one that fails costs likeness, not the call."""
+        """A failing embedding function only disables similarity; the call still succeeds."""
         with pytest.raises(InvalidInputError, match="embedding"):
             await make_cache().get(T, asked("", 0.9, text="0"))
 

@@ -1,4 +1,5 @@
-"""DynamoDB and S3 on moto, for the contracts of what stands on them. Other stores have a `store` of their own."""
+"""Fixtures for contracts of adapters on DynamoDB and S3, which run on moto. Other stores have a `store` fixture of their
+own."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ MANY_CALLS = {
     "test_a_long_stream_is_read_whole",
     "test_very_many_draws_are_given_back",
 }
-"""Laws about large numbers. Over HTTP they take several seconds each."""
+"""Tests with large numbers, which take several seconds each over HTTP."""
 TOO_MANY = {f"{name}[moto]" for name in MANY_CALLS}
-"""On moto's server, which is slower still, they would take a minute. They run on moto in process."""
+"""The same tests on moto's server, where they would take a minute. They run on moto in process."""
 REMOTE = {"test_dynamodb", "test_aws_servers", "test_kinesis", "test_direct", "test_packing"}
 
 

@@ -1,4 +1,5 @@
-"""The laws of a segment log behind another log: what comes again is known, told again, and never appended again."""
+"""Contract of a segment log behind another log: repeated batches are recognized, reported again and never appended
+again."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from helix.core.wire import StreamMessage
 from helix.services.segments import Entry, SegmentStreams
 from helix.testing.contracts.streams import S, committed, ended, everything, record, started, text, texts
 
-# 56 digits, as Kinesis has them: as texts, or as numbers of 38 digits, they are in another order.
+# 56 digits, as in Kinesis. Compared as strings, or as numbers of 38 digits, they are in another order.
 POSITIONS = [str(10**55 + n) for n in range(40)]
 SHORT = "9" * 55
 
 
 def entries(*records: StreamRecord, first: int = 0) -> list[Entry]:
-    """Each record at a position of its own, from the `first` on."""
+    """Give each record a position of its own, from `first` on."""
     return [Entry(POSITIONS[first + n], [one]) for n, one in enumerate(records)]
 
 
 def said(messages: list[StreamMessage]) -> list[str]:
-    """Texts, and the kinds of what has none."""
+    """Return the texts of messages, and the kinds of messages without text."""
     return [
         str(message.chunk.get("delta", message.chunk["type"])) if message.chunk else message.kind
         for message in messages
@@ -30,7 +31,7 @@ def said(messages: list[StreamMessage]) -> list[str]:
 
 
 class SegmentLogContract:
-    """Give a fixture `log`; and `other`, what a second projector would use on the same data, if there can be one."""
+    """Expects the fixture `log`. The fixture `other` is a second projector on the same data, where that exists."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -39,14 +40,14 @@ class SegmentLogContract:
         return log
 
     async def test_what_is_new_is_reported(self, log: SegmentStreams) -> None:
-        """`project` returns what the records say, with the sequences under which the log has it."""
+        """`project` returns the messages of new records with their sequences in the log."""
         first = await log.project(S, entries(started(), text(0, "a", "b")))
         second = await log.project(S, entries(text(1, "c"), first=2))
         assert said(first) == ["a", "b"] and said(second) == ["c"]
         assert [*first, *second] == await everything(log)
 
     async def test_a_batch_that_comes_again_is_reported_again(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """By whoever takes it, and nothing is appended."""
+        """Any projector reports a repeated batch again, and nothing is appended."""
         await log.project(S, entries(started(), text(0, "before")))
         batch = entries(text(1, "a"), text(2, "b"), first=2)
         once = await log.project(S, batch)
@@ -54,7 +55,7 @@ class SegmentLogContract:
         assert said(once) == ["a", "b"] and await texts(other) == ["before", "a", "b"]
 
     async def test_a_batch_that_comes_again_with_more(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """What was known and what is new, in one order."""
+        """Known and new records of one batch are reported in one order."""
         batch = entries(started(), text(0, "a"), text(1, "b"), text(2, "c"))
         await log.project(S, batch[:2])
         assert said(await other.project(S, batch)) == ["a", "b", "c"]
@@ -62,20 +63,21 @@ class SegmentLogContract:
         assert await texts(log) == ["a", "b", "c"]
 
     async def test_positions_are_ordered_as_numbers(self, log: SegmentStreams) -> None:
-        """One more digit is later, whatever the digits."""
+        """A position with one more digit is later, whatever its digits are."""
         await log.project(S, [Entry(SHORT, [started(), text(0, "a")])])
         assert said(await log.project(S, [Entry(POSITIONS[0], [text(1, "b")])])) == ["b"]
         assert said(await log.project(S, [Entry(POSITIONS[0], [text(1, "b")])])) == ["b"]
         assert said(await log.project(S, [Entry(SHORT, [started(), text(0, "a")])])) == ["a", "b"]
 
     async def test_a_producers_repeat_says_nothing(self, log: SegmentStreams) -> None:
-        """The same records at later positions are a writer's second try: known, and not told again."""
+        """The same records at later positions are a producer's retry. They are recognized and not reported again."""
         await log.project(S, entries(started(), text(0, "a")))
         assert await log.project(S, entries(started(), text(0, "a"), first=2)) == []
         assert await texts(log) == ["a"]
 
     async def test_two_projectors_of_one_batch(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """One that was given up on and its successor, at once: one log, and each has all of it to tell."""
+        """A projector that timed out and its successor work concurrently. There is one log, and each of them reports the
+        whole batch."""
         await log.project(S, entries(started()))
         batch = entries(*(text(n, f"{n}", "x" * 60_000) for n in range(8)), first=1)
         both = await asyncio.gather(log.project(S, batch), other.project(S, batch))
@@ -83,7 +85,8 @@ class SegmentLogContract:
         assert [said(mine) for mine in both] == [said(messages)] * 2
 
     async def test_a_beginning_without_a_chunk_is_remembered(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """What a run's first record says of the step before it holds for who takes the next record."""
+        """A run's first record tells how the step before it ended. That also counts for the projector of the next
+        record."""
         call = record("call", step=1, attempt=1, call_id="c", n=0, mark="committed")
         call.chunks = [{"type": "tool_end", "tool_call_id": "c"}]
         await log.project(
@@ -97,7 +100,7 @@ class SegmentLogContract:
         assert said(await other.project(S, entries(text(0, "b", step=2, turn=2), first=8))) == ["b"]
 
     async def test_nothing_is_too_large(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """Many chunks at once, and one that fills an item alone, come back as they were."""
+        """Many chunks at once, and one that fills an item alone, are read back unchanged."""
         many = [text(n, f"{n}." + "é" * 4_000) for n in range(100)]
         await log.project(S, [Entry(POSITIONS[0], [started(), *many]), Entry(POSITIONS[1], [text(100, "z" * 500_000)])])
         messages = await everything(other)
@@ -105,7 +108,8 @@ class SegmentLogContract:
         assert await log.project(S, [Entry(POSITIONS[1], [text(100, "z" * 500_000)])]) == messages[-1:]
 
     async def test_a_stream_can_be_failed(self, log: SegmentStreams, other: SegmentStreams) -> None:
-        """In nobody's name, once, what was open taken back; told again with its position; the next turn goes on."""
+        """The failure belongs to no run. It discards the open step once, is repeated at its position, and the next turn
+        goes on."""
         await log.project(S, entries(started(), text(0, "a")))
         once = await log.fail(S, "why", POSITIONS[2], now=2.0)
         assert said(once) == ["step_discarded", "fail"]
@@ -116,13 +120,14 @@ class SegmentLogContract:
         assert said(await log.project(S, entries(started(2), text(0, "b", turn=2), first=5))) == ["b"]
 
     async def test_an_unknown_stream_can_be_failed(self, log: SegmentStreams) -> None:
-        """Whoever waits for its first run learns of it."""
+        """A client that waits for the first run of the stream learns of the failure."""
         assert said(await log.fail(S, "why", POSITIONS[0], now=2.0)) == ["fail"]
         info = await log.info(S)
         assert info is not None and info.status == "failed"
 
     async def test_info_reports_where_the_turn_began(self, log: SegmentStreams) -> None:
-        """The last sequence before it, and which turn that is: a claimed run may not be on the log yet."""
+        """`info` returns the last sequence before the turn and the turn's number. A claimed run may not be in the log
+        yet."""
         await log.project(S, entries(started(), text(0, "a"), ended()))
         await log.project(S, entries(started(2), text(0, "b", turn=2), first=3))
         info = await log.info(S)

@@ -1,4 +1,4 @@
-"""The laws of `RowSlots`: slot_exact and no_lost_wakeup (docs/protocol.md#slots). The races are in `slots_races`."""
+"""Contract of `RowSlots`: slot_exact and no_lost_wakeup (docs/protocol.md#slots). The races are in `slots_races`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NOWHERE = Key("control", "nothing", "is here")
 
 
 class SlotsContract(SlotsRaces):
-    """Give a fixture `slots`, without an account limit; and `other`, what a second process would use on the same data, if
-    there can be one."""
+    """Expects the fixture `slots` without an account limit. The fixture `other` is a second process's access to the same
+    data, where that exists."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -25,14 +25,14 @@ class SlotsContract(SlotsRaces):
         return slots
 
     async def test_without_a_limit_nothing_is_written(self, slots: RowSlots) -> None:
-        """Everybody works, and nobody is counted."""
+        """Without a limit every run may work, and no run is counted."""
         for n in range(3):
             assert (await slots.admit(run(n), default=None)).state == "free"
         assert await slots.counters() == {} and await slots.release(run(0)) == []
         assert await slots.holders(A) == [] and await slots.full(A, default=None) is None
 
     async def test_slots_are_given_up_to_the_limit(self, slots: RowSlots, other: RowSlots) -> None:
-        """Whoever comes later waits; agents do not share slots."""
+        """Runs beyond the limit wait. Agents do not share slots."""
         assert (await slots.admit(run(1), default=2)).state == "held"
         assert (await other.admit(run(2), default=2)).state == "held"
         waits = await slots.admit(run(3), default=2)
@@ -44,14 +44,15 @@ class SlotsContract(SlotsRaces):
         assert await slots.waiting(run(1)) is None and await slots.waiting(run(3)) == waits.waiting
 
     async def test_asking_again_changes_nothing(self, slots: RowSlots) -> None:
-        """Who works goes on working, who waits keeps its one ticket."""
+        """Asking again leaves a working run its slot and a waiting run its one ticket."""
         for _ in range(2):
             assert (await slots.admit(run(1), default=1)).state == "held"
             assert (await slots.admit(run(2), default=1)).state == "waits"
         assert await runs(slots) == ([1], [2])
 
     async def test_a_release_passes_the_slot_on(self, slots: RowSlots, other: RowSlots) -> None:
-        """The first in line has it in the same moment, and is named to be begun."""
+        """A release grants the slot to the first in line in the same transaction and returns that run so that it can be
+        started."""
         for n in range(1, 4):
             await slots.admit(run(n), default=1)
         assert await other.release(run(1)) == [run(2)]
@@ -61,7 +62,8 @@ class SlotsContract(SlotsRaces):
         assert await at_rest(slots)
 
     async def test_the_line_is_ordered(self, slots: RowSlots) -> None:
-        """Higher priorities first, also below zero; within them who claimed first, whenever it asked."""
+        """Higher priorities come first, and negative ones last. Runs of one priority are ordered by their claim, not by
+        when they asked."""
         line = [
             run(9),
             run(1),
@@ -86,7 +88,7 @@ class SlotsContract(SlotsRaces):
         assert served == wanted and await at_rest(slots)
 
     async def test_nobody_jumps_the_line(self, slots: RowSlots) -> None:
-        """While someone waits, a newcomer gets no slot, even in the moment in which the limit was raised."""
+        """While a run waits, a newcomer does not get a slot, even if the limit was raised a moment ago."""
         await slots.admit(run(1), default=1)
         await slots.admit(run(2), default=1)
         assert await slots.release(run(1)) == [run(2)]
@@ -97,7 +99,7 @@ class SlotsContract(SlotsRaces):
         assert await runs(slots) == ([2, 3], [4])
 
     async def test_a_release_by_a_stranger_changes_nothing(self, slots: RowSlots) -> None:
-        """Who holds neither slot nor ticket cannot free those of others; a repeat is such a stranger."""
+        """A run that holds neither slot nor ticket cannot free those of others. A repeated release is such a case."""
         await slots.admit(run(1), default=1)
         await slots.admit(run(2), default=1)
         assert await slots.release(run(9)) == [] and not await slots.leave(run(9))
@@ -106,7 +108,7 @@ class SlotsContract(SlotsRaces):
         assert await slots.release(run(1)) == [] and await runs(slots) == ([2], [])
 
     async def test_a_waiter_may_leave_the_line(self, slots: RowSlots) -> None:
-        """Its ticket goes, and nobody else's; a slot is not given up so."""
+        """Leaving removes only the run's own ticket. It does not give up a slot."""
         for n in range(1, 5):
             await slots.admit(run(n), default=1)
         assert await slots.leave(run(2)) and not await slots.leave(run(2)) and not await slots.leave(run(1))
@@ -114,7 +116,7 @@ class SlotsContract(SlotsRaces):
         assert await runs(slots) == ([1], [4]) and await slots.release(run(1)) == [run(4)]
 
     async def test_a_lower_limit_ends_nobody(self, slots: RowSlots) -> None:
-        """Slots are given again once fewer than that are held."""
+        """Runs keep their slots. New slots are granted when fewer than the new limit are held."""
         for n in range(1, 5):
             await slots.admit(run(n), default=3)
         await slots.set_limit(A, 1)
@@ -123,7 +125,7 @@ class SlotsContract(SlotsRaces):
         assert await slots.release(run(1)) == [run(4)]
 
     async def test_a_limit_of_nothing_stops_the_intake(self, slots: RowSlots) -> None:
-        """Everybody waits; raised again, they go in their order, as many as there is room for."""
+        """A limit of 0 makes every run wait. After it is raised, as many runs start as fit, in their order."""
         await slots.set_limit(A, 0)
         for n in range(1, 5):
             assert (await slots.admit(run(n), default=9)).state == "waits"
@@ -133,7 +135,7 @@ class SlotsContract(SlotsRaces):
         assert await slots.release(run(2)) == [run(4)]
 
     async def test_what_was_set_stands_over_the_default(self, slots: RowSlots, other: RowSlots) -> None:
-        """Until it is taken back; the newest default is known to those who grant."""
+        """A limit that was set overrides the default until it is removed. Then the newest default applies to grants."""
         await slots.admit(run(1), default=1)
         await slots.set_limit(A, 2)
         assert (await other.admit(run(2), default=1)).state == "held"
@@ -148,7 +150,8 @@ class SlotsContract(SlotsRaces):
         assert await at_rest(slots)
 
     async def test_a_limit_is_changed_from_what_was_seen(self, slots: RowSlots, other: RowSlots) -> None:
-        """Not over what somebody else set meanwhile, nor once `alive` no longer holds; a repeat finds it done."""
+        """A change fails if the limit was set to another value meanwhile or `alive` no longer holds. Repeating it
+        succeeds."""
         assert not await slots.change_limit(A, 1, 2), "there is none to be changed"
         await slots.admit(run(1), default=1)
         assert not await slots.change_limit(A, 1, 2, alive=Check(NOWHERE, When(equal={"status": "open"})))
@@ -173,7 +176,7 @@ class SlotsContract(SlotsRaces):
         assert await slots.counters() == {}
 
     async def test_nothing_is_written_for_a_run_that_is_over(self, slots: RowSlots) -> None:
-        """Neither a slot nor a ticket, unless `alive` holds."""
+        """If `alive` does not hold, neither a slot nor a ticket is written."""
         dead = Check(NOWHERE, When(equal={"status": "running"}))
         assert (await slots.admit(run(1), default=1, alive=dead)).state == "over"
         assert (await slots.admit(run(1), default=1, alive=Check(NOWHERE, ABSENT))).state == "held"
@@ -181,7 +184,7 @@ class SlotsContract(SlotsRaces):
         assert await runs(slots) == ([1], [])
 
     async def test_a_full_queue_refuses(self, slots: RowSlots) -> None:
-        """A bounded run; what was let in before may queue beyond."""
+        """A full queue refuses bounded runs. Unbounded runs, which were accepted earlier, may exceed it."""
         await slots.set_queue(A, max_queue=2)
         for n in range(1, 4):
             assert await slots.full(A, default=1) is None
@@ -203,7 +206,8 @@ class SlotsContract(SlotsRaces):
         assert (await slots.admit(run(2), default=1)).state == "held"
 
     async def test_a_ticket_says_how_long_it_is_good(self, slots: RowSlots) -> None:
-        """From the claim on; asking again does not lengthen it. Nothing happens by itself when the time is over."""
+        """A ticket's deadline counts from the claim, and asking again does not extend it. Passing the deadline changes
+        nothing by itself."""
         await slots.set_limit(A, 0)
         await slots.set_queue(A, timeout_s=2.5)
         for _ in range(2):
@@ -212,7 +216,8 @@ class SlotsContract(SlotsRaces):
         assert [ticket.expires_at for ticket in await slots.queue(A)] == [12.5]
 
     async def test_the_account_bounds_all_agents(self, slots: RowSlots) -> None:
-        """Also those without a limit of their own; their line is one, in the order of the claims."""
+        """The account limit also bounds agents without a limit of their own. They share one line in the order of their
+        claims."""
         await slots.set_limit(None, 2)
         comers = [run(1), run(2, B), run(3, B), run(4), run(5, B, priority=1)]
         states = [(await slots.admit(comer, default=None)).state for comer in comers]
@@ -226,7 +231,7 @@ class SlotsContract(SlotsRaces):
         assert await at_rest(slots)
 
     async def test_who_cannot_go_holds_up_no_other_agent(self, slots: RowSlots) -> None:
-        """A stopped agent's line stands; who comes for another agent passes it, and so do those who wait."""
+        """The line of a stopped agent waits. Newcomers and waiting runs of other agents pass it."""
         await slots.set_limit(None, 1)
         await slots.set_limit(A, 0)
         assert (await slots.admit(run(1), default=None)).state == "waits"
@@ -238,7 +243,7 @@ class SlotsContract(SlotsRaces):
         assert await runs(slots, B) == ([], [4])
 
     async def test_who_worked_before_there_was_an_account_limit_is_not_counted(self, slots: RowSlots) -> None:
-        """Slots and tickets are given back to the counters that they were counted in."""
+        """A run releases slots and tickets only in the counters that counted it."""
         await slots.admit(run(1), default=1)
         await slots.admit(run(2), default=1)
         await slots.set_limit(None, 1)

@@ -1,4 +1,4 @@
-"""The races of the laws of `RowSlots`: many at once, and everybody at the worst moment."""
+"""Races of the `RowSlots` contract: many concurrent callers, each at the worst moment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PATIENCE_S = 30.0
 
 
 def run(n: float, agent: str = A, *, priority: int = 0) -> Candidate:
-    """The run that was claimed as the n-th."""
+    """Return the run that was claimed as the n-th."""
     return Candidate(agent, f"run{n:06.1f}", f"session{n}", float(n), priority)
 
 
 async def runs(slots: RowSlots, agent: str = A) -> tuple[list[float], list[float]]:
-    """(who has a slot, who waits in line), by number; and the counters say the same."""
+    """Return the numbers of the runs that have a slot and of those that wait, after checking that the counters agree."""
     held = sorted(holder.order for holder in await slots.holders(agent))
     line = [ticket.candidate.order for ticket in await slots.queue(agent)]
     counter = (await slots.counters())[agent]
@@ -26,7 +26,7 @@ async def runs(slots: RowSlots, agent: str = A) -> tuple[list[float], list[float
 
 
 async def at_rest(slots: RowSlots) -> bool:
-    """Nothing is held, nobody waits, and the counters know it."""
+    """Return whether no slot is held, no run waits and the counters agree."""
     for name, counter in (await slots.counters()).items():
         assert (counter.running, counter.queued) == (0, 0), counter
         assert name is None or await runs(slots, name) == ([], [])
@@ -35,7 +35,7 @@ async def at_rest(slots: RowSlots) -> bool:
 
 class SlotsRaces:
     async def test_never_more_than_the_limit(self, slots: RowSlots, other: RowSlots) -> None:
-        """Many at once: as many have slots as there are, everyone else waits, each once."""
+        """Many concurrent runs get exactly as many slots as there are. Every other run waits with one ticket."""
         reported = await asyncio.gather(*((slots, other)[n % 2].admit(run(n), default=4) for n in range(16)))
         held, line = await runs(slots)
         assert len(held) == 4 and sorted([*held, *line]) == list(range(16))
@@ -44,7 +44,7 @@ class SlotsRaces:
         assert begun == set(held), "who has a slot was told so, or somebody else was, to begin it"
 
     async def test_one_run_is_admitted_once(self, slots: RowSlots, other: RowSlots) -> None:
-        """However many ask for it at once: one slot or one ticket, never both."""
+        """Concurrent requests for one run yield one slot or one ticket, never both."""
         for n in range(6):
             asks = [(slots, other)[k % 2].admit(run(n), default=3) for k in range(4)]
             assert len({admission.state for admission in await asyncio.gather(*asks)}) == 1
@@ -61,7 +61,7 @@ class SlotsRaces:
         assert await at_rest(slots)
 
     async def test_no_wake_up_is_lost(self, slots: RowSlots, other: RowSlots) -> None:
-        """Runs come, work and end in any order: never more at work than slots, and every waiter is begun."""
+        """Runs come, work and end in any order. Never more work than there are slots, and every waiting run is started."""
         begun = {f"{n}": asyncio.Event() for n in range(24)}
         working: set[float] = set()
 
@@ -87,7 +87,8 @@ class SlotsRaces:
         assert await at_rest(slots)
 
     async def test_coming_while_the_last_slot_is_freed(self, slots: RowSlots, other: RowSlots) -> None:
-        """Who comes in that moment has the slot, or is passed it: never does one wait beside a free slot."""
+        """A run that arrives at that moment gets the slot directly or from the release. It never waits beside a free
+        slot."""
         for n in range(12):
             owner, newcomer = run(1, f"agent{n}"), run(2, f"agent{n}")
             await slots.admit(owner, default=1)
@@ -108,7 +109,7 @@ class SlotsRaces:
             assert reported.state == "held" or run(1, agent) in heirs
 
     async def test_leaving_and_being_served_at_once(self, slots: RowSlots, other: RowSlots) -> None:
-        """A waiter that ends while it is granted a slot passes it on: the slot is not lost with it."""
+        """A waiting run that ends while it is granted a slot passes the slot on, so it is not lost."""
         for n in range(8):
             owner, leaver, last = (run(k, f"agent{n}") for k in range(3))
             for comer in (owner, leaver, last):
@@ -118,7 +119,7 @@ class SlotsRaces:
             assert last in [heir for found in heirs for heir in found]
 
     async def test_one_that_ends_is_released_once(self, slots: RowSlots, other: RowSlots) -> None:
-        """Several finishers of one run free one slot."""
+        """Several workers that finish one run free one slot."""
         for n in range(6):
             await slots.admit(run(n), default=3)
         heirs = await asyncio.gather(*((slots, other)[k % 2].release(run(0)) for k in range(4)))

@@ -1,4 +1,4 @@
-"""Every adapter of AWS over real HTTP, on MiniStack and on moto's server: each has leniencies of its own."""
+"""Run every AWS adapter over real HTTP on MiniStack and on moto's server. Each server is lenient in other ways."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
 
 
 SERVERS = {"ministack": MiniStack, "moto": MotoServer}
-"""moto answers one request at a time. What stands on the rows of a store runs on moto in process too (test_dynamodb.py)."""
+"""moto answers one request at a time. Adapters on top of a store's rows also run on moto in process (test_dynamodb.py)."""
 on_ministack = pytest.mark.parametrize("server", ["ministack"], indirect=True)
 
 
@@ -54,7 +54,7 @@ def clients(server: MiniStack) -> dict[str, Any]:
 
 @pytest.fixture
 def prefix(clients: dict[str, Any]) -> str:
-    """Of tables that no other test has seen."""
+    """The name prefix of tables that no other test uses."""
     found = fresh()
     make_tables(clients["dynamodb"], found)
     return found

@@ -1,6 +1,5 @@
-"""Real schemas and arguments go through every wire: each schema arrives as the provider takes it, and the arguments come
-back from streamed fragments as they were. boto3 checks the bodies of Converse against Bedrock's own model.
-"""
+"""Real schemas and arguments pass every wire format. The provider gets each schema in its own form, and the arguments
+come back unchanged from streamed fragments. boto3 checks the bodies of Converse against Bedrock's own model."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ WIRES = [(dialect, adapter) for dialect in (RESPONSES, OPENAI, ANTHROPIC, BEDROC
 
 
 def tools_in(dialect: Dialect, body: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Name and schema of each tool in a request. Some entries offer none."""
+    """Return the name and schema of each tool in a request. Some entries offer no tools."""
     match dialect.name:
         case "responses":
             return [(tool["name"], tool["parameters"]) for tool in body.get("tools", ())]
@@ -35,7 +34,7 @@ def tools_in(dialect: Dialect, body: dict[str, Any]) -> list[tuple[str, dict[str
 
 
 async def play(dialect: Dialect, adapter: str, entries: Sequence[Entry]) -> list[str]:
-    """What is wrong, by the ids of the entries."""
+    """Play the entries and return descriptions of the failures, each with the entry's id."""
     wrong: list[str] = []
     script = [
         Says(

@@ -1,4 +1,5 @@
-"""The contracts have teeth: every broken adapter fails the law that it breaks, and the sound ones of memory fail none."""
+"""The contracts detect defects: every broken adapter fails the matching test, and the sound adapters in memory fail
+none."""
 
 import asyncio
 import inspect
@@ -150,14 +151,14 @@ SOCKETS = {
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missed is missed after a second too."""
+    """Shorten the timeouts, because a wake-up that is missed is also missed after half a second."""
     for module in (state_store_races, streams):
         monkeypatch.setattr(module, "SOON_S", 0.5)
     monkeypatch.setattr(slots_races, "PATIENCE_S", 0.5)
 
 
 async def obey(contract: Any, law: str, adapter: Any) -> None:
-    """Run one law, with all its parameters, on an adapter."""
+    """Run one test of a contract on an adapter, with all its parameters."""
     test = getattr(contract, law)
     marks = [m for m in getattr(test, "pytestmark", ()) if m.name == "parametrize"]
     cases = [case for mark in marks for case in mark.args[1]] or [()]
@@ -171,7 +172,8 @@ async def obey(contract: Any, law: str, adapter: Any) -> None:
 
 
 async def fails(contract: Any, law: str, adapter: Any) -> bool:
-    """Whether the law fails as laws do. Another exception, such as TypeError, is a defect of the broken adapter itself."""
+    """Return whether the test fails in a regular way. Another exception, such as TypeError, is a bug of the broken adapter
+    itself."""
     try:
         async with asyncio.timeout(5):
             await obey(contract, law, adapter)
@@ -222,7 +224,8 @@ SOUND = [
 
 @pytest.mark.parametrize(("contract", "laws", "make"), SOUND)
 async def test_a_sound_adapter_fails_none_of_them(contract: Any, laws: dict[str, str], make: Any) -> None:
-    """So that it is the defect that fails, and not the way of asking. Laws with parameters want a fresh adapter each."""
+    """The sound adapters prove that the defects cause the failures, not this way of calling. Each test gets a fresh
+    adapter."""
     for law in sorted(set(laws.values()) - {"test_info_reports_the_status"}):
         await obey(contract(), law, make())
 

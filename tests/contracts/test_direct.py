@@ -1,4 +1,4 @@
-"""Streaming without Kinesis, and on the way there, on moto: the same contract as through Kinesis."""
+"""Run the stream contract on moto without Kinesis, and with both ways during a migration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestDirect(StreamManagerContract):
         return DirectStreams(store, clock=CLOCK)
 
     async def test_forty_tools_append_at_once(self, store: DynamoDBStateStore) -> None:
-        """Each in a function of its own: every one of them comes in, whole, and the sequences are dense."""
+        """Each tool runs in a function of its own. All its records arrive complete, and the sequences are dense."""
         await DirectStreams(store, clock=CLOCK).append(S, [started()])
 
         async def tool(n: int) -> None:
@@ -46,7 +46,7 @@ class TestDirect(StreamManagerContract):
         assert all(found.index(f"{n}.0") < found.index(f"{n}.1") for n in range(40))
 
     async def test_a_cold_process_goes_on_where_another_stopped(self, store: DynamoDBStateStore) -> None:
-        """A worker that died in mid-attempt: readers learn that its words do not count."""
+        """After a worker died in mid-attempt, readers learn that its text was discarded."""
         await DirectStreams(store, clock=CLOCK).append(S, [started(), text(0, "half of")])
         await DirectStreams(store, clock=CLOCK).append(S, [text(0, "all of it", attempt=2), committed(1, attempt=2)])
         found = await everything(DirectStreams(store, clock=CLOCK))
@@ -69,7 +69,7 @@ class TestDirectLog(SegmentLogContract):
 
 
 class TestBoth(StreamManagerContract):
-    """What is acknowledged is on the log. On memory, with a Kinesis that is late."""
+    """Acknowledged records are in the log although Kinesis delivers late. The stores are in memory."""
 
     @pytest.fixture
     def stage(self) -> Stage:

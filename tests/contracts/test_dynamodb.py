@@ -1,4 +1,4 @@
-"""The DynamoDB store, and everything that is built on rows, on moto's DynamoDB and S3."""
+"""The DynamoDB store and all services on rows, on moto's DynamoDB and S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers that collide on DynamoDB finish: a hundred at once, by its rule of conflicts."""
+"""A hundred concurrent writers finish although they conflict by DynamoDB's rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = 100
 
 
 class World:
-    """Tables with the rule of conflicts, for as many processes as `store` is called."""
+    """Tables with DynamoDB's rule of conflicts. Each call of `store` gives the store of one more process."""
 
     def __init__(self) -> None:
         self.client, self.prefix = boto3.client("dynamodb"), fresh()
@@ -77,7 +77,7 @@ def test_a_single_write_waits_for_a_transaction(world: World) -> None:
 
 
 def test_pauses_are_any_part_of_twice_the_one_before(world: World) -> None:
-    """Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
+    """Pauses follow full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/."""
     slept: list[float] = []
 
     class Noted(LoopClock):
@@ -96,7 +96,7 @@ def test_pauses_are_any_part_of_twice_the_one_before(world: World) -> None:
 
 
 def test_a_sessions_rows_are_deleted_by_the_page(world: World) -> None:
-    """Each page depends on the hidden session: a slow deletion leaves a session that was made since."""
+    """Each page is deleted only while the session is hidden, so a slow deletion spares a session created since."""
     written: list[tuple[str, int]] = []
 
     def note(model: Any, params: Any, **_: Any) -> None:
@@ -122,7 +122,7 @@ def test_a_sessions_rows_are_deleted_by_the_page(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_parallel_tools_finish(world: World) -> None:
-    """Each in a process of its own, and each claim checks the session's row."""
+    """Each tool runs in a process of its own, and each claim checks the session's row."""
     executed: list[str] = []
 
     def look(arguments: Any, context: Any) -> str:

@@ -1,4 +1,5 @@
-"""What only the DynamoDB store promises: its limits are nobody's business, and what it cannot know it does not say."""
+"""Guarantees of the DynamoDB store alone: callers do not notice its limits, and unknown outcomes are reported as
+unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def prefix(aws: dict[str, Any]) -> str:
 
 
 class Faulty:
-    """A client whose calls of one verb first do something else, once for each of `acts`."""
+    """A client that first runs one of `acts` before a call of one verb, each of them once."""
 
     def __init__(self, client: Any, verb: str, *acts: Callable[[], Any]) -> None:
         self._client, self._verb, self._acts = client, verb, list(acts)
@@ -60,7 +61,7 @@ def key(sort: str, partition: str = S) -> Key:
 
 
 def noise(size: int, seed: int = 1) -> str:
-    """A text that does not compress below half its size."""
+    """Return a text that does not compress below half its size."""
     return random.Random(seed).randbytes(size // 2).hex()
 
 
@@ -83,7 +84,7 @@ def items(aws: dict[str, Any], prefix: str) -> list[Any]:
 
 
 class Partial:
-    """A client that reads one key of each batch, and names the others as unread."""
+    """A client that reads one key of each batch and reports the others as unprocessed."""
 
     def __init__(self, client: Any) -> None:
         self._client, self.batches = client, 0
@@ -113,7 +114,7 @@ async def test_keys_that_a_batch_left_unread_are_read_again(aws: dict[str, Any],
 async def test_a_row_over_an_items_limit_goes_to_s3(
     store: DynamoDBStateStore, aws: dict[str, Any], prefix: str
 ) -> None:
-    """What conditions look at stays where they see it."""
+    """Fields that conditions read stay in the item."""
     value = {"status": "running", "state": {"text": noise(800_000)}}
     await store.transact("put", [Put(key("large"), value)])
     assert await store.get([key("large"), key("none"), key("large")]) == [value, None, value]
@@ -124,7 +125,7 @@ async def test_a_row_over_an_items_limit_goes_to_s3(
 
 
 async def test_a_session_over_an_items_limit_packs_rows(store: DynamoDBStateStore) -> None:
-    """What is over the limit goes to S3, and what was packed before to its place."""
+    """A field over the limit goes to S3, and rows packed earlier move to items of their own."""
     run = key("r#run_1")
     large = {"version": 2, "output": noise(1_000_000)}
     await store.transact("begin", [Put(key("session"), {"version": 1}, ABSENT), Put(run, {"n": 1}, new=True)])
@@ -136,7 +137,7 @@ async def test_a_session_over_an_items_limit_packs_rows(store: DynamoDBStateStor
 
 @pytest.mark.parametrize("size", [300_000, 1_000_000, 3_000_000])
 async def test_large_fields_by_update(store: DynamoDBStateStore, aws: dict[str, Any], prefix: str, size: int) -> None:
-    """A tool's result may be recorded on a row that is large already."""
+    """A tool's result may be added to a row that is already large."""
     before = {"kind": "call", "arguments": {"text": noise(600_000)}}
     await store.transact("put", [Put(key("call"), before)])
     await store.transact("record", [Update(key("call"), set={"state": "done", "content": noise(size, 2)})])
@@ -147,7 +148,7 @@ async def test_large_fields_by_update(store: DynamoDBStateStore, aws: dict[str, 
 async def test_a_transaction_over_its_limit_goes_to_s3_in_part(
     store: DynamoDBStateStore, aws: dict[str, Any], prefix: str
 ) -> None:
-    """Its largest fields, as few as it takes; the rest stays in the table."""
+    """Only the largest fields go to S3, as few as possible; the rest stays in the table."""
     values = {f"m{n:02d}": {"text": noise(600_000, n), "n": n} for n in range(20)}
     await store.transact("copy", [Put(key(sort), value) for sort, value in values.items()])
     assert {row.key.sort: row.value for row in await store.query("sessions", S)} == values
@@ -156,7 +157,7 @@ async def test_a_transaction_over_its_limit_goes_to_s3_in_part(
 
 
 async def test_three_megabytes_of_conversation(store: DynamoDBStateStore) -> None:
-    """In rows of a tenth of a megabyte: read back in order, page by page, from both ends."""
+    """Rows of a tenth of a megabyte are read back in order, page by page, from both ends."""
     rows = {f"m{n:03d}": {"content": noise(100_000, n)} for n in range(30)}
     for sort, value in rows.items():
         await store.transact("put", [Put(key(sort), value)])
@@ -167,7 +168,7 @@ async def test_three_megabytes_of_conversation(store: DynamoDBStateStore) -> Non
 
 
 async def test_without_a_bucket_what_is_too_large_is_refused(aws: dict[str, Any], prefix: str) -> None:
-    """By name, before anything is written."""
+    """The error names the transaction or the missing bucket, and nothing is written."""
     bare = DynamoDBStateStore(aws["dynamodb"], tables(prefix), clock=CLOCK)
     with pytest.raises(InvalidInputError, match="no bucket"):
         await bare.transact("put", [Put(key("a"), {"text": noise(900_000)})])
@@ -184,7 +185,8 @@ async def test_without_a_bucket_what_is_too_large_is_refused(aws: dict[str, Any]
 
 
 async def test_objects_go_with_their_partition(store: DynamoDBStateStore, aws: dict[str, Any]) -> None:
-    """Those of rows, of rows that were replaced, and of refused transactions; nobody else's."""
+    """A partition's end deletes its objects: those of rows, of replaced rows and of refused transactions. Other partitions
+    keep theirs."""
     large = [{"text": noise(800_000, n)} for n in range(4)]
     await store.transact("put", [Put(key("session"), {}), Put(key("state"), large[0])])
     await store.transact("put", [Put(key("state"), large[1])])
@@ -220,7 +222,8 @@ DAY_S = 86_400
 async def test_an_object_lasts_as_long_as_its_row(
     store: DynamoDBStateStore, aws: dict[str, Any], days: float | None, place: str
 ) -> None:
-    """By a rule of the bucket for each place; it goes with its partition before, wherever it is."""
+    """Each prefix has a lifecycle rule of the bucket. The end of the partition deletes the object earlier, under any
+    prefix."""
     ttl = {} if days is None else {"ttl": int(CLOCK.now() + days * DAY_S)}
     row = {"text": noise(800_000), **ttl}
     await store.transact("put", [Put(key("session"), {}), Put(key("a"), row)])
@@ -232,7 +235,7 @@ async def test_an_object_lasts_as_long_as_its_row(
 
 
 async def test_a_crash_while_objects_are_removed_leaves_the_last_row(aws: dict[str, Any], prefix: str) -> None:
-    """By which whoever goes on finds the session; then nothing is left."""
+    """The last row lets a retry find the session and delete the rest."""
     s3 = Faulty(aws["s3"], "delete_objects", refusal("InternalError"))
     store = DynamoDBStateStore(aws["dynamodb"], tables(prefix), clock=CLOCK, overflow=Overflow(s3, BUCKET))
     await store.transact("put", [Put(key("session"), {}), Put(key("state"), {"text": noise(800_000)})])
@@ -246,7 +249,7 @@ async def test_a_crash_while_objects_are_removed_leaves_the_last_row(aws: dict[s
 
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_reader_whose_object_went_away_reads_again(aws: dict[str, Any], prefix: str, gone: bool) -> None:
-    """The row was deleted, or written anew, between the two reads."""
+    """Between the two reads, the row was deleted or replaced."""
     writer = make_store(aws["dynamodb"], aws["s3"], prefix)
     await writer.transact("put", [Put(key("a"), {"text": noise(800_000)}), Put(key("b"), {"n": 1})])
     (old,) = objects(aws)
@@ -294,14 +297,14 @@ CANCELED = "TransactionCanceledException"
     ],
 )
 async def test_contention_is_repeated(aws: dict[str, Any], prefix: str, fault: Callable[[], Any]) -> None:
-    """Nothing was judged: the same transaction again, until it is."""
+    """DynamoDB did not evaluate the conditions, so the same transaction is repeated until it does."""
     store = with_faults(aws, prefix, "transact_write_items", fault, fault, fault)
     await store.transact("two", TWO)
     assert await store.get([key("a"), key("b")]) == [{"n": 1}, {"n": 1}]
 
 
 async def test_contention_without_end_has_an_error_of_its_own(aws: dict[str, Any], prefix: str) -> None:
-    """Nothing was written, unless DynamoDB failed once and may have written it then."""
+    """Nothing was written, unless an earlier failed try may have been written."""
     conflicts = [refusal(CANCELED, "TransactionConflict", "None")] * 99
     with pytest.raises(ContentionError, match="two"):
         await with_faults(aws, prefix, "transact_write_items", *conflicts).transact("two", TWO)
@@ -335,13 +338,14 @@ async def test_what_would_be_refused_again_is_not_repeated(aws: dict[str, Any], 
 async def test_a_write_that_may_have_met_itself_is_unknown(
     aws: dict[str, Any], prefix: str, faults: list[Callable[[], Any]]
 ) -> None:
-    """The first try may have been written, and its answer lost: then the condition fails for the writer's own row."""
+    """The first try may have been written although its response was lost. Then the condition fails because of the writer's
+    own row."""
     with pytest.raises(StoreError):
         await with_faults(aws, prefix, "put_item", *faults).transact("one", TWO[:1])
 
 
 async def test_expiry_is_the_attribute_that_the_tables_read(aws: dict[str, Any], prefix: str, store: Any) -> None:
-    """DynamoDB deletes an item by a number of seconds in its top-level attribute `ttl` (`infra/storage.py` names it)."""
+    """DynamoDB expires an item by a number of seconds in its top-level attribute `ttl`, which `infra/storage.py` names."""
     key = Key("control", S, "row")
     await store.transact("put", [Put(key, {"ttl": 1_900_000_000})])
     await store.transact("renew", [Update(key, set={"ttl": 1_900_000_001})])

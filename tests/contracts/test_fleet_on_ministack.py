@@ -1,4 +1,4 @@
-"""What govern asks of AWS beside its rows, on MiniStack over real HTTP: metrics, provisioned concurrency, topics."""
+"""Run govern's use of AWS on MiniStack over real HTTP: metrics, provisioned concurrency and topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
 
 
 def tell(server: MiniStack, stage: str, agent: str, values: list[dict[str, float]], *, ago_s: float = 0) -> None:
-    """What functions write to their logs, forwarded as `helix dev` does it."""
+    """Forward metrics to CloudWatch as functions log them and `helix dev` forwards them."""
     out = io.StringIO()
     metrics = EmfMetrics(stage, ShiftedClock(-ago_s), out=out)
     for each in values:
@@ -88,7 +88,7 @@ class TestMetrics:
 
 @pytest.fixture(scope="module")
 def function(server: MiniStack) -> Any:
-    """The alias `live` of an agent's own call_model."""
+    """A Lambda client, after creating the alias `live` of an agent's own call_model."""
     client, code = server.client("lambda"), io.BytesIO()
     with zipfile.ZipFile(code, "w") as archive:
         archive.writestr("handler.py", "def handler(event, context): return {}")

@@ -1,4 +1,4 @@
-"""The streams of the cloud on moto: appended to Kinesis, projected by two processes, some twice, read from the log."""
+"""Run the cloud's streams on moto: two processes project records from Kinesis, some of them twice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestStreams(StreamManagerContract):
         return PumpedStreams(pump, aws["kinesis"], SegmentStreams(store), overflow=transit)
 
     async def test_what_kinesis_does_not_take_goes_by_s3(self, streams: PumpedStreams) -> None:
-        """A flush of many records is split; a record of three megabytes that do not compress arrives whole."""
+        """A flush of many records is split. A record of three megabytes that does not compress arrives complete."""
         large = random.Random(1).randbytes(1_500_000).hex()
         await streams.append(S, [started(), *(text(n, f"{n:04d}" * 20_000) for n in range(30)), text(30, large)])
         found = await everything(streams)

@@ -1,4 +1,4 @@
-"""The memory store, and everything that is built on rows, on it."""
+"""The memory store and all services on rows."""
 
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract

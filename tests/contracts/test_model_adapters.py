@@ -1,5 +1,7 @@
-"""The contract of `LLMAdapter`, the same cases for every way to a model: what is heard, what is returned, what it cost, and
-what each failure becomes, whether a provider's own package asked or litellm."""
+"""Contract of `LLMAdapter`, with the same cases for every provider, through its own package and through litellm.
+
+It covers callbacks, results, costs, and the error code of each failure.
+"""
 
 from __future__ import annotations
 
@@ -104,18 +106,18 @@ async def test_reasoning_keeps_its_signatures(way: Way, heard: Heard) -> None:
 
 
 def _redacted(way: Way, data: str) -> ThinkingContent:
-    """Bedrock's are bytes, kept as their base64."""
+    """Return redacted thinking. Bedrock's is binary and is stored as base64."""
     return ThinkingContent(redacted="RU5DUllQVEVE" if way.dialect is BEDROCK else data)
 
 
 @pytest.mark.parametrize("written", [0, 60])
 async def test_usage_and_cost_count_what_the_cache_gave(way: Way, written: int) -> None:
     usage = (await ask(way, Says("ok", stop="end_turn", usage=(20, 100, written, 40)))).usage
-    reports_written = way.dialect is not OPENAI  # it bills no writing
+    reports_written = way.dialect is not OPENAI  # OpenAI does not bill cache writes
     prompt = 120 + (written if reports_written else 0)
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (prompt, 40, 100)
     assert (usage.calls, usage.unknown_calls, usage.priced) == (1, 0, True)
-    # Dollars a million tokens: fresh, read, written, output.
+    # dollars per million tokens: uncached input, cache reads, cache writes, output
     fresh, read, write, output = {
         "openai": (0.15, 0.075, 0, 0.6),
         "anthropic": (3, 0.3, 3.75, 15),
@@ -130,7 +132,7 @@ async def test_usage_that_is_not_reported_is_estimated_and_said_to_be_unknown(wa
     assert (usage.calls, usage.unknown_calls) == (1, 1)
     if (
         way.adapter == "native" or way.dialect is not ANTHROPIC
-    ):  # litellm takes it for 0, which Anthropic always reports
+    ):  # litellm reads it as 0, because Anthropic always reports usage
         assert usage.completion_tokens > 0 and usage.prompt_tokens > 0
 
 
@@ -178,7 +180,7 @@ async def test_every_failure_has_one_code(way: Way, heard: Heard, failure: Entry
 
 
 async def test_a_connection_lost_after_the_answer_was_complete_loses_only_its_usage(way: Way) -> None:
-    """Asking again would pay twice, for what is there."""
+    """The answer is complete, and another attempt would pay for it twice."""
     said = Says("all of it", stop="end_turn", fault=CUT)
     events = [*way.dialect.say(said)]
     ends = (b'end_turn"', b'"stop"', b"response.completed")
@@ -204,8 +206,8 @@ MISSHAPEN = {
 
 @pytest.mark.parametrize("noise", [*BROKEN, *MISSHAPEN])
 async def test_an_event_that_cannot_be_read_breaks_the_stream_off(way: Way, clock: FakeClock, noise: str) -> None:
-    """As a lost connection does: the attempt is repeated."""
-    litellms = way.dialect in (RESPONSES, ANTHROPIC) or noise in MISSHAPEN  # it goes on without what it cannot read
+    """The attempt is repeated as after a lost connection."""
+    litellms = way.dialect in (RESPONSES, ANTHROPIC) or noise in MISSHAPEN  # litellm skips events that it cannot read
     if way.dialect not in OF_EVENTS or (way.adapter == "litellm" and litellms):
         pytest.skip("of server-sent events that this adapter reads itself")
     event = (BROKEN | MISSHAPEN)[noise]
@@ -249,7 +251,8 @@ async def test_a_compressed_answer_is_read(way: Way, encoding: str, bits: int | 
 
 @pytest.mark.parametrize("status", [200, 400])
 async def test_an_answer_that_is_compressed_too_far_is_refused_and_others_go_on(way: Way, status: int) -> None:
-    """100 MB in 100 KB, in one event or as an error's body. It took seconds in which nothing else ran."""
+    """A body of 100 KB unpacks to 100 MB, as one event or as an error's body. Unpacking once blocked the event loop for
+    seconds."""
     if way.dialect not in OF_EVENTS or way.adapter == "litellm":
         pytest.skip("of a package whose connections are Helix's")
     packer, block = zlib.compressobj(wbits=zlib.MAX_WBITS | 16), bytes(2**20)
@@ -315,10 +318,10 @@ async def test_silence_within_the_stream_is_a_stall(way: Way) -> None:
 
 
 async def test_an_attempt_and_the_whole_have_a_deadline(way: Way) -> None:
-    """The answer does not begin: nothing is on the wire yet that could be read."""
+    """The provider accepts the request but sends nothing."""
     slow = Says("so far", fault=STALL, after=0)
     server, adapter = way.start(Says("fine", stop="end_turn"), slow, slow), ModelAdapter()
-    await adapter.generate_step(way.request())  # the package is imported, its client made
+    await adapter.generate_step(way.request())  # imports the package and makes its client before times are measured
     late = await adapter.generate_step(way.request(max_retries=0, timeout_s=0.5))
     assert isinstance(late, ErrorStepResult)
     assert (late.code, late.retryable) == ("timeout", True)

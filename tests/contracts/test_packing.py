@@ -1,4 +1,4 @@
-"""Rows packed into the row `session`, on a memory store: the contract, crashes between a transaction's writes, and what it
+"""Rows packed into the row `session`, on a memory store: the contract, crashes between a transaction's writes, and
 costs."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SORTS = ("c#0000000001", "c#0000000002", "m#000000#00000000", "m#000000#00000001
 
 
 class Ticking(SystemClock):
-    """Ten seconds pass between any two looks."""
+    """A clock that advances by ten seconds at each reading."""
 
     time = 1e9
 
@@ -62,7 +62,7 @@ def store(memory: MemoryStateStore) -> PackingStore:
 
 
 class TestStore(StateStoreContract):
-    """Nothing of it is packed: the contract's rows have other keys."""
+    """Run the contract without packing: its rows have keys that are not packed."""
 
 
 class TestStoresOfTwoProcesses(StateStoreContract):
@@ -72,7 +72,7 @@ class TestStoresOfTwoProcesses(StateStoreContract):
 
 
 class Counting(MemoryStateStore):
-    """Names each transaction, with how many rows it writes."""
+    """A memory store that records the name of each transaction and how many rows it writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ async def test_new_rows_are_one_write_with_their_session() -> None:
 
 
 async def test_rows_that_may_precede_are_deleted_one_by_one() -> None:
-    """Half the price of a transaction. What is packed goes with the one write of its session that drops it."""
+    """Single deletes cost half of a transaction. The write that drops the packed rows from their session deletes them."""
     inner = Counting()
     store = packed(inner)
     await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, new=True) for s in SORTS[:2])])
@@ -127,11 +127,11 @@ async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryStateStore) -> None:
-    """A process stood still between reading the pack and moving a row out; others moved and changed it meanwhile."""
+    """A process paused between reading the pack and moving a row out of it. Meanwhile others moved and changed the row."""
     slow, quick = packed(memory), packed(memory)
     await quick.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"effects": "open"}, new=True)])
     held = (await slow._read("s")).rows[SORTS[4]]
-    await quick._move(key(SORTS[4]), held)  # and died before it put the session
+    await quick._move(key(SORTS[4]), held)  # this process crashed before it wrote the session
     await packed(memory).transact("b", [Update(key(SORTS[4]), set={"effects": "done"})])
     assert await packed(memory).get([key(SORTS[4])]) == [{"effects": "done"}], "what is packed counts, not its copy"
     after = packed(memory)
@@ -143,7 +143,7 @@ async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryState
 
 
 async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory: MemoryStateStore) -> None:
-    """Between the reads of one `get`, the row moves: it is neither where it was nor where it is."""
+    """The row moves between the two reads of one `get`, so neither read finds it."""
 
     class Torn(MemoryStateStore):
         async def get(self, keys: Sequence[Key]) -> list[Value | None]:
@@ -160,7 +160,7 @@ async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory:
 
 
 class Counted(MemoryStateStore):
-    """Reads a query row by row, as DynamoDB does: `between` happens after the first."""
+    """A store that reads a query row by row, as DynamoDB does, and calls `between` after the first row."""
 
     def __init__(self, memory: MemoryStateStore, between: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Counted(MemoryStateStore):
 
 @pytest.mark.parametrize("limit", [None, 1, 2, 3])
 async def test_a_reversed_query_that_holds_the_session_is_one_read(memory: MemoryStateStore, limit: int | None) -> None:
-    """It has the packed rows, also those that another process moves while it is under way."""
+    """The one read returns the packed rows, including those that another process moves meanwhile."""
 
     async def move() -> None:
         held = (await mover._read("s")).rows["r#1"]
@@ -207,7 +207,7 @@ async def test_a_reversed_query_whose_page_ends_before_the_session_has_the_packe
 
 
 async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> None:
-    """A session's row that cannot be read can be written anew, as one without a pack can."""
+    """A session's unreadable row can be replaced, as a row without a pack can."""
     store = packed(memory)
     await store.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, new=True)])
     assert store._packs["s"].rows
@@ -219,7 +219,7 @@ async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> Non
 async def test_a_write_beside_the_pack_does_not_make_what_is_remembered_of_it_newer(
     memory: MemoryStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else rows that another process deleted long ago are moved to their places, and stay there."""
+    """Otherwise, rows that another process deleted long ago would be moved to items of their own and stay there."""
     monkeypatch.setattr(packing, "ROOM", 150)
     clock = SetClock(1e9)
     slow, other = (PackingStore(memory, lambda value: len(dumps(value)), clock) for _ in range(2))
@@ -234,7 +234,7 @@ async def test_a_write_beside_the_pack_does_not_make_what_is_remembered_of_it_ne
 
 
 async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory: MemoryStateStore) -> None:
-    """Of two tasks of a process, one has read the row `session` before the other, and is answered after it."""
+    """One of two tasks of a process read the row `session` first but gets its response last."""
     store = packed(memory)
     await store.transact("a", [session(1, ABSENT), Put(key(SORTS[2]), {"n": 1}, new=True)])
     (early,) = await memory.get([SES])
@@ -246,12 +246,14 @@ async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory:
     assert [row.value["n"] for row in found] == [1, 2]
 
 
-# --- crashes and strangers ------------------------------------------------------------------------------------------------
+# --- crashes and several writers --------------------------------------------------------------------------------------
 
 
 class Play:
-    """Random transactions by several stores on one memory, some of which die on the way, beside a plain store that has the
-    same transactions whole."""
+    """Random transactions by several stores on one memory store. Some stores crash halfway.
+
+    A plain store executes the same transactions atomically for comparison.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -264,7 +266,7 @@ class Play:
         return found | {"other": (await store.get([OTHER]))[0] or {}}
 
     async def operations(self) -> list[Operation]:
-        """What a caller may ask for: puts of new rows come with a put of the session that one alone can make."""
+        """Return random operations that a caller may submit: new rows come with a put of the session that creates them."""
         choose, now = self.random, await self.rows(self.model)
         there = [sort for sort in now if sort not in ("session", "other")]
         version = now["session"]["version"] if "session" in now else 0
@@ -345,7 +347,7 @@ async def test_it_is_a_store_whoever_dies(seed: int, monkeypatch: pytest.MonkeyP
 async def test_many_writers_of_one_session_lose_nothing(
     memory: MemoryStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compare-and-set by several processes, each adding a row: the version says how many there are."""
+    """Several processes add rows by compare-and-set, and the session's version equals the number of rows."""
     monkeypatch.setattr(packing, "ROOM", 250)
     stores = [packed(memory) for _ in range(4)]
     await stores[0].transact("a", [session(1, ABSENT)])

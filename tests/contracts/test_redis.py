@@ -1,4 +1,4 @@
-"""The Redis store, and everything that is built on rows, on a real server: alone, and as two stores on one database."""
+"""The Redis store and all services on rows, on a real server: one store, and two stores on one database."""
 
 from __future__ import annotations
 

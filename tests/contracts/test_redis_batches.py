@@ -1,4 +1,4 @@
-"""What is asked of Redis at one moment goes there and back together, and heartbeats wait for nothing else."""
+"""Concurrent Redis commands share one round trip, and heartbeats do not wait for other commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helix.adapters.redis.batches import COMMANDS, Batches
 
 
 class Server:
-    """A client whose pipelines answer with what they were sent, in time. `batches`: their commands."""
+    """A client whose pipelines echo their commands after a delay. It records them in `batches`."""
 
     def __init__(self) -> None:
         self.batches: list[list[tuple[Any, ...]]] = []

@@ -1,4 +1,4 @@
-"""What only the Redis store promises: names, pages, expiry, subscriptions, event loops."""
+"""Guarantees of the Redis store alone: names, pages, expiry, subscriptions and event loops."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_rows_of_a_megabyte(store: RedisStateStore) -> None:
 
 
 async def test_pages_of_a_query(store: RedisStateStore) -> None:
-    """More rows than a page has, with every way to ask for them."""
+    """A partition with more rows than a page is queried with every combination of limit and direction."""
     names = [f"{n:04d}" for n in range(redis_store.PAGE_ROWS * 2)]
     for start in range(0, len(names), 64):
         await store.transact("put", [Put(Key("control", "p", name), {}) for name in names[start : start + 64]])
@@ -65,7 +65,7 @@ async def test_pages_of_a_query(store: RedisStateStore) -> None:
 
 
 async def test_names_do_not_run_into_each_other(store: RedisStateStore) -> None:
-    """Colons and percent signs in partitions and sorts are theirs."""
+    """Colons and percent signs may be part of partitions and sorts."""
     keys = [
         Key("sessions", p, s) for p in ("a", "a:b", "a%3Ab", "a:", ":", "%") for s in (":", "b", "b:c", "b%3Ac", "%3A")
     ]
@@ -106,7 +106,7 @@ async def test_prefixes_are_apart(store: RedisStateStore, server: RedisServer) -
 
 
 async def test_rows_past_their_ttl_go_with_later_transactions(store: RedisStateStore) -> None:
-    """By Redis's clock. What was renewed stays, and so does what says it otherwise."""
+    """Expiry follows Redis's clock. Rows that were renewed stay, and so do rows whose `ttl` is not a number of seconds."""
     now = time.time()
     values: dict[str, dict[str, Any]] = {
         "past": {"ttl": int(now) - 5},
@@ -129,7 +129,7 @@ async def test_rows_past_their_ttl_go_with_later_transactions(store: RedisStateS
 
 
 async def test_an_expiry_that_is_taken_back(store: RedisStateStore, server: RedisServer) -> None:
-    """An update and a put may both move it or drop it."""
+    """Both an update and a put may change or remove the expiry."""
     a, b, c = (Key("control", "p", name) for name in "abc")
     soon = int(time.time()) + 60
     await store.transact("put", [Put(a, {"ttl": soon}), Put(b, {"ttl": soon}), Put(c, {"ttl": soon})])
@@ -143,7 +143,7 @@ async def test_an_expiry_that_is_taken_back(store: RedisStateStore, server: Redi
 
 
 async def test_a_reader_that_comes_back_is_not_told_of_nothing(store: RedisStateStore) -> None:
-    """Only the first watch of a partition is told that its subscription began; later ones wait for changes."""
+    """Only the first watch of a partition reports that its subscription began. Later ones wait for changes."""
     await store.transact("put", [Put(KEY, {})])
     with store.watch("sessions", "p") as watch:
         await asyncio.wait_for(watch.changed(60), SOON_S)  # the subscription
@@ -155,7 +155,7 @@ async def test_a_reader_that_comes_back_is_not_told_of_nothing(store: RedisState
 
 
 async def test_more_partitions_than_stay_subscribed(store: RedisStateStore, server: RedisServer) -> None:
-    """Those that nobody watches any more are left, those that are watched are not."""
+    """Subscriptions without a watch are dropped, and those with a watch stay."""
     with store.watch("sessions", "kept") as watch:
         await watch.changed(SOON_S)
         for n in range(300):

@@ -1,4 +1,4 @@
-"""Numbers in a Redis script: judged and added as Python does, of any size, although Lua has doubles only."""
+"""Numbers in a Redis script are compared and added as in Python, at any size, although Lua has only doubles."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_conditions_on_numbers_are_exact(store: RedisStateStore) -> None:
 
 
 async def test_doubles_would_not_do(store: RedisStateStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same script with Lua's own numbers fails the law: it has teeth."""
+    """The same script with Lua's own numbers fails, so the test can detect the defect."""
     head, tail = TRANSACT.text.split("local x, y = number(a), number(b)", 1)
     broken = head + "if tonumber(a) and tonumber(b) then return tonumber(a) - tonumber(b) end return nil\nend\n"
     broken += "local function unused(a, b) local x, y = number(a), number(b)" + tail
@@ -70,7 +70,7 @@ async def test_doubles_would_not_do(store: RedisStateStore, monkeypatch: pytest.
 
 
 async def test_sums_are_exact(store: RedisStateStore) -> None:
-    """Of whole numbers digit by digit, whatever their size and sign; of fractions as Python adds them."""
+    """Integers of any size and sign are added exactly, and fractions as Python adds them."""
     amounts = [n for n in NUMBERS if type(n) is int]
     for stored, amount in itertools.product([*NUMBERS, None], amounts):
         update = Update(KEY, add={"n": amount})
@@ -82,7 +82,7 @@ async def test_sums_are_exact(store: RedisStateStore) -> None:
 
 
 async def test_no_sum_with_a_text(store: RedisStateStore) -> None:
-    """Nothing of the transaction is written."""
+    """The failing addition leaves the whole transaction unwritten."""
     await store.transact("put", [Put(KEY, {"n": "text"})])
     other = Key("sessions", "p", "other")
     with pytest.raises(StoreError, match="cannot add 1"):

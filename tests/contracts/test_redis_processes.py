@@ -1,4 +1,4 @@
-"""Redis among real processes: forked, released together, on one fresh database."""
+"""Redis with several real processes that are forked, start together and use one fresh database."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -38,7 +38,7 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStateStore]:
 
 
 async def test_increments_and_first_puts(worker: Worker, server: RedisServer, store: RedisStateStore) -> None:
-    """No increment is lost, and of those who put an absent row one wins."""
+    """No increment is lost, and only one of the processes that put an absent row succeeds."""
     won = worker.race("increment", server.url, PROCESSES)
     assert await store.get([Key("sessions", "p", "n")]) == [{"n": 20 * PROCESSES}]
     rows = await store.query("sessions", "q")
@@ -47,7 +47,7 @@ async def test_increments_and_first_puts(worker: Worker, server: RedisServer, st
 
 
 async def test_writers_of_one_stream(worker: Worker, server: RedisServer, store: RedisStateStore) -> None:
-    """Dense sequences, each chunk once, every writer's in its order."""
+    """Sequences are dense, each chunk appears once, and each writer's chunks stay in order."""
     worker.race("append", server.url, PROCESSES)
     messages = await read_all(redis_streams(store), "ses")
     assert [message.sequence for message in messages] == list(range(1, 15 * PROCESSES + 1))
@@ -57,13 +57,13 @@ async def test_writers_of_one_stream(worker: Worker, server: RedisServer, store:
 
 
 async def test_draws_on_one_budget(worker: Worker, server: RedisServer, store: RedisStateStore) -> None:
-    """Never more than there is, and limit = remaining + drawn."""
+    """Draws never exceed the budget, and limit = remaining + drawn."""
     drawn = worker.race("draw", server.url, PROCESSES)
     (state,) = await RowBudgets(store).get(["global/total/micros/total"])
     assert state is not None and 0 <= state.remaining < 7 and state.remaining + sum(drawn) == state.limit == 500
 
 
 async def test_slots(worker: Worker, server: RedisServer, store: RedisStateStore) -> None:
-    """Two at most hold a slot, everyone gets one, and all come back."""
+    """At most two processes hold a slot, every process gets one, and all slots are returned."""
     assert worker.race("slots", server.url, PROCESSES) == [0] * PROCESSES
     assert await at_rest(RowSlots(store))

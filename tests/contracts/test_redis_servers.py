@@ -1,4 +1,4 @@
-"""Redis servers that die, stand still, or would lose rows."""
+"""Redis servers that crash, hang, or are configured so that they lose rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStateStore]:
 
 
 async def test_a_restart_loses_nothing_and_wakes_who_waits(tmp_path: Path) -> None:
-    """While it is away verbs raise `StoreError`; then the same store goes on, its rows are there, and its watches work."""
+    """Verbs raise `StoreError` while the server is down. Afterwards the same store works, with its rows and watches."""
     with RedisServer(tmp_path, appendonly="yes", appendfsync="always") as server:
         store = RedisStateStore(server.url, timeout_s=5)
         await store.transact("put", [Put(KEY, {"n": 1})])
@@ -51,7 +51,8 @@ async def test_a_restart_loses_nothing_and_wakes_who_waits(tmp_path: Path) -> No
             assert not waiting.done()
             server.start()
             assert await store.get([KEY]) == [{"n": 1}]
-            await asyncio.wait_for(waiting, SOON_S)  # what was published meanwhile nobody heard: look again
+            # messages published while it was disconnected are lost, so the watch reports a change
+            await asyncio.wait_for(waiting, SOON_S)
             waiting = asyncio.ensure_future(watch.changed(60))
             await store.transact("again", [Update(KEY, add={"n": 1})])
             await asyncio.wait_for(waiting, SOON_S)
@@ -60,15 +61,17 @@ async def test_a_restart_loses_nothing_and_wakes_who_waits(tmp_path: Path) -> No
 
 
 async def test_connections_that_died_in_the_pool_are_replaced(server: RedisServer, store: RedisStateStore) -> None:
-    """They are noticed before anything is sent on them, so no outcome is unknown."""
+    """The store detects dead connections before it sends anything on them, so no outcome is unknown."""
     await asyncio.gather(*(store.transact("put", [Put(Key("sessions", "p", f"{n}"), {})]) for n in range(8)))
     await asyncio.to_thread(server.ask, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     await asyncio.gather(*(store.transact("put", [Put(Key("sessions", "p", f"{n}"), {})]) for n in range(8)))
 
 
 async def stand_still(server: RedisServer, store: RedisStateStore) -> tuple[bool, int]:
-    """A server that stands still for longer than the store waits, and then executes what it was sent: was the transaction
-    answered, and how often was it executed?"""
+    """Pause the server for longer than the store's timeout, then let it execute the pending commands.
+
+    Return whether the transaction succeeded and how often the server executed it.
+    """
     await store.transact("put", [Put(KEY, {"n": 0})])
     server.pause()
     asyncio.get_running_loop().call_later(0.45, server.go_on)
@@ -81,7 +84,7 @@ async def stand_still(server: RedisServer, store: RedisStateStore) -> tuple[bool
     async def executed() -> bool:
         try:
             return await store.get([KEY]) != [{"n": 0}]
-        except StoreError:  # it still stands
+        except StoreError:  # the server is still paused
             return False
 
     await eventually(executed)
@@ -98,7 +101,7 @@ async def test_a_lost_answer_is_unknown_and_never_sent_again(tmp_path: Path) -> 
 
 
 class SendsAgain(RedisStateStore):
-    """With the retries that redis-py has by default."""
+    """A store with redis-py's default retries."""
 
     def _make_pool(self) -> Any:
         pool = super()._make_pool()
@@ -107,13 +110,13 @@ class SendsAgain(RedisStateStore):
 
 
 async def test_sending_again_would_execute_again(tmp_path: Path) -> None:
-    """So the law above has teeth."""
+    """redis-py's default retries execute the transaction twice, so the test above can detect the defect."""
     with RedisServer(tmp_path) as server:
         assert await stand_still(server, SendsAgain(server.url, timeout_s=0.3)) == (True, 2)
 
 
 async def test_a_cancelled_caller_disturbs_nobody(store: RedisStateStore) -> None:
-    """Its connection is given up with it: no later caller reads its answer."""
+    """A cancelled call drops its connection, so no later caller reads its response."""
     await store.transact("put", [Put(KEY, {"n": 0})])
     for n in range(30):
         task = asyncio.ensure_future(store.transact("write", [Put(Key("sessions", "p", "b"), {"n": n})]))
@@ -125,7 +128,8 @@ async def test_a_cancelled_caller_disturbs_nobody(store: RedisStateStore) -> Non
 
 
 async def test_no_cancellation_is_lost(store: RedisStateStore) -> None:
-    """Whenever it comes: `asyncio.wait_for` of Python 3.11 swallows one that comes as it ends, and redis-py uses it."""
+    """A cancellation works at any time. `asyncio.wait_for` of Python 3.11, which redis-py uses, swallows some that come at
+    its end."""
     await store.transact("put", [Put(KEY, {"n": 0})])
 
     async def work() -> None:
@@ -148,7 +152,7 @@ async def test_no_cancellation_is_lost(store: RedisStateStore) -> None:
 async def test_a_server_that_evicts_is_refused(tmp_path: Path) -> None:
     with RedisServer(tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru") as server:
         store = RedisStateStore(server.url)
-        for _ in range(2):  # a caller that tries again is refused again
+        for _ in range(2):  # a retry is refused too
             with pytest.raises(StoreError, match="noeviction"):
                 await store.get([KEY])
         await store.close()
@@ -185,7 +189,8 @@ def test_what_is_no_url() -> None:
 
 
 async def test_enough_replicas_or_a_store_error(tmp_path: Path) -> None:
-    """With `replicas`, a transaction is answered when so many have it; without them it says that it cannot know."""
+    """A store with `replicas` acknowledges a transaction once that many replicas have it. Otherwise it raises that the
+    outcome is unknown."""
     with RedisServer(tmp_path / "primary", repl_diskless_sync_delay="0") as server:
         store = RedisStateStore(server.url, replicas=1, timeout_s=4)
         with pytest.raises(StoreError, match="0 of 1 replicas"):

@@ -1,4 +1,4 @@
-"""The response cache, on every store; and what its rows promise beyond its contract."""
+"""The response cache on every store, and guarantees of its rows beyond the contract."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def on(*stores: StateStore) -> MakeCache:
-    """Each cache on the next of the stores, round and round."""
+    """Return a factory whose caches use the stores in turn."""
     made = 0
 
     def make(**options: Any) -> RowCache:
@@ -41,7 +41,7 @@ class TestMemory(ResponseCacheContract):
 
 
 class TestSQLite(ResponseCacheContract):
-    """Two stores on one file, which is what two processes have."""
+    """Run the contract on two stores on one file, as two processes would."""
 
     @pytest.fixture
     async def make_cache(self, tmp_path: Path) -> AsyncIterator[MakeCache]:
@@ -80,7 +80,7 @@ class TestRedis(ResponseCacheContract):
 
 
 class Counting(MemoryStateStore):
-    """How many rows were read and written."""
+    """A memory store that counts the rows read and written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Counting(MemoryStateStore):
 
 @pytest.mark.parametrize("size", [10, 300])
 async def test_no_verb_reads_or_writes_more_where_there_is_more(size: int) -> None:
-    """A look-up reads one row; a hit writes 3; a put into a full cache reads at most 6 rows and writes at most 8."""
+    """A lookup reads one row, a hit writes 3, and a put into a full cache reads at most 6 rows and writes at most 8."""
     store = Counting()
     cache = RowCache(store, max_size=size, clock=Steps())
     for n in range(size):
@@ -118,8 +118,8 @@ async def test_no_verb_reads_or_writes_more_where_there_is_more(size: int) -> No
 
 
 async def test_entries_that_the_table_removed_leave_their_places() -> None:
-    """DynamoDB's own TTL takes entries and not their index rows: the cache still takes as many as it may, and its count
-    stays that of the index."""
+    """DynamoDB's TTL deletes entries but not their index rows. The cache still fills up to its size, and its count matches
+    the index."""
     store, clock = MemoryStateStore(), Steps()
     cache = RowCache(store, max_size=4, clock=clock)
     for n in range(4):
@@ -137,7 +137,7 @@ async def test_entries_that_the_table_removed_leave_their_places() -> None:
 
 
 async def test_a_count_without_rows_is_counted_again() -> None:
-    """Rows that somebody removed by hand do not stop the cache."""
+    """Rows that were removed by hand do not block the cache."""
     store = MemoryStateStore()
     cache = RowCache(store, max_size=2, clock=Steps())
     for name in "ab":
@@ -155,7 +155,7 @@ def test_a_cache_holds_at_least_one() -> None:
 
 
 async def test_an_entry_that_lost_its_place_in_the_order_does_not_hold_up_a_put() -> None:
-    """Somebody removed its index row: what is kept instead is refused, and given up."""
+    """An index row was removed by hand. The put that finds its entry without an index row is refused and given up."""
     store, clock = MemoryStateStore(), SetClock(1_000.0)
     cache = RowCache(store, clock=clock)
     await cache.put(T, asked("a"), known("old"), None)
@@ -167,7 +167,7 @@ async def test_an_entry_that_lost_its_place_in_the_order_does_not_hold_up_a_put(
 
 
 async def test_a_vector_goes_with_its_entry_where_the_embedding_failed_later() -> None:
-    """Else it would be the nearest for ever, and hide those that are there."""
+    """Otherwise the old vector would always be the nearest and hide entries that exist."""
 
     async def broken(texts: Sequence[str]) -> list[list[float]]:
         raise OSError("no network")

@@ -1,4 +1,5 @@
-"""The contract of the response cache has teeth: a broken cache fails the law that it breaks, and a sound one none."""
+"""The contract of the response cache detects defects: each broken cache fails the matching test, and a sound one fails
+none."""
 
 import asyncio
 from typing import Any
@@ -39,7 +40,7 @@ LAWS = [name for name in dir(ResponseCacheContract) if name.startswith("test_")]
 
 
 async def broken(law: str, kind: type[RowCache], store: Any) -> bool:
-    """Whether caches of that kind on the store fail the law as laws do, in any of its cases."""
+    """Return whether a cache of that kind on the store fails the test in a regular way, for any of its parameters."""
     test = getattr(ResponseCacheContract(), law)
     marks = [m for m in getattr(test, "pytestmark", ()) if m.name == "parametrize"]
     for case in [case for mark in marks for case in mark.args[1]] or [()]:

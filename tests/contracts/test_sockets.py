@@ -1,4 +1,4 @@
-"""The sockets of API Gateway, over real HTTP, against its management API as it is documented."""
+"""Run the API Gateway sockets over real HTTP against its management API as AWS documents it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestManagementApi(SocketsContract):
         assert await sockets.post(name, b"?") == "slow"
 
     async def test_a_refusal_of_the_caller_is_named(self, sockets: ApiGatewaySockets, peers: ManagementApi) -> None:
-        """It says nothing about the connection."""
+        """A 403 is an error of the caller and tells nothing about the connection."""
         name = await peers.connect()
         peers.answers[name] = 403
         with pytest.raises(StoreError, match="ForbiddenException"):
@@ -50,7 +50,7 @@ class TestManagementApi(SocketsContract):
 
 
 class Stuck:
-    """A client of the management API that hangs at the connections named `stuck`."""
+    """A client of the management API whose posts to the connection `stuck` hang."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -64,7 +64,7 @@ class Stuck:
 
 
 async def test_posts_that_were_given_up_early_leave_threads_for_others() -> None:
-    """`project_stream` waits less for a socket than the post's own deadline."""
+    """`project_stream` waits for a socket for less time than the post's own deadline."""
     client = Stuck()
     sockets = ApiGatewaySockets(client, deadline_s=60)
 

@@ -1,4 +1,4 @@
-"""The SQLite store: alone, and as two stores on one file, which is what two processes have."""
+"""The SQLite store: one store, and two stores on one file as two processes would have."""
 
 import asyncio
 import sqlite3
@@ -51,10 +51,10 @@ async def test_a_damaged_row_does_not_stop_the_purge(store: SQLiteStateStore) ->
 
 
 async def test_who_looks_for_expired_rows_holds_up_no_writer(store: SQLiteStateStore) -> None:
-    """The search takes a tenth of a second for 100,000 rows; it must not keep other processes from writing."""
+    """The search takes a tenth of a second for 100,000 rows and must not block other processes that write."""
     await store.transact("row", [Put(Key("control", "p", "young"), {"ttl": 101})])
     with sqlite3.connect(store.path, isolation_level=None) as writer:
-        writer.execute("BEGIN IMMEDIATE")  # whoever writes now
+        writer.execute("BEGIN IMMEDIATE")  # another process writes now
         async with asyncio.timeout(5):
             assert await store.purge(100.0) == 0
         writer.execute("ROLLBACK")
@@ -62,7 +62,7 @@ async def test_who_looks_for_expired_rows_holds_up_no_writer(store: SQLiteStateS
 
 
 async def test_a_row_that_is_renewed_while_its_deletion_waits_stays(store: SQLiteStateStore) -> None:
-    """The search finds it expired; before the deletion begins, another process writes it anew."""
+    """The search finds the row expired. Before the deletion begins, another process writes the row again."""
     renew = [lambda: rewrite(store.path, "control", "p", "renewed", '{"ttl":101}')]
 
     class Late(sqlite3.Connection):

@@ -1,4 +1,4 @@
-"""What a SQLite store keeps in its file, and files of the version before it."""
+"""Contents of a SQLite store's file, and files of the version before."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ asyncio.run(main())
 
 
 def first_version(path: Path) -> None:
-    """As version 1 made it: with a damaged row."""
+    """Create a file as version 1 did, including a damaged row."""
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA journal_mode = WAL")
         for table in TABLES:
@@ -81,21 +81,21 @@ def first_version(path: Path) -> None:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Of a file of version 1, in a folder that other users may enter."""
+    """A file of version 1 in a folder that other users may enter."""
     with tempfile.TemporaryDirectory() as folder:
         first_version(Path(folder) / "helix.db")
         yield Path(folder) / "helix.db"
 
 
 def shown(path: Path) -> dict[str, list[tuple[str, str, str]]]:
-    """By table: what `sqlite3 helix.db` shows."""
+    """Return the rows that `sqlite3 helix.db` shows, by table."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return {table: db.execute(f"SELECT * FROM {table} ORDER BY partition, sort").fetchall() for table in TABLES}
 
 
 def tables(path: Path) -> dict[str, int]:
-    """How many rows the tables have."""
+    """Return the number of rows of each table."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         counted = set(names) - {"last_partition"}
@@ -125,7 +125,7 @@ async def test_a_file_of_version_1_is_moved_to_the_present_one(path: Path) -> No
 
 @pytest.mark.parametrize("folder_too", [False, True])
 def test_a_file_of_version_1_that_may_only_be_read_is_read_as_it_is(path: Path, folder_too: bool) -> None:
-    user = 65534 if os.geteuid() == 0 else 0  # modes do not bind root
+    user = 65534 if os.geteuid() == 0 else 0  # file modes do not restrict root
     path.chmod(0o444)
     path.parent.chmod(0o555 if folder_too else 0o777)
     try:
@@ -189,7 +189,7 @@ async def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
 async def test_nothing_is_left_of_rows_that_are_gone(tmp_path: Path) -> None:
     store = SQLiteStateStore(tmp_path / "helix.db")
     keys = [Key(table, partition, sort) for table in TABLES for partition in PARTITIONS for sort in VALUES]
-    for number in (1, 2):  # the second time in place of the first
+    for number in (1, 2):  # the second copy replaces the first
         await store.transact("put", [Put(key, {**VALUES[key.sort], "ttl": number}) for key in keys])
         assert (tables(store.path)["partitions"], tables(store.path)["large"]) == (len(PARTITIONS), 4 * 3 * 3)
     await store.transact("smaller", [Put(key, {"ttl": 3}) for key in keys if key.table == "streams"])
@@ -206,7 +206,7 @@ async def test_nothing_is_left_of_rows_that_are_gone(tmp_path: Path) -> None:
 
 
 async def test_a_value_takes_no_page_of_its_own(tmp_path: Path) -> None:
-    """1,000 values of 1,100 bytes took 4.6 MB, were they in their rows."""
+    """If they were stored in their rows, 1,000 values of 1,100 bytes would take 4.6 MB."""
     store = SQLiteStateStore(tmp_path / "helix.db")
     for n in range(1000):
         await store.transact("put", [Put(Key("sessions", f"s{n}", "session"), {"text": "x" * 1100})])

@@ -1,4 +1,4 @@
-"""SQLite commits where it is called, and takes its thread for what waits."""
+"""SQLite commits on the caller's thread and uses its own thread for waiting work."""
 
 import asyncio
 import sqlite3
@@ -30,7 +30,7 @@ async def test_a_write_that_another_process_delays_leaves_the_loop_free(store: S
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.ensure_future(store.transact("second", [Put(KEY, {"n": 2})]))
     for _ in range(20):
-        await asyncio.sleep(0.005)  # returns only where the loop is free
+        await asyncio.sleep(0.005)  # returns only while the event loop is free
     assert not writing.done() and await store.get([KEY]) == [{"n": 1}]
     other.execute("COMMIT")
     await writing
@@ -51,18 +51,18 @@ async def test_a_commit_takes_no_thread(store: SQLiteStateStore) -> None:
 
 @pytest.mark.parametrize("store", ["NORMAL"], indirect=True)
 async def test_the_log_is_moved_into_the_file_while_a_store_commits_in_place(store: SQLiteStateStore) -> None:
-    """Without checkpoints it would be 270 MB long."""
+    """Without checkpoints the log would grow to 270 MB."""
     value = {"text": "x" * 3000}
     for n in range(8 * CHECKPOINT_ROWS):
         await store.transact("write", [Put(Key("sessions", "p", f"{n:05d}"), value)])
         if n % CHECKPOINT_ROWS == 0:
-            await store.purge(0)  # by the store's thread, after the checkpoint that it was given
+            await store.purge(0)  # the store's thread purges after the checkpoint that it already had to do
     log = store.path.with_name(f"{store.path.name}-wal")
     assert log.stat().st_size < 40_000_000
 
 
 async def test_a_store_that_another_loop_closes_says_so_and_keeps_what_it_wrote(store: SQLiteStateStore) -> None:
-    """Its thread ends at any moment: between a check and the next line, too."""
+    """The store's thread may end at any moment, even between a check and the next line."""
     await store.transact("first", [Put(Key("control", "p", "a"), {"n": 1})])
     store._unchecked = CHECKPOINT_ROWS
     store._thread.shutdown()
@@ -70,11 +70,11 @@ async def test_a_store_that_another_loop_closes_says_so_and_keeps_what_it_wrote(
     assert [row.value for row in await store.query("control", "p")] == [{"n": 1}, {"n": 2}]
     with pytest.raises(StoreError, match="is closed"):
         await store.purge(0)
-    store._thread = ThreadPoolExecutor(max_workers=1)  # for its end
+    store._thread = ThreadPoolExecutor(max_workers=1)  # for the store's own close
 
 
 async def test_a_commit_that_waits_for_the_disk_of_a_store_that_is_closed_fails(store: SQLiteStateStore) -> None:
-    """Another event loop closes it between the commit and the sync."""
+    """Another event loop closes the store between the commit and the sync."""
     await store.transact("first", [Put(KEY, {"n": 1})])
     assert store._log is not None
     await asyncio.to_thread(store._log.close)

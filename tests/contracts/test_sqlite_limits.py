@@ -1,4 +1,4 @@
-"""A SQLite store where the disk is full, or where the file may only be read."""
+"""A SQLite store on a full disk or on a read-only file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def limited(path: Path, *, limit: int = 0, user: int = 0) -> list[str]:
 
 @pytest.fixture
 async def path() -> AsyncIterator[Path]:
-    """In a folder that other users may enter."""
+    """A store's file in a folder that other users may enter."""
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStateStore(Path(folder) / "helix.db")
         await store.transact("first", [Put(KEY, {"n": 1})])
@@ -72,7 +72,7 @@ def test_a_full_disk_refuses_the_write_and_keeps_what_was_there(path: Path) -> N
 
 @pytest.mark.parametrize("folder_too", [False, True])
 def test_a_file_that_may_only_be_read_is_read(path: Path, folder_too: bool) -> None:
-    user = 65534 if os.geteuid() == 0 else 0  # modes do not bind root
+    user = 65534 if os.geteuid() == 0 else 0  # file modes do not restrict root
     path.chmod(0o444)
     path.parent.chmod(0o555 if folder_too else 0o777)
     try:

@@ -1,4 +1,4 @@
-"""SQLite among real processes: forked, released together, on one fresh file."""
+"""SQLite with several real processes that are forked, start together and use one fresh file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def worker() -> Iterator[Worker]:
 
 
 async def test_increments_and_first_puts(worker: Worker, tmp_path: Path) -> None:
-    """No increment is lost, and of those who put an absent row one wins."""
+    """No increment is lost, and only one of the processes that put an absent row succeeds."""
     won = worker.race("increment", tmp_path / "h.db", PROCESSES)
     store = SQLiteStateStore(tmp_path / "h.db")
     assert await store.get([Key("sessions", "p", "n")]) == [{"n": 20 * PROCESSES}]
@@ -36,7 +36,7 @@ async def test_increments_and_first_puts(worker: Worker, tmp_path: Path) -> None
 
 
 async def test_writers_of_one_stream(worker: Worker, tmp_path: Path) -> None:
-    """Dense sequences, each chunk once, every writer's in its order."""
+    """Sequences are dense, each chunk appears once, and each writer's chunks stay in order."""
     worker.race("append", tmp_path / "h.db", PROCESSES)
     store = SQLiteStateStore(tmp_path / "h.db")
     messages = await read_all(SegmentStreams(store), "ses")
@@ -48,7 +48,7 @@ async def test_writers_of_one_stream(worker: Worker, tmp_path: Path) -> None:
 
 
 async def test_draws_on_one_budget(worker: Worker, tmp_path: Path) -> None:
-    """Never more than there is, and limit = remaining + drawn."""
+    """Draws never exceed the budget, and limit = remaining + drawn."""
     drawn = worker.race("draw", tmp_path / "h.db", PROCESSES)
     store = SQLiteStateStore(tmp_path / "h.db")
     (state,) = await RowBudgets(store).get(["global/total/micros/total"])
@@ -57,7 +57,7 @@ async def test_draws_on_one_budget(worker: Worker, tmp_path: Path) -> None:
 
 
 async def test_slots(worker: Worker, tmp_path: Path) -> None:
-    """Two at most hold a slot, everyone gets one, and all come back."""
+    """At most two processes hold a slot, every process gets one, and all slots are returned."""
     assert worker.race("slots", tmp_path / "h.db", PROCESSES) == [0] * PROCESSES
     store = SQLiteStateStore(tmp_path / "h.db")
     assert await at_rest(RowSlots(store))

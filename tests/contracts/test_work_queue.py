@@ -1,4 +1,4 @@
-"""The work queue over every store: one holder at a time, whoever races, and nothing that is left behind."""
+"""The work queue on every store: an execution has one holder at a time, and no rows are left behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def anything(value: Value) -> bool:
 
 
 async def a_run(store: StateStore, number: int = 1, *, child: bool = False) -> Part:
-    """A session with a running run, as a claim leaves it."""
+    """Store a session with a running run, as a claim leaves it."""
     session_id, run_id = f"s{number}", f"run_{number}"
     parent = Parent(session_id="s0", run_id="run_0", call_id="c") if child else None
     session = SessionRow(
@@ -63,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def queues(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[WorkQueue, WorkQueue]]:
-    """Two processes' queues on the same rows, and one clock."""
+    """The queues of two processes on the same rows, with one clock."""
     clock = ShiftedClock()
     stores: list[StateStore]
     if request.param == "memory":
@@ -112,7 +112,7 @@ async def test_the_oldest_that_is_wanted_comes_first(queues: Queues) -> None:
 
 
 async def test_a_lease_that_lapsed_is_anothers(queues: Queues) -> None:
-    """The next holder is told who had it; the first one is refused at all that it does."""
+    """The next holder learns who held the lease before. Every call of the first holder is refused."""
     queue, other = queues
     await queue.start(await a_run(queue.store))
     first = await queue.claim("w1", anything)
@@ -166,7 +166,7 @@ async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:
 
 
 async def test_a_death_is_counted_once(queues: Queues) -> None:
-    """Whoever told of it may have died before it was written down, and tells again."""
+    """The process that reported the death may have crashed before it was stored, so it reports again."""
     queue, other = queues
     await queue.start(await a_run(queue.store))
     assert await queue.claim("w1", anything)
@@ -180,7 +180,7 @@ async def test_a_death_is_counted_once(queues: Queues) -> None:
 
 
 async def test_what_was_handed_over_in_order_counts_for_no_death(queues: Queues) -> None:
-    """The supervisor died, and its worker gave back what it had before it left."""
+    """The supervisor died, and its worker gave back its execution before it exited."""
     queue, other = queues
     await queue.start(await a_run(queue.store))
     work = await queue.claim("w1", anything)
@@ -191,7 +191,7 @@ async def test_what_was_handed_over_in_order_counts_for_no_death(queues: Queues)
 
 
 async def test_all_that_is_over_is_forgotten_at_once(queues: Queues) -> None:
-    """More than one look takes, beside as many whose runs are not over yet."""
+    """Finished executions span several pages, beside many whose runs are not over."""
     queue, other = queues
     for number in range(5):
         await queue.start(await a_run(queue.store, number))
@@ -252,7 +252,7 @@ async def test_rows_are_forgotten_once_the_run_is_over(queues: Queues) -> None:
     await queue.finish(work)
     assert isinstance(queue.clock, ShiftedClock)
     queue.clock.ahead_s += KEEP_S + 1
-    assert await queue.trim() == 0  # its run still runs: the sweep must find that its execution has ended
+    assert await queue.trim() == 0  # the run still has status running: the sweep must find that its execution has ended
     (value,) = await queue.store.get([Key("sessions", part.session_id, run_sort(part.run_id))])
     ended = {**(value or {}), "status": "completed", "effects": "done"}
     await queue.store.transact("end", [Put(Key("sessions", part.session_id, run_sort(part.run_id)), ended)])
@@ -283,7 +283,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_several_processes_share_the_work(tmp_path: Path) -> None:
-    """Each execution is claimed and ended by one of them."""
+    """Each execution is claimed and finished by one process."""
     path = tmp_path / "race.db"
     store = SQLiteStateStore(path)
     queue = WorkQueue(store, ShiftedClock())

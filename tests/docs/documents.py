@@ -1,22 +1,22 @@
-"""Documents as programs: how blocks are marked, run and compared, and what names and links must lead to.
+"""Documents as programs: run and compare their marked blocks, and check their names and links.
 
-How a block is marked, by the words behind its language:
+The words behind a block's language mark it:
 
     python                  runs, in the namespace of the blocks above it in the same file; `await` works at top level
     python fresh            the same, in a new namespace
     python file=NAME        the same, and the text is saved as NAME first, for the commands below it
-    text output             what the python block above printed, exactly; `...` stands for anything in a line, and a
-                            line of `...` for any lines
-    console run             each `$ command` runs; the lines under it are its output, read the same way
-    console running         one command that goes on while the blocks below run: it is waited for until it has printed
+    text output             what the python block above printed, exactly; `...` matches anything in a line, and a line
+                            of `...` matches any lines
+    console run             each `$ command` runs; the lines under it are its output, compared in the same way
+    console running         one command that keeps running during the blocks below. The runner waits until it has printed
                             the lines under it. The next such block, or the end of the document, ends it with Ctrl-C
-    text running            what that command prints next; it is waited for
+    text running            the next output of that command; the runner waits for it
     console not-run: WHY    is only shown
     bash run, bash not-run: WHY
     text, json, toml        is only shown; json and toml must parse
     ts, tsx                 `tests/js/test_guide.py` runs `ts` and checks the types of both
 
-Anything else is refused.
+All other marks are refused.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ SHOWN = ("text", "json", "toml", "ts", "tsx")
 COMMAND_S = 180
 DOCUMENTED_PORT = re.compile(r"helix dev .*--port (\d+)")
 PROJECT_GUIDES = ("offline.md", "deploy.md")
-"""They are read in a project's folder; all others in an empty one."""
+"""Guides whose blocks run in a project's folder. All others run in an empty folder."""
 SLOW = (*PROJECT_GUIDES, "bucket.md", "cdk.md", "cli.md", "fleet.md", "http.md", "nightly.md")
-"""They run the offline app, a synthesis or many processes."""
+"""Documents that run the offline app, a synthesis or many processes."""
 PROJECT_PARTS = ("layers", "pyproject.toml", "cdk.json", "package.json", "package-lock.json")
 PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """`line` is that of the opening fence; `words` are what stands behind the language."""
+    """A code block. `line` is the line of its opening fence, and `words` are the text behind the language."""
 
     path: Path
     line: int
@@ -76,7 +76,7 @@ class Block:
 
     @property
     def wanted(self) -> str | None:
-        """`run`, `shown` or `output`; None for a block that is not marked as the rules above say."""
+        """Return `run`, `running`, `shown` or `output`, or None if the block is not marked by the rules above."""
         if self.language == "python":
             return "run" if re.fullmatch(r"(fresh ?)?(file=[\w.]+)?", self.words) else None
         if (self.language, self.words) in (("console", "running"), ("text", "running")):
@@ -109,7 +109,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 async def run_document(path: Path, directory: Path) -> None:
-    """Run all blocks of a document in `directory`, in order; the first that breaks raises `AssertionError`."""
+    """Run all blocks of a document in `directory`, in order. The first block that fails raises `AssertionError`."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed: str | None = None
     running: Running | None = None
@@ -151,8 +151,10 @@ async def run_document(path: Path, directory: Path) -> None:
 
 
 def on_free_ports(path: Path) -> Iterator[Block]:
-    """The document's blocks. Each `helix dev` of them, and its console one port above, listen on free ports of this
-    machine, in place of those that readers are shown."""
+    """Yield the document's blocks with free ports of this machine in place of the documented ones.
+
+    This applies to each `helix dev` and to its console, which listens one port above.
+    """
     blocks, moved = blocks_of(path), dict[str, str]()
     for shown in {port for block in blocks for port in DOCUMENTED_PORT.findall(block.text)}:
         for above, free in enumerate(free_pair()):
@@ -163,7 +165,7 @@ def on_free_ports(path: Path) -> Iterator[Block]:
 
 
 def free_pair() -> tuple[int, int]:
-    """Two ports that follow each other, as those of the app and its console."""
+    """Return two consecutive free ports, for the app and its console."""
     while True:
         with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
             first.bind(("127.0.0.1", 0))
@@ -173,7 +175,7 @@ def free_pair() -> tuple[int, int]:
 
 
 def lay_out(path: Path, directory: Path) -> None:
-    """Put into `directory` what the readers of that document have there."""
+    """Put the files into `directory` that readers of the document have there."""
     (directory / "examples").symlink_to(ROOT / "examples")
     if path.name in PROJECT_GUIDES:
         for name in PROJECT_PARTS:
@@ -189,13 +191,13 @@ async def run_python(block: Block, namespace: dict[str, Any], directory: Path) -
         (directory / name[1]).write_text(block.text, encoding="utf-8")
     printed = io.StringIO()
     try:
-        source = "\n" * block.line + block.text  # line numbers of a traceback are the document's
+        source = "\n" * block.line + block.text  # so that line numbers in tracebacks are those of the document
         code = compile(source, str(block.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         with contextlib.redirect_stdout(printed):
             if code.co_flags & inspect.CO_COROUTINE:
                 async with asyncio.timeout(COMMAND_S):
                     await eval(code, namespace)
-            else:  # in a thread: it may start an event loop of its own
+            else:  # in a thread, because the code may start an event loop of its own
                 await asyncio.to_thread(exec, code, namespace)
     except Exception as error:
         raise AssertionError(f"{block.where}: {type(error).__name__}: {error}\n{printed.getvalue()}") from error
@@ -211,7 +213,7 @@ def run_console(block: Block, directory: Path) -> None:
 
 
 class Running:
-    """A command that goes on until Ctrl-C."""
+    """A command that runs until Ctrl-C."""
 
     def __init__(self, block: Block, directory: Path) -> None:
         command = re.fullmatch(r"\$ (.*)", block.text.partition("\n")[0])
@@ -236,7 +238,7 @@ class Running:
             self._lines.extend(iter(printed.readline, ""))
 
     def wait_for(self, where: str, expected: str) -> None:
-        """Until these lines are printed, after what was waited for before."""
+        """Wait until these lines are printed after those that were waited for before."""
         ends = time.monotonic() + COMMAND_S
         while True:
             gone = self._process.poll() is not None
@@ -282,7 +284,7 @@ def run_command(where: str, command: str, directory: Path) -> str:
 
 
 def same(where: str, printed: str, expected: str) -> None:
-    """Nothing expected is nothing promised: a command without output under it may print what it likes."""
+    """Compare output with the document. If the document shows no output, the command may print anything."""
     if not expected.strip():
         return
     clean = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
@@ -306,7 +308,7 @@ async def close(namespace: dict[str, Any]) -> None:
 
 
 def resolve(dotted: str) -> Any:
-    """The thing of that name: a module, or an attribute or field of one. Raises `AssertionError` naming what is missing."""
+    """Return the module, attribute or field of that name. Raises `AssertionError` naming what is missing."""
     parts = dotted.split(".")
     thing: Any = None
     rest: list[str] = []
@@ -322,7 +324,7 @@ def resolve(dotted: str) -> Any:
 
 
 def claimed_names(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(dotted name, parameters) of each `helix.a.b` and `helix.a.b(c=, d=)` in backticks."""
+    """Yield the dotted name and the parameters of each `helix.a.b` and `helix.a.b(c=, d=)` in backticks."""
     for name, _, arguments in re.findall(r"`(helix(?:\.\w+)*)(\(([^`]*)\))?`", text):
         if not name.endswith((".db", ".py", ".toml")):
             yield name, re.findall(r"(\w+)=", arguments)
@@ -356,7 +358,7 @@ def check_links(path: Path) -> None:
 
 
 def check_paths(path: Path) -> None:
-    """Files that a document names in backticks, from the project's root or the package's. Helix makes `.helix/`."""
+    """Check that files named in backticks exist in the project's root or in the package. Helix itself creates `.helix/`."""
     for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", path.read_text(encoding="utf-8")):
         assert name.startswith(".helix/") or any((base / name).exists() for base in (ROOT, PACKAGE, PACKAGE.parent)), (
             f"{path.name}: there is no file {name!r}"

@@ -1,4 +1,4 @@
-"""The provider of the documents: requests of the Chat Completions API, answered by the demonstration model."""
+"""The provider for documents: the demonstration model answers requests of the Chat Completions API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helix.testing.openai_server import ModelAnswer, ModelToolCall, ModelUsage
 
 
 def heard(request: dict[str, Any]) -> LLMGenerateInput:
-    """A Chat Completions request as the model port says it."""
+    """Convert a Chat Completions request to the input of the model port."""
     messages: list[AnyMessage] = []
     names: dict[str, str] = {}
     for said in request["messages"]:

@@ -1,4 +1,5 @@
-"""What code, documents and tests cite of the protocol and of the semantics exists; each stored field is explained."""
+"""All citations of the protocol and the semantics in code, documents and tests exist, and each stored field is
+explained."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SECTIONS: dict[str, list[type[BaseModel]]] = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Every tracked file of code and documents but this one, by name."""
+    """Yield name and text of every tracked file of code and documents except this one."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py", "*.md", "*.toml"],
         cwd=ROOT,
@@ -73,7 +74,7 @@ def test_nothing_cites_by_number() -> None:
 
 
 def section(anchor: str) -> str:
-    """From the anchor to the next one."""
+    """Return the text from the anchor to the next one."""
     text = (ROOT / "docs" / "protocol.md").read_text("utf-8")
     return text.split(f'<a id="{anchor}"></a>', 1)[1].split("<a id=", 1)[0]
 
@@ -90,5 +91,6 @@ def test_every_row_has_a_section() -> None:
     kinds = {
         kind for m in modules for kind in vars(m).values() if isinstance(kind, type) and kind.__module__ == m.__name__
     }
-    kinds -= {base for kind in kinds for base in kind.__bases__}  # groups of fields are sections of their rows
+    # base classes hold groups of fields, which the sections of their rows explain
+    kinds -= {base for kind in kinds for base in kind.__bases__}
     assert kinds == {row for listed in SECTIONS.values() for row in listed}

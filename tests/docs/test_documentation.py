@@ -1,8 +1,8 @@
-"""Every documented block runs, every link leads somewhere, every name exists.
+"""Every documented block runs, every link has a target, and every name exists.
 
-`documents.py` beside this file says how blocks are marked. They run in a new directory with the project's `examples` in it.
-The provider that the environment names is a server on loopback, played by the demonstration model: litellm and HTTP are
-real, and nothing needs credentials. Commands run without a provider, as on a new machine.
+`documents.py` beside this file defines how blocks are marked. They run in a new directory with the project's `examples` in
+it. The provider that the environment names is a server on loopback with the demonstration model: litellm and HTTP are real,
+and no credentials are needed. Commands run without a provider, as on a new machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: OpenAIS
         monkeypatch.delenv(name)
     for name, value in provider.environment().items():
         monkeypatch.setenv(name, value)
-    for kind in ("_agents", "_factories"):  # documents register agents of the same names
+    for kind in ("_agents", "_factories"):  # documents register agents with the same names
         monkeypatch.setattr(helix.default_registry, kind, {})
     return tmp_path
 
@@ -69,7 +69,7 @@ async def test_every_block_runs(document: Path, directory: Path) -> None:
 def test_links_and_names_lead_somewhere(document: Path) -> None:
     check_links(document)
     check_names(document.read_text(encoding="utf-8"))
-    if not {"guide", "tasks"} & set(document.parts):  # they may speak of their readers' files
+    if not {"guide", "tasks"} & set(document.parts):  # these may name files of their readers
         check_paths(document)
 
 
@@ -128,7 +128,7 @@ async def test_hooks_are_called_with_what_is_documented() -> None:
     assert heard == documented
 
 
-# --- teeth -----------------------------------------------------------------------------------------------------------
+# --- the checks detect defects ----------------------------------------------------------------------------------------
 
 BROKEN = {
     "raises": "```python\n1 / 0\n```",

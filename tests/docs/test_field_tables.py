@@ -1,4 +1,4 @@
-"""The tables of the rows' fields in docs/protocol.md are those of the fields' docstrings."""
+"""The tables of the rows' fields in docs/protocol.md match the fields' docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of providers in docs/guide/models.md is what the code does."""
+"""The table of providers in docs/guide/models.md matches the code."""
 
 from __future__ import annotations
 

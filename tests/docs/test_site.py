@@ -22,7 +22,7 @@ def test_the_reference_has_every_public_name_once() -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Dead links and anchors, pages that the navigation lacks, and names that do not exist are warnings."""
+    """Dead links and anchors, pages missing from the navigation, and unknown names cause warnings."""
     build = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The tables of docs/guide/websocket.md say of each field what the models of the protocol say."""
+"""The tables of docs/guide/websocket.md describe each field as the protocol's models define it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUESTS = {get_args(cls.model_fields["action"].annotation)[0]: cls for cls in g
 SESSION_ID = REQUESTS["abort"].model_json_schema()["properties"]["session_id"]["pattern"]
 EVERYWHERE = {"v", "id", "action"}
 Row = tuple[str, str, str]
-"""Owner, field, type."""
+"""Owner, field and type."""
 
 
 def fields(owner: str, model: type[Record], mode: Any) -> Iterator[Row]:
@@ -43,7 +43,7 @@ def spelled(default: Any) -> str:
 
 
 def kind(field: dict[str, Any]) -> str:
-    """The type, as the guide spells it, with its bounds."""
+    """Return the type with its bounds in the guide's spelling."""
     if "anyOf" in field:
         kinds = [kind(one) for one in field["anyOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
@@ -73,7 +73,7 @@ def kind(field: dict[str, Any]) -> str:
 
 
 def tables(header: str) -> Iterator[list[list[str]]]:
-    """The cells of each table of the guide that begins so."""
+    """Yield the cells of each table of the guide with this header."""
     for found in re.finditer(rf"^{re.escape(header)}\n\|[-|]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE):
         yield [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
 

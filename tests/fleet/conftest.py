@@ -1,4 +1,5 @@
-"""Runtimes with real worker processes, on one store in the test's folder; and yards, whose workers are in this process."""
+"""Fixtures for runtimes with real worker processes on one store in the test's folder, and for yards with workers in this
+process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MakeYard = Callable[..., Yard]
 
 @pytest.fixture
 async def runtime_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeRuntime]:
-    """Makes runtimes; all are shut down after the test."""
+    """A factory of runtimes, which are shut down after the test."""
     monkeypatch.setenv(worker_agents.FOLDER, str(tmp_path))
     made: list[AgentRuntime] = []
 
@@ -42,7 +43,7 @@ async def runtime_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeYard]:
-    """Makes yards, on either store; all are closed after the test."""
+    """A factory of yards on either store, which are closed after the test."""
     made: list[Yard] = []
 
     def build(*agents: Any, **options: Any) -> Yard:

@@ -1,4 +1,5 @@
-"""Worker processes and their supervisors die: it is noticed, others go on, nothing is done twice, and the rows say it."""
+"""Worker processes and supervisors are killed: others notice and continue, nothing is done twice, and the rows record
+it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ ROOT = Path(__file__).parents[2]
 
 
 async def test_sigkill_in_mid_call(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """Noticed, restarted, recovered under the same run id, no finished tool again, the slot released, the story told."""
+    """The death is noticed, the worker restarted, and the same run continues without repeating finished tools. At the end
+    its slot is released."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady)
     await runtime.start()
@@ -42,7 +44,7 @@ async def test_sigkill_in_mid_call(runtime_of: MakeRuntime, tmp_path: Path) -> N
     result = await handle.result(PATIENCE_S)
     assert (result.status, result.run_id) == ("completed", handle.run_id)
     assert [line for line in logged(tmp_path) if line.startswith("note")] == ["note 1", "note 2"]
-    assert logged(tmp_path).count("asked notes 2 block 2") == 2  # the call that died, and the one instead
+    assert logged(tmp_path).count("asked notes 2 block 2") == 2  # the call that was killed, and its repetition
     (after,) = await processes_of(runtime, "steady", lambda infos: infos[0].status is ProcessStatus.RUNNING)
     assert (after.process_id, after.restart_count) == (process_id, 1)
     assert after.pid != before.pid
@@ -59,7 +61,8 @@ async def test_sigkill_in_mid_call(runtime_of: MakeRuntime, tmp_path: Path) -> N
 
 @pytest.mark.slow
 async def test_a_tool_that_kills_its_workers_has_a_result(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """After three deaths with it, it is not started again; the run goes on, and the process lives on and serves others."""
+    """After three deaths the call is not started again. The run continues, and the process survives and serves other
+    runs."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady)
     await runtime.start()
@@ -74,7 +77,7 @@ async def test_a_tool_that_kills_its_workers_has_a_result(runtime_of: MakeRuntim
 
 
 async def codes(runtime: AgentRuntime, session_id: str) -> list[Any]:
-    """The codes of the session's failed calls."""
+    """Return the error codes of the session's failed calls."""
     messages = (await runtime.executor.sessions.get_messages(session_id)).messages
     return [loads(message.content)["code"] for message in messages if isinstance(message, ToolResultMessage)]
 
@@ -110,10 +113,10 @@ async def test_a_parent_with_more_children_than_workers_finishes(runtime_of: Mak
 async def test_the_next_supervisor_takes_over_from_a_dead_one(
     where: str, at_most_s: float, runtime_of: MakeRuntime, tmp_path: Path
 ) -> None:
-    """It and its worker are killed in a model call. On one machine their deaths are seen, so that the run goes on at once;
-    of another machine nobody knows before the worker's lease ends."""
+    """Supervisor and worker are killed in a model call. On the same machine their deaths are seen and the run continues at
+    once. On another machine they are known only after the worker's lease ends."""
     command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path), *filter(None, [where])]
-    runtime = runtime_of()  # sets the folder for the process too
+    runtime = runtime_of()  # also sets the folder for the other process
     old = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert old.stdout is not None
     process_id = (await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)).decode().strip()
@@ -152,7 +155,7 @@ async def test_workers_do_not_outlive_their_supervisor(runtime_of: MakeRuntime, 
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):
         while lives(worker.pid, worker.born):
-            await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
+            await asyncio.sleep(0.05)  # its parent is dead, so no process can wait for its exit
 
 
 @pytest.mark.slow
@@ -175,4 +178,4 @@ async def test_the_cpu_limit_is_kept(runtime_of: MakeRuntime, cores: float) -> N
     since = loop.time()
     await handle.result(PATIENCE_S)
     used = (process.cpu_times().user - begun) / (loop.time() - since)
-    assert used < 0.55  # of a core; what it would take is all of it
+    assert used < 0.55  # of a core; without the limit it would use a whole one

@@ -1,4 +1,4 @@
-"""The module-level helpers, the configuration, and what the package exports."""
+"""The module-level helpers, the configuration and the exports of the package."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_what_the_configuration_refuses(wrong: dict[str, Any]) -> None:
 
 
 def test_a_minimum_alone_raises_the_maximum() -> None:
-    """The sources' own samples give a minimum of two or three and nothing else."""
+    """The sources' samples give a minimum of two or three and no maximum."""
     resources = RuntimeConfig(default_resources=ResourceConfig(min_instances=3)).default_resources
     assert (resources.min_instances, resources.max_instances) == (3, 3)
 
 
 def test_the_decorators_keys() -> None:
-    """Long and short, the documented defaults, and an error for what is unknown or said twice."""
+    """The decorator accepts long and short keys and has the documented defaults. Unknown or repeated keys are errors."""
     client = AgentClient(registry=AgentRegistry())
 
     @client.agent("short", helix={"min": 1, "max": 4, "cpu": 2.0, "memory": 512, "health_interval": 60})

@@ -1,4 +1,4 @@
-"""register_llm_agent: the model, the longest answer and the hour's budget hold in every worker process."""
+"""register_llm_agent: the model, the longest answer and the hourly budget apply in every worker process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helix.fleet.rows import read_entry
 
 
 async def test_model_and_longest_answer_are_those_asked_for(runtime_of: MakeRuntime) -> None:
-    """The agent's own settings say 5,000 tokens of another model."""
+    """The agent's own settings ask for 5,000 tokens of another model."""
     runtime = runtime_of()
     await runtime.register_llm_agent("steady", worker_agents.steady, "small", max_tokens=321)
     await runtime.start()
@@ -34,7 +34,7 @@ async def test_a_longer_answer_than_the_agents_own_is_not_granted(runtime_of: Ma
 
 
 async def test_the_hours_budget_stops_all_runs_of_the_agent(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """A model of unknown price is reserved for at the ceiling: a budget below one call lets none through."""
+    """A call of a model without a known price reserves the upper limit, so a budget below one call lets no call through."""
     runtime = runtime_of()
     await runtime.register_llm_agent("steady", worker_agents.steady, "small", cost_budget=0.0001)
     await runtime.register_agent("free", worker_agents.steady)
@@ -45,14 +45,15 @@ async def test_the_hours_budget_stops_all_runs_of_the_agent(runtime_of: MakeRunt
     assert (await (await runtime.execute("free", "notes 1")).result(PATIENCE_S)).status == "completed"
     (told,) = (await runtime.budgets.check_budget("steady", TokenPeriod.HOURLY)).values()
     assert (told["unit"], told["budget_limit"]) == ("usd", 0.0001)
-    await runtime.budgets.set_budget(100.0, TokenPeriod.HOURLY, "steady", unit="usd")  # raised: the next run works
+    # after raising the budget, the next run works
+    await runtime.budgets.set_budget(100.0, TokenPeriod.HOURLY, "steady", unit="usd")
     assert (await (await runtime.execute("steady", "notes 1")).result(PATIENCE_S)).status == "completed"
     entry = await read_entry(runtime.store, "steady")
     assert entry is not None and (entry.model, entry.max_tokens, entry.cost_budget) == ("small", 2000, 0.0001)
 
 
 async def test_a_callback_hears_of_what_a_worker_process_raised(runtime_of: MakeRuntime) -> None:
-    """As the sources write it: the process's manager, a function, and nothing more."""
+    """The callback is a function that is registered with the process's manager, as in the sources."""
     runtime = runtime_of(sweep_s=0.1)
     await runtime.register_llm_agent("steady", worker_agents.steady, "small", cost_budget=0.0001)
     heard: asyncio.Queue[TokenAlert] = asyncio.Queue()
@@ -65,7 +66,7 @@ async def test_a_callback_hears_of_what_a_worker_process_raised(runtime_of: Make
 
 
 async def test_what_could_not_be_enforced_is_refused(runtime_of: MakeRuntime) -> None:
-    """What a function asks of models is not seen here, so its budget would be a promise nobody keeps."""
+    """A function's own model calls are invisible to the runtime, so it cannot enforce a budget for them."""
     runtime = runtime_of()
     with pytest.raises(DefinitionError, match="register it with register_agent"):
         await runtime.register_llm_agent("plain", worker_agents.plain, "small")

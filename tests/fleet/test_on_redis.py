@@ -1,4 +1,4 @@
-"""The same fleet on a Redis server: several machines could share it."""
+"""The fleet on a Redis server, which several machines could share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of workers, of what they started and of what is known of them, when nobody looks after them any more."""
+"""Workers, commands started by them, and their rows and logs, after their supervisor is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def test_a_tools_command_does_not_read_the_workers_orders(runtime_of: MakeRuntime) -> None:
-    """It has an input of its own, which is empty: else it would wait, and take what the supervisor says."""
+    """The command has its own empty input. With the worker's input it would block and consume the supervisor's messages."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady)
     await runtime.start()
@@ -35,7 +35,7 @@ async def test_a_tools_command_does_not_read_the_workers_orders(runtime_of: Make
 
 @pytest.mark.slow
 async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """Its event loop is blocked, and it started a command: neither outlives the supervisor."""
+    """The worker's event loop is blocked and it has started a command. Both end with the supervisor."""
     command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path)]
     runtime = runtime_of()
     old = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
@@ -45,7 +45,7 @@ async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: 
     await runtime.execute("steady", "tool deaf")
     async with asyncio.timeout(PATIENCE_S):
         while not logged(tmp_path):
-            await asyncio.sleep(0.05)  # a file tells nobody
+            await asyncio.sleep(0.05)  # a file sends no notification
     child = int(logged(tmp_path)[0].removeprefix("child "))
     (worker,) = await processes_of(runtime, "steady", lambda infos: bool(infos))
     assert lives(worker.pid, worker.born) and lives(child, None)
@@ -53,11 +53,11 @@ async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: 
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):
         while lives(worker.pid, worker.born) or lives(child, None):
-            await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
+            await asyncio.sleep(0.05)  # its parent is dead, so no process can wait for its exit
 
 
 async def runtime_in_a_program(folder: Path, *arguments: str) -> tuple[asyncio.subprocess.Process, str]:
-    """A program of its own with a runtime, once its worker serves; and the worker's process id."""
+    """Start a program with a runtime and return it with the id of its worker's process, once the worker serves."""
     command = [sys.executable, "-m", "tests.support.fleet_runtime", str(folder), *arguments]
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, stderr=pipe)
@@ -67,7 +67,7 @@ async def runtime_in_a_program(folder: Path, *arguments: str) -> tuple[asyncio.s
 
 
 async def finished(program: asyncio.subprocess.Process) -> str:
-    """What it wrote to its standard error. One that does not end fails the test, and does not outlive it."""
+    """Return the program's standard error. A program that does not end is killed, and the test fails."""
     try:
         _, errors = await asyncio.wait_for(program.communicate(), PATIENCE_S)
     finally:
@@ -93,7 +93,7 @@ async def test_a_program_that_fails_without_a_shutdown_ends_and_says_why(
 
 
 async def test_sigterm_ends_a_program_that_waits_for_something_else(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """Its runtime shuts down in order, then the signal does what it does to any program."""
+    """The runtime shuts down in order. Then the signal ends the program as it does by default."""
     program, _ = await runtime_in_a_program(tmp_path, "forever")
     program.send_signal(signal.SIGTERM)
     await finished(program)
@@ -114,7 +114,7 @@ def of_another(name: str, number: int, **fields: object) -> ProcessInfo:
 
 
 async def test_processes_of_a_machine_that_is_gone_are_over(runtime_of: MakeRuntime) -> None:
-    """Containers come back under other names: what is known of the old ones must not stay for ever."""
+    """Containers come back under other names, so rows of the old ones must not stay forever."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady)
     now = runtime.engine.clock.now()
@@ -138,12 +138,12 @@ async def test_logs_go_with_the_processes_that_are_forgotten(runtime_of: MakeRun
     await processes_of(runtime, "steady", lambda infos: len(infos) <= MAX_PROCESSES)
     async with asyncio.timeout(PATIENCE_S):
         while len(os.listdir(logs)) > MAX_PROCESSES:
-            await asyncio.sleep(0.01)  # a folder tells nobody
+            await asyncio.sleep(0.01)  # a folder sends no notification
     assert not (logs / "proc_0000.log").exists() and (logs / "proc_0002.log").exists()
 
 
 async def test_a_run_that_no_sweep_can_read_keeps_nothing_else_from_being_tidied(runtime_of: MakeRuntime) -> None:
-    """Else what is over would be kept for ever, because of one row."""
+    """Otherwise one unreadable row would keep all finished rows forever."""
     runtime = runtime_of()
     unread = {"session_id": "s1", "agent_type": "steady", "started_at": 0.0}
     ended = {"name": "run_0", "session_id": "s0", "run_id": "run_0", "ttl": 0}

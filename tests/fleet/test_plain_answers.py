@@ -1,4 +1,4 @@
-"""What a fleet says of itself: health, restarts, models."""
+"""The plain responses of a fleet: health, restarts and models."""
 
 from __future__ import annotations
 

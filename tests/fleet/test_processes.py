@@ -1,4 +1,4 @@
-"""ProcessManager with commands of the system: started, watched, ended, started again, given up."""
+"""ProcessManager with system commands: it starts, watches, ends, restarts and gives up processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STUBBORN = Command(
 
 
 class Watched:
-    """A manager, and all that it told."""
+    """A manager that records all its reports."""
 
     def __init__(self, folder: Path, **policy: float) -> None:
         self.told: list[ProcessInfo] = []
@@ -65,7 +65,7 @@ class Watched:
         return self.told[-1]
 
     async def logged(self, process_id: str, text: str) -> None:
-        """A child has no other way to say that it is there."""
+        """Wait until the process has logged the text. A child process can report in no other way."""
         async with asyncio.timeout(PATIENCE_S):
             while text not in self.manager.read_log(process_id):
                 await asyncio.sleep(0.01)
@@ -138,7 +138,7 @@ async def test_a_crash_loop_backs_off_and_is_given_up(tmp_path: Path) -> None:
     assert [crashed for _, crashed in watched.ends] == [True] * 3
     with pytest.raises(ProcessFailedError, match="no good"):
         await watched.manager.ready(info.process_id)
-    await watched.manager.restart_process(info.process_id, command=STAYS)  # somebody asked: it may try again
+    await watched.manager.restart_process(info.process_id, command=STAYS)  # an explicit restart allows new tries
     assert (await watched.manager.ready(info.process_id)).restart_count == 3
     await watched.manager.shutdown(1)
 
@@ -160,7 +160,7 @@ async def test_one_that_never_reports_is_not_ready(tmp_path: Path) -> None:
 
 
 async def test_one_that_says_too_much_is_given_up_like_any_other(tmp_path: Path) -> None:
-    """Whatever goes wrong with a life is its end, and not that of who looks after it."""
+    """Output that is too long ends the process, but not its supervisor."""
     watched = Watched(tmp_path, limit=2)
     code = "import time; print('x' * 200_000, flush=True); time.sleep(600)"
     await watched.manager.start_process("job", Command((sys.executable, "-c", code), reports=True))
@@ -175,7 +175,7 @@ def test_what_is_gone_cannot_be_bound() -> None:
 
 
 async def test_logs_are_the_owners_alone(watched: Watched) -> None:
-    """They have what users' code prints."""
+    """Logs contain what users' code prints, so only their owner may read them."""
     info = await watched.manager.start_process("job", STAYS)
     await watched.logged(info.process_id, "up")
     assert stat.S_IMODE(Path(info.log).stat().st_mode) == 0o600

@@ -1,4 +1,4 @@
-"""AgentRuntime: agents in worker processes, as many as wanted, whoever wants it."""
+"""AgentRuntime runs agents in the wanted number of worker processes, whichever process sets that number."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_starting_twice_starts_no_more(runtime_of: MakeRuntime) -> None:
 
 
 async def test_an_agent_is_registered_once(runtime_of: MakeRuntime) -> None:
-    """The same definition again is none at all; another one is an error, unless it is to replace the first."""
+    """Registering the same definition again changes nothing. Another definition is an error unless `replace` is set."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, TWO)
     await runtime.register_agent("steady", worker_agents.steady, TWO)
@@ -117,7 +117,7 @@ async def test_what_worker_processes_cannot_import_is_refused(runtime_of: MakeRu
 
 
 async def test_a_run_starts_the_first_instance(runtime_of: MakeRuntime) -> None:
-    """Without auto_start, nothing runs before there is something to do; with it, at once."""
+    """Without auto_start an instance starts with the first run; with it, at once."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=0, max_instances=1))
     await runtime.register_agent("plain", worker_agents.plain, ResourceConfig(auto_start=True))
@@ -148,7 +148,7 @@ async def test_scaling_stays_within_the_bounds_and_drains(runtime_of: MakeRuntim
         runtime, "steady", lambda infos: sum(info.status is ProcessStatus.STOPPED for info in infos) == 1
     )
     idle = [info for info in draining if info.status is ProcessStatus.STOPPED]
-    assert idle[0].worker_id not in busy  # who does nothing goes first; who works stays until it is done
+    assert idle[0].worker_id not in busy  # an idle worker is stopped first, and a busy one only when its run is done
     assert {info.worker_id for info in draining if info.alive} >= busy - {None}
 
 
@@ -201,7 +201,7 @@ async def test_a_restart_hands_the_run_over(runtime_of: MakeRuntime, tmp_path: P
 
 
 async def test_another_process_scales_by_rows(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """What the command line does: a desk on the same file, in no runtime at all."""
+    """A control object on the same file and without a runtime scales agents, as the command line does."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
     await runtime.start()
@@ -257,7 +257,7 @@ async def test_no_more_workers_than_the_runtime_may_have(runtime_of: MakeRuntime
 
 
 async def test_two_runtimes_on_one_store_do_not_fight(runtime_of: MakeRuntime) -> None:
-    """One supervises, by its lease; the other writes what it wants, and takes over when the first is gone."""
+    """One runtime supervises by its lease. The other writes the wanted numbers and takes over when the first is gone."""
     first, second = runtime_of(), runtime_of()
     for runtime in (first, second):
         await runtime.register_agent("steady", worker_agents.steady, TWO)
@@ -277,7 +277,7 @@ async def test_two_runtimes_on_one_store_do_not_fight(runtime_of: MakeRuntime) -
 
 @pytest.mark.slow
 async def test_a_signal_shuts_down_in_order(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """Runs stay open, nothing is lost: the next runtime goes on with them."""
+    """Runs stay open and nothing is lost. The next runtime continues them."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
     await runtime.start()
@@ -329,7 +329,7 @@ async def test_an_agent_that_cannot_be_imported_is_given_up(runtime_of: MakeRunt
 
 
 async def test_waiting_runs_can_be_interrupted_and_aborted(runtime_of: MakeRuntime, tmp_path: Path) -> None:
-    """They have no execution, or one that no worker has: nobody waits for a worker to be told so."""
+    """A waiting run has no execution, or one without a worker, so no worker has to hear of it."""
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady)
     await runtime.start()
@@ -374,7 +374,7 @@ async def test_readiness_stops_admission_and_liveness_restarts(runtime_of: MakeR
 async def test_an_alert_that_cannot_be_read_does_not_end_the_publishing(
     runtime_of: MakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once it is gone, those behind it are published."""
+    """After the unreadable alert is removed, the alerts behind it are published."""
     runtime, came = runtime_of(sweep_s=0.05), asyncio.Event()
     runtime.budgets.register_alert_callback(lambda alert: came.set())
     damaged = Key("control", UNPUBLISHED, "0")

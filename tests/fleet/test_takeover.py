@@ -1,4 +1,5 @@
-"""A worker is dead, or is taken for dead: what it held is let go, the next goes on at once, and nothing is done twice."""
+"""A worker is dead or believed to be dead: its claims are released, another continues at once, and nothing is done
+twice."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from helix.workers.execution import MAX_DEATHS, Execution
 async def begun(
     yard: Yard, worker: str, who: Any, gate: Gate
 ) -> tuple[AgentExecutionHandle[Any], Work, asyncio.Task[Any]]:
-    """A run that `worker` executes, up to the gate."""
+    """Start a run that `worker` executes up to the gate."""
     handle = await yard.executor.execute(who, "go")
     engine, _, queue = yard.composed()
     work = await queue.claim(worker, lambda value: True)
@@ -37,7 +38,7 @@ async def begun(
 
 
 async def died(playing: asyncio.Task[Any]) -> None:
-    """As with SIGKILL: it does nothing more, and gives nothing back."""
+    """Stop the execution as SIGKILL does: it does nothing more and gives nothing back."""
     playing.cancel()
     await asyncio.wait({playing})
 
@@ -55,7 +56,7 @@ async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: MakeYa
     assert (result.status, result.output, result.run_id) == ("completed", "Done.", handle.run_id)
     await yard.check(handle.session_id)
     run = await yard.engine.history.run(handle.session_id, handle.run_id)
-    assert [block.assumed > 0 for block in run.blocks] == [True]  # nobody knows what the dead call used
+    assert [block.assumed > 0 for block in run.blocks] == [True]  # the usage of the dead call is unknown
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
 
 @pytest.mark.parametrize("nested", [False, True], ids=["", "of a sub-agent"])
 async def test_a_call_that_killed_three_workers_is_not_started_again(make: MakeYard, nested: bool) -> None:
-    """Nor is the run given up, and a worker that was ended on purpose is not counted."""
+    """The run continues, and a worker that was ended on purpose does not count."""
     began: asyncio.Queue[str] = asyncio.Queue()
 
     async def act(given: Any, ctx: Any) -> str:
@@ -115,7 +116,7 @@ async def test_a_call_that_killed_three_workers_is_not_started_again(make: MakeY
 
 
 async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: MakeYard) -> None:
-    """Nobody said that it died: its lease does, and its claims go with it."""
+    """The worker's death is not reported. When its lease ends, its claims end too."""
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Never told."), "Done."])
@@ -132,7 +133,7 @@ async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: MakeYard)
 
 
 async def test_a_worker_that_was_not_dead_is_refused(make: MakeYard) -> None:
-    """It answers when another has gone on: what it says is not history."""
+    """The worker gets its answer after another has continued, and the answer is not added to the history."""
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Of a dead man."), "Done."])
@@ -201,7 +202,7 @@ async def test_a_worker_that_leaves_hands_over_between_steps(make: MakeYard) -> 
 
 
 async def test_a_worker_that_is_told_to_leave_while_it_claims_hands_over(make: MakeYard) -> None:
-    """What it claimed in that moment it does not begin."""
+    """The worker does not begin the run that it claims at that moment."""
     who = agent()
     yard = make(who, script=["Done."])
     worker = yard.worker("w1")

@@ -1,4 +1,4 @@
-"""Hot reload: new, changed and deleted files restart what runs, and the new code is what runs then."""
+"""Hot reload: new, changed and deleted files restart running agents, which then run the new code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGENT = "async def echo(text: str) -> str:\n    'Answer.'\n    return {!r} + tex
 
 
 class Restarted:
-    """Stands for a runtime with one agent that is wanted and one that is stopped."""
+    """A stub of a runtime with one agent that is wanted and one that is stopped."""
 
     def __init__(self) -> None:
         self.restarts: list[str] = []
@@ -75,7 +75,7 @@ async def test_new_changed_and_deleted_files_count(watcher: FileWatcher, restart
     await reloads(watcher, 2)
     (tmp_path / "new.py").unlink()
     await reloads(watcher, 3)
-    assert restarted.restarts == ["a"] * 3  # who does not run is not started
+    assert restarted.restarts == ["a"] * 3  # a stopped agent is not started
 
 
 async def test_what_is_ignored_does_not_count(watcher: FileWatcher, restarted: Restarted, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_what_is_ignored_does_not_count(watcher: FileWatcher, restarted: R
 
 
 async def test_it_waits_until_nothing_has_changed_for_the_quiet_time(restarted: Restarted, tmp_path: Path) -> None:
-    """An editor, or a checkout, that goes on writing for longer than that, the same file included, restarts once."""
+    """An editor or a checkout that keeps writing for longer than that, even to one file, causes one restart."""
     quiet_s = 0.5
     watcher = FileWatcher(WatcherConfig(watch_paths=[str(tmp_path)], debounce_seconds=quiet_s), restarted)  # type: ignore[arg-type]
     await watcher.start_monitoring()
@@ -144,7 +144,7 @@ async def test_the_new_code_is_what_runs(runtime_of: MakeRuntime, tmp_path: Path
     await reloads(watcher, 1)
     assert (await (await runtime.execute("echo", "x")).result(PATIENCE_S)).output == "three x"
     assert (await runtime.processes.get_process(process_id)).restart_count == 1
-    (folder / "echoing.py").write_text("an error\n")  # and back: who was given up is tried again
+    (folder / "echoing.py").write_text("an error\n")  # and back: an agent that was given up is tried again
     await reloads(watcher, 2)
     assert (await runtime.get_agent_status("echo"))["status"] == "stopped"
     (folder / "echoing.py").write_text(AGENT.format("three "))

@@ -1,4 +1,5 @@
-"""A worker plays what the deployed state machine plays: every shape of run, each call once, whoever else is at work."""
+"""A worker does what the deployed state machine does: it plays runs of every shape and each call once, beside other
+workers."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ async def test_calls_of_a_step_run_at_the_same_time(make: MakeYard) -> None:
 
 
 async def test_a_tree_does_not_wait_for_itself(make: MakeYard) -> None:
-    """One worker, an agent with two sub-agents at once, one of which has a sub-agent: all by that worker."""
+    """One worker plays an agent with two parallel sub-agents, one of which has a sub-agent of its own."""
     leaf = agent("leaf", output_schema=Text)
     branch = agent("branch", output_schema=Text, tools=[create_sub_agent_tool(leaf)])
     root = agent("root", tools=[create_sub_agent_tool(branch), create_sub_agent_tool(leaf)])
@@ -62,7 +63,8 @@ async def test_a_tree_does_not_wait_for_itself(make: MakeYard) -> None:
 
 
 async def test_a_long_run_keeps_no_tokens_of_what_it_waited_for(make: MakeYard) -> None:
-    """Each wake-up reads what was told so far: of a run with many sub-agents ever more, if nobody forgot it."""
+    """Each wake-up reads the tokens received so far. In a run with many sub-agents they would pile up if they were not
+    deleted."""
     gate, leaf = Gate(), agent("leaf", output_schema=Text)
     root = agent("root", tools=[create_sub_agent_tool(leaf)])
     both = calls(call("subagent__leaf", message="x"), call("subagent__leaf", message="y"))
@@ -96,7 +98,7 @@ async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: MakeYard) 
 
 
 async def test_a_long_run_rolls_over_to_its_next_part(make: MakeYard) -> None:
-    """What counts is the history of an execution, which grows with each invocation."""
+    """The limit is the history of an execution, which grows with each invocation."""
 
     async def work(given: Any, ctx: Any) -> str:
         return "worked"
@@ -113,7 +115,7 @@ async def test_a_long_run_rolls_over_to_its_next_part(make: MakeYard) -> None:
 
 
 async def test_a_worker_has_one_run_at_a_time(make: MakeYard) -> None:
-    """An instance is one unit of concurrency: the second run waits for the first one's end, or another worker."""
+    """An instance is one unit of concurrency. A second run waits until the first ends or another worker is free."""
     first, second = Gate(), Gate()
     who = agent()
     yard = make(who, script=[gated(first, "One."), gated(second, "Two.")])
@@ -159,14 +161,14 @@ async def test_the_rows_of_an_ended_execution_go_with_its_run(make: MakeYard) ->
     worker.drain()
     await asyncio.wait_for(serving, PATIENCE_S)
     assert await yard.queue.open_work() == []
-    assert await yard.queue.trim() == 0  # it ended just now: a second start must find it
+    assert await yard.queue.trim() == 0  # it ended just now, and a repeated start must find it
     yard.queue.clock = Later(yard.engine.clock)
     assert await yard.queue.trim() == 1
     assert await yard.engine.store.query("control", f"execution#{handle.run_id}") == []
 
 
 class Later:
-    """That clock, an hour ahead."""
+    """The given clock, an hour ahead."""
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock

@@ -1,6 +1,6 @@
 """The deployed functions in this process: handlers as Lambda loads them, on moto's DynamoDB, Kinesis and Step Functions.
 
-`events/` has the payloads; `Functions.claim` makes the session and the run that one of them speaks of.
+`events/` has the payloads. `Functions.claim` creates the session and the run that a payload names.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ VERBS = ("call_model", "call_tool", "start_run", "finish_run", "fail_run", "swee
 
 
 class Functions:
-    """`app` is the application that the handlers share, as if all were one process. `woken`: task tokens answered; `begun`:
-    functions that were invoked."""
+    """The handlers and the application that they share, as if all ran in one process.
+
+    `woken` has the task tokens that were answered, and `begun` the functions that were invoked.
+    """
 
     def __init__(self, app: Application, capsys: pytest.CaptureFixture[str]) -> None:
         self.app, self._capsys = app, capsys
@@ -69,7 +71,7 @@ class Functions:
         return SimpleNamespace(status_code=202, headers={}, raw=b""), {"StatusCode": 202}
 
     def play(self, script: Any, *agents: AnyAgent) -> None:
-        """Deploy these agents, with a model that says this."""
+        """Deploy these agents with a model that follows the script."""
         self.model = ScriptedModel(script, record=True)
         registry = AgentRegistry()
         for who in agents or (agent("helper"),):
@@ -77,7 +79,7 @@ class Functions:
         self.app.__dict__["agents"] = Agents(registry, self.model)
 
     def claim(self, who: AnyAgent, event: Any) -> None:
-        """What `ws_message` does for a client: the session and the run of this event."""
+        """Create the session and the run of this event, as `ws_message` does for a client."""
         about = json.loads(event["detail"]["input"]) if "detail" in event else event
         place = {"session_id": about["session_id"], "run_id": about["run_id"]}
         self.app.run(self.app.executor.execute(who, "go", **place))
@@ -106,7 +108,7 @@ class Functions:
         return sorted(execution["name"] for execution in listed)
 
     def records(self) -> list[StreamRecord]:
-        """All that writers put on Kinesis."""
+        """Return all records that writers put on Kinesis."""
         client = boto3.client("kinesis")
         shard = client.describe_stream(StreamName=CHUNKS)["StreamDescription"]["Shards"][0]["ShardId"]
         place = {"StreamName": CHUNKS, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
@@ -115,13 +117,13 @@ class Functions:
         return [record for one in data for record in unpack(one)[1]]
 
     def lines(self) -> list[dict[str, Any]]:
-        """The log since the last look. What the engine measures is put aside for `measures`."""
+        """Return the log lines since the last call, and store the lines with metrics for `measures`."""
         found = [json.loads(line) for line in self._capsys.readouterr().out.splitlines() if line.startswith("{")]
         self._measures += [line for line in found if "_aws" in line]
         return [line for line in found if "_aws" not in line]
 
     def measures(self) -> list[dict[str, Any]]:
-        """What the engine has measured until now, in embedded metric format."""
+        """Return the metrics that the engine recorded until now, in embedded metric format."""
         self.lines()
         return self._measures
 
@@ -162,6 +164,6 @@ def functions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def _forget_loggers() -> None:
-    """Powertools makes each service's logger once per process, with the standard output of that moment."""
+    """Remove the loggers: Powertools makes one per service and process, bound to the standard output at that time."""
     for verb in VERBS:
         logging.root.manager.loggerDict.pop(verb, None)

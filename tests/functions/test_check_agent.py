@@ -1,4 +1,4 @@
-"""The agent of `helix check --stage`: every deployed application has it, and no model is asked for it."""
+"""The agent of `helix check --stage` is in every deployed application, and it needs no model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.runtime.cloud import CHECK_AGENT, Application
 
 @pytest.fixture
 def app(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Application:
-    """With the registry as a new process has it."""
+    """An application with the registry of a new process."""
     default_registry.unregister(CHECK_AGENT)
     functions.app.__dict__.pop("agents", None)
     monkeypatch.setattr(functions.app, "settings", replace(functions.app.settings, agents=()))

@@ -1,4 +1,4 @@
-"""`serve_console` as an HTTP API calls it: the page's files, and what a browser is told of each."""
+"""`serve_console` as an HTTP API calls it: the page's files and the headers of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a tool step may cost, counted on the wire: the deployed handlers on moto, moved by the deployed state machine.
+"""Upper limits of a tool step's cost, counted on the wire: deployed handlers on moto, driven by the deployed state machine.
 
-The bench's own counters say so (`bench/aws_calls.py`, which prints them up to step 1,000): a step that writes once more,
-or more than 3 KB, fails here.
+The counters are those of the bench (`bench/aws_calls.py`, which prints them up to step 1,000). A step with one more write,
+or with more than 3 KB, fails here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_a_tool_step_keeps_to_its_limits(bench: ModuleType) -> None:
 
 
 def test_budgets_add_no_call_to_a_step(bench: ModuleType) -> None:
-    """Two of them: blocks and what bounds it are in the session's row, and a block lasts for many steps."""
+    """Two budgets add no call, because the session's row has their blocks and limits, and a block lasts for many steps."""
     run = bench.Run(bench.PLAIN, STEPS[-1] + 1, bound=True)
     first, *later = measured(bench, run, "write calls")
     assert first <= 10, "the budgets are bound, their windows divided, and the first blocks drawn"
@@ -65,9 +65,9 @@ def test_budgets_add_no_call_to_a_step(bench: ModuleType) -> None:
 
 
 def test_steps_with_an_inline_tool_share_an_invocation(bench: ModuleType) -> None:
-    """Ten steps, the last of them the answer. A tool step writes its claim, its answer and its result, and reads what
-    others write: a stop, and whether a budget was defined. The first step of a process reads the session, its state and its
-    messages."""
+    """Ten steps, the last of them the answer, run in one invocation. A tool step writes its claim, its answer and its
+    result. It reads what others may write: a stop, and whether a budget was defined. The first step of a process reads the
+    session, its state and its messages."""
     run = bench.Run(bench.INLINE, bench.SHORT - 1)
     found = run.averages(bench.SHORT)
     assert (9 * 3 + 2) / bench.SHORT <= found["write calls"] <= (9 * 3 + 2 + 3) / bench.SHORT, (
@@ -86,12 +86,13 @@ def test_a_resumed_session_is_there_after_three_reads(bench: ModuleType) -> None
 
 
 def spent(short: ModuleType, calls: Any) -> int:
-    """Write units, without the stream: how many segments it has depends on time."""
+    """Return the write units without those of the stream, whose number of segments depends on time."""
     return sum(units for kind, units in short.units_by_row(calls).items() if kind != "stream segments")
 
 
 def test_a_short_run_keeps_to_its_limits(bench: ModuleType) -> None:
-    """At most 14 write units without a tool and 24 with one tool step, 2 and 3 to 4 of them for the stream."""
+    """A run takes at most 14 write units without a tool and 24 with one tool step. The stream takes 2, or 3 to 4, of
+    them."""
     short = importlib.import_module("aws_short")
     runs = short.short_runs(0)
     assert [spent(short, runs[name]) for name in ("new", "next")] == [10, 7]
@@ -102,8 +103,8 @@ def test_a_short_run_keeps_to_its_limits(bench: ModuleType) -> None:
 
 @pytest.mark.parametrize("steps", [2, 25])
 def test_a_turn_in_a_new_process_is_five_reads(bench: ModuleType, steps: int) -> None:
-    """The session with its newest runs, the end of the stream, what others may write, the messages; then the counter.
-    However long the session is, and no row twice."""
+    """The reads are the session with its newest runs, the end of the stream, rows that others may write, the messages, and
+    then the counter. Their number does not depend on the session's length, and no row is read twice."""
     short = importlib.import_module("aws_short")
     calls = short.short_runs(steps, ("new", "cold"))["cold"]
     assert short.reads_before(calls) == 4
@@ -113,7 +114,7 @@ def test_a_turn_in_a_new_process_is_five_reads(bench: ModuleType, steps: int) ->
 
 
 def test_reads_of_turns(bench: ModuleType) -> None:
-    """In all, and before the model is asked: of a new session, and where the process knows the session."""
+    """Reads are counted in total and before the model call, for a new session and for one that the process knows."""
     short = importlib.import_module("aws_short")
     found = {
         tools: {name: (sum(c.reads for c in calls), short.reads_before(calls)) for name, calls in runs.items()}
@@ -124,7 +125,7 @@ def test_reads_of_turns(bench: ModuleType) -> None:
 
 
 def test_a_list_of_sessions_is_three_reads(bench: ModuleType) -> None:
-    """The index, the sessions, their states."""
+    """The reads are the index, the sessions and their states."""
     calls = importlib.import_module("aws_short").listed(50)
     assert len([call for call in calls if call.reads]) <= 3
 
@@ -144,7 +145,7 @@ def test_one_more_write_of_a_step_is_seen(bench: ModuleType, monkeypatch: pytest
 
 
 def test_sizes_and_units_are_dynamodbs(bench: ModuleType) -> None:
-    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html"""
+    """See https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html."""
     wire = importlib.import_module("aws.wire")
     with mock_aws():
         session = boto3.Session("test", "test", region_name="us-east-1")

@@ -1,4 +1,4 @@
-"""`project_stream` behind the log: what the stream of its table says was appended goes to the sockets."""
+"""`project_stream` behind the log: it sends the segments that the table's stream reports to the sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def append(app: Application, *records: StreamRecord, stream: str = STREAM) -> No
 
 
 def event(*, stream: str = STREAM, age_s: float = 0.0) -> Any:
-    """A batch of all segments of the stream, as Lambda reads it from the table's stream."""
+    """Return a batch of all segments of the stream, as Lambda reads it from the table's stream."""
     found = boto3.client("dynamodb").query(
         TableName=tables()["streams"],
         KeyConditionExpression="pk = :p",
@@ -80,10 +80,10 @@ def test_a_day_that_comes_again_is_skipped(app: Application, handler: Any, api: 
 
 
 def test_a_slow_socket_holds_up_its_shard_for_a_moment_only(app: Application, handler: Any, api: ManagementApi) -> None:
-    """A shard's batches wait for each other. The client of the slow socket reads the log when it subscribes again."""
+    """Batches of a shard wait for each other. The client of the slow socket reads the log when it subscribes again."""
     slow, quick = subscribe(app, api), subscribe(app, api)
     append(app, started(), text(0, "a"))
-    assert handler(event(), CONTEXT) == {"batchItemFailures": []}  # a process opens its connections once
+    assert handler(event(), CONTEXT) == {"batchItemFailures": []}  # opens the connections of this process once
     app.run(api.stall(slow))
     append(app, text(1, "b"))
     batch, begun = event(), time.monotonic()
@@ -96,7 +96,7 @@ def test_a_slow_socket_holds_up_its_shard_for_a_moment_only(app: Application, ha
 
 
 def test_what_says_nothing_is_no_fault(app: Application, handler: Any, api: ManagementApi) -> None:
-    """A run that begins without a chunk changes the log's end only."""
+    """A run that begins without a chunk changes only the end of the log."""
     subscribe(app, api)
     append(app, started())
     assert handler(event(), CONTEXT) == {"batchItemFailures": []}

@@ -1,4 +1,4 @@
-"""What `helix forget` deletes of a deployed stage: the objects in S3 too, also those that no row names any more."""
+"""`helix forget` on a deployed stage also deletes objects in S3, including those that no row names any more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helix.runtime.tables import open_objects
 
 STACK = "helix-test"
 LARGE = base64.b64encode(random.Random(7).randbytes(450_000)).decode()
-"""More than an item of DynamoDB holds, also compressed."""
+"""A value that exceeds an item of DynamoDB even after compression."""
 
 
 def objects_of(user_session: str) -> list[str]:
@@ -29,7 +29,7 @@ def objects_of(user_session: str) -> list[str]:
 
 
 def client(service: str) -> Any:
-    """The stage's stack says which bucket is its own."""
+    """Return a client. The one of CloudFormation returns the stage's stack, which names its bucket."""
     made = boto3.client(service)
     if service == "cloudformation":
         stack = {
@@ -67,7 +67,7 @@ def test_objects_of_the_user_go_and_all_others_stay(functions: Functions) -> Non
     assert objects_of(mine), "the session's own deletion removes them, with the rows that name them"
     app.run(app.executor.delete(mine))
     assert objects_of(mine) == []
-    # A write that was under way when the session was deleted: its object is there, and no row names it.
+    # A write was in progress when the session was deleted: its object exists, but no row names it.
     Overflow(boto3.client("s3"), BUCKET).writer(Key("sessions", mine, "m#late"))(b"late")
     late = app.run(found.look())
     assert (late.counts()["sessions"], late.counts()["objects"]) == (0, 1), "the note names the session still"

@@ -1,4 +1,4 @@
-"""The `govern` function, given what CloudWatch says through SNS and what the schedule sends (`events/`), on moto."""
+"""The `govern` function on moto, invoked with CloudWatch alarms from SNS and with events of the schedule (`events/`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN_MACHINE = MACHINE.replace("default", "roomy")
 
 @pytest.fixture
 def fleet(functions: Functions) -> Functions:
-    """The agent `roomy` is deployed, with a machine of its own, and may run one at a time."""
+    """The deployed agent `roomy`, which has a state machine of its own and a limit of one run."""
     logging.root.manager.loggerDict.pop("govern", None)
     definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
     boto3.client("stepfunctions").create_state_machine(
@@ -45,7 +45,7 @@ def fleet(functions: Functions) -> Functions:
 
 
 def come(fleet: Functions, runs: int) -> list[str]:
-    """So many runs are asked for, one after the other: their ids."""
+    """Start this many runs, one after the other, and return their ids."""
     ids = [f"run_{n:02d}" for n in range(runs)]
     for n, run_id in enumerate(ids):
         fleet.app.run(fleet.app.executor.execute(ROOMY, "go", session_id=f"s{n:02d}", run_id=run_id))
@@ -58,7 +58,7 @@ def bound(fleet: Functions) -> int | None:
 
 
 def started() -> list[str]:
-    """Executions of the agent's own machine, in the order of their start."""
+    """Return the executions of the agent's own state machine in the order of their start."""
     listed = boto3.client("stepfunctions").list_executions(stateMachineArn=OWN_MACHINE)["executions"]
     return [one["name"] for one in sorted(listed, key=lambda one: one["startDate"])]
 
@@ -69,7 +69,7 @@ def history(fleet: Functions) -> list[Any]:
 
 
 def message(fleet: Functions, **changes: Any) -> dict[str, Any]:
-    """The sample alarm, with another message id, name, or dimensions."""
+    """Return the sample alarm with another message id, name, state or dimensions."""
     event = fleet.sample("govern_alarm")
     sns = event["Records"][0]["Sns"]
     alarm = json.loads(sns["Message"])
@@ -102,7 +102,7 @@ def test_a_message_that_comes_again_changes_nothing(fleet: Functions) -> None:
 
 
 def test_an_alarm_is_recorded_when_it_arrives(fleet: Functions) -> None:
-    """`helix check --stage` waits for it: also where nothing is to be done, and the log is silent."""
+    """`helix check --stage` waits for this record, so it is written even if there is nothing to do or to log."""
     key = heard_key("helix-test-govern-fails")
     for id_ in ("one", "two"):
         fleet.invoke("govern", message(fleet, id=id_, name="helix-test-govern-fails"))
@@ -112,7 +112,7 @@ def test_an_alarm_is_recorded_when_it_arrives(fleet: Functions) -> None:
 
 
 def test_an_alarm_that_is_over_starts_no_look_and_is_not_recorded(fleet: Functions) -> None:
-    """`helix check --stage` waits for the alarm that it set."""
+    """`helix check --stage` waits only for the alarm that it set."""
     come(fleet, 7)
     assert fleet.invoke("govern", message(fleet, state="OK", name="helix-test-govern-fails")) == {}
     assert bound(fleet) == 1 and not history(fleet)
@@ -165,7 +165,7 @@ def test_the_schedule_tells_the_gauges_of_each_agent_and_of_all(fleet: Functions
 
 
 def test_a_stage_at_rest_records_no_metric(fleet: Functions) -> None:
-    """Each is paid for in each hour in which it arrives. A limit and a budget say nothing new while nothing runs."""
+    """CloudWatch bills a metric for each hour in which it arrives. Limits and budgets do not change while nothing runs."""
     app = fleet.app
     app.run(note_activity(app.store, app.clock.now()))
     budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
@@ -177,7 +177,8 @@ def test_a_stage_at_rest_records_no_metric(fleet: Functions) -> None:
 
 
 def test_the_minute_starts_the_sweep_until_the_stage_rests(fleet: Functions) -> None:
-    """Until nothing is open, and no function has worked for two hours. At rest there is a sweep each hour."""
+    """Sweeps run each minute until nothing is open and no function has worked for two hours. After that they run each
+    hour."""
     sweep, minute, app = fleet.sample("sweep"), fleet.sample("govern"), fleet.app
 
     def begins_a_sweep() -> bool:
@@ -263,7 +264,7 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
 
 
 def test_a_stop_by_a_budget_is_published_by_the_look_that_makes_it(fleet: Functions) -> None:
-    """Also by one that an alarm started: nobody waits for the schedule, or for a call that is refused."""
+    """Alerts are published even by a look that an alarm started, without waiting for the schedule or for a refused call."""
     app = fleet.app
     topic = boto3.client("sns").create_topic(Name="helix-dev-notices")["TopicArn"]
     queue = boto3.client("sqs").create_queue(QueueName="people")["QueueUrl"]
@@ -287,7 +288,7 @@ def test_a_stop_by_a_budget_is_published_by_the_look_that_makes_it(fleet: Functi
 
 
 def test_the_numbers_are_those_of_cloudwatch(fleet: Functions) -> None:
-    """Throttled calls of the last minutes: the limit does not go up."""
+    """Throttled calls in the last minutes keep the limit from rising."""
     come(fleet, 7)
     dimensions = [{"Name": "stage", "Value": "dev"}, {"Name": "agent", "Value": "roomy"}]
     datum = {"MetricName": "ModelThrottles", "Dimensions": dimensions, "Value": 3.0, "Unit": "Count"}
@@ -309,7 +310,7 @@ def test_an_agent_that_was_stopped_stays_so(fleet: Functions) -> None:
 
 
 def test_functions_are_kept_warm_where_the_stage_says_so(fleet: Functions) -> None:
-    """moto does not know these calls, and answers an error: the limit holds, and the next look asks again."""
+    """moto does not support these calls and returns an error. The limit stays, and the next look tries again."""
     come(fleet, 7)
     asked: list[Any] = []
     fleet.app.settings = dataclasses.replace(fleet.app.settings, provision_agents=True)
@@ -324,7 +325,7 @@ def test_functions_are_kept_warm_where_the_stage_says_so(fleet: Functions) -> No
 
 
 def test_what_cannot_be_looked_at_is_an_error_in_the_end(fleet: Functions) -> None:
-    """So that the alarm on the function's errors hears of it, and the alarm's message comes again."""
+    """The error makes SNS deliver the message again and raises the alarm on the function's errors."""
     come(fleet, 7)
 
     def refuse(**_: Any) -> Any:

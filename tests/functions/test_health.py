@@ -1,4 +1,4 @@
-"""The function `health`: the deployed app's pages, from its tables, for an HTTP API."""
+"""The function `health` serves the deployed app's pages from its tables to an HTTP API."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_secret_that_comes_later_leaves_the_token_as_it_is(functions: Function
 
 
 def turn(functions: Functions, text: str) -> None:
-    """Somebody changes the secret."""
+    """Replace the secret, as an operator does."""
     boto3.client("secretsmanager").put_secret_value(SecretId=functions.app.settings.metrics_secret, SecretString=text)
 
 

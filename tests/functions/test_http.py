@@ -1,4 +1,4 @@
-"""`serve_http` as an HTTP API calls it: what the socket lets a client do, by request and answer."""
+"""`serve_http` as an HTTP API calls it: requests and responses for all that a client can do over the socket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELLO = {"agent": "helper", "message": "hello"}
 
 
 class Api:
-    """`ask` sends a request; its answer is the status and the body."""
+    """An HTTP client of the function. `ask` sends a request and returns the status and the body."""
 
     def __init__(self, functions: Functions) -> None:
         self.functions = functions
@@ -136,7 +136,7 @@ LONG = {"3,000 characters": "x" * 3_000, "257 characters": "x" * 257, "other let
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 def test_an_id_beyond_the_limits_is_refused_by_name(api: Api, text: str) -> None:
-    """On each route, and as the id of a session and of a run."""
+    """Every route refuses such a session id or run id, and the error names the field."""
     session = api.ask("POST /run", HELLO)[1]["session_id"]
     asked = [
         ("session_id", api.ask("GET /sessions/{session_id}", session_id=text)),
@@ -171,7 +171,7 @@ def test_the_default_agent_runs_where_the_request_names_none(api: Api) -> None:
 
 
 WAITS = 20
-"""Seconds; less than the 25 that the requests below may wait."""
+"""Timeout of these tests in seconds. It is shorter than the 25 seconds that their requests may wait."""
 
 
 @pytest.mark.timeout(WAITS)
@@ -228,7 +228,7 @@ def test_a_function_agent_gets_its_parameters(api: Api) -> None:
 
     adding = client.registry.resolve("adder")
     definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
-    role = f"arn:aws:iam::{ACCOUNT}:role/machine"  # a function agent has resources, and so a machine of its own
+    role = f"arn:aws:iam::{ACCOUNT}:role/machine"  # it has resources, so it has its own state machine
     boto3.client("stepfunctions").create_state_machine(
         name=f"helix-test-{adding.profile}", definition=definition, roleArn=role
     )

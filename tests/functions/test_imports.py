@@ -1,7 +1,7 @@
-"""What a function imports before its first invocation: nothing that it has no use for. `bench/cold_start.py` has times.
+"""A function imports only modules that it needs before its first invocation. `bench/cold_start.py` measures the times.
 
-A fresh interpreter imports the handler as Lambda does, from the built core layer, with HELIX_STAGE set. The list of loaded
-modules is the state.
+A fresh interpreter imports the handler as Lambda does, from the built core layer, with HELIX_STAGE set. Tests compare the
+list of loaded modules.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.p
 SOCKETS = ("ws_authorize", "ws_connect", "ws_disconnect")
 
 ELSEWHERE = (
-    # Models, their tokens and their clients: only `call_model` imports them, those that its agents' models need.
+    # models, tokenizers and clients: only `call_model` imports those that its agents' models need
     *("litellm", "openai", "tiktoken", "tokenizers", "httpx", "aiohttp", "mcp", "numpy"),
-    # What other processes than functions are made of.
+    # for processes that are not functions
     *("boto3", "sqlite3", "redis", "websockets", "typer", "rich", "starlette", "uvicorn", "watchfiles", "psutil"),
     *("aws_cdk", "ministack", "moto", "pytest", "hypothesis"),
-    # Needed where a token comes, or a state's patch: not by every process.
+    # imported when a token or a patch of a state arrives
     *("jwt", "cryptography", "jsonpatch"),
-    # Needed where an exporter is set, or figures are asked for.
+    # imported if an exporter is configured or metrics are requested
     *("opentelemetry", "prometheus_client"),
     *(
         "helix.adapters.models.litellm",
@@ -45,9 +45,9 @@ ELSEWHERE = (
     ),
 )
 RUNS = ("helix.engine.engine", "helix.core.agents", "helix.core.tools", "helix.core.steps", "helix.runtime.executor")
-"""Agents and their runs."""
+"""Modules of agents and their runs."""
 ROWS = ("helix.core.rows", "helix.core.chunks", "helix.core.protocol", "helix.services.segments")
-"""Models of stored rows, chunks and requests, each of which takes time to build."""
+"""Models of stored rows, chunks and requests. Each takes time to build."""
 NOT_IN: dict[str, tuple[str, ...]] = dict.fromkeys(FUNCTIONS, ELSEWHERE)
 NOT_IN["project_stream"] += (*RUNS, "helix.core.rows", "helix.core.protocol")
 for verb in SOCKETS:
@@ -56,7 +56,7 @@ for verb in SOCKETS:
 
 @cache
 def core() -> Path:
-    """The layer with the package, as it is deployed."""
+    """Build the layer with the package as it is deployed."""
     return source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
 
 
@@ -65,7 +65,7 @@ def handler(verb: str) -> str:
 
 
 def fresh(code: str, model: str = "demo") -> Any:
-    """What `found` is in a fresh interpreter, as it starts in Lambda, after this code."""
+    """Run the code in a fresh interpreter, as in Lambda, and return its variable `found`."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(map(str, (core(), ROOT / "layers" / "agents" / "python"))),
@@ -96,7 +96,7 @@ def test_a_function_imports_what_it_needs_and_no_more(verb: str) -> None:
     ],
 )
 def test_what_calls_the_model_is_imported_before_the_first_call(model: str, package: str, others: set[str]) -> None:
-    """The last line is what the first call of a model would do."""
+    """The last line of the code does the same as the first call of a model."""
     code = (
         f"{handler('call_model')}; from helix.runtime.cloud import application; app = application()"
         "; before = set(sys.modules); agent = app.agents.named('desk'); adapter = app.agents.model_of(agent)"
@@ -128,7 +128,7 @@ def test_helix_comes_from_the_layer_alone() -> None:
 
 
 def test_the_engine_and_the_agents_need_no_model_and_no_caller() -> None:
-    """What the first invocation adds: agents, clients, engine. A real model is named, and not imported yet."""
+    """The first invocation adds agents, clients and the engine. A real model is named but not imported yet."""
     code = "from helix.runtime.cloud import application; app = application(); app.engine, app.agents"
     found = set(fresh(f"{code}; found = sorted(sys.modules)"))
     assert {"helix.engine.engine", "agents"} <= found

@@ -1,4 +1,4 @@
-"""What the minute's `govern` makes of health: how each agent's model calls do, and how many checks say no; on moto."""
+"""`govern` judges health each minute: the model calls of each agent and the number of failing checks, on moto."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUESTION = "provide-client-params.cloudwatch.GetMetricData"
 
 @pytest.fixture
 def fleet(functions: Functions) -> Functions:
-    """`roomy` may run one at a time; `free` has no limit."""
+    """Two agents: `roomy` may run one at a time, and `free` has no limit."""
     logging.root.manager.loggerDict.pop("govern", None)
     definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
     boto3.client("stepfunctions").create_state_machine(
@@ -44,7 +44,7 @@ def come(fleet: Functions, name: str, runs: int = 1) -> None:
 
 
 def call(name: str, **values: float) -> None:
-    """What CloudWatch has heard of the agent's calls."""
+    """Record metrics of the agent's calls in CloudWatch."""
     dimensions = [{"Name": "stage", "Value": "dev"}, {"Name": "agent", "Value": name}]
     data: Any = [{"MetricName": what, "Dimensions": dimensions, "Value": value} for what, value in values.items()]
     boto3.client("cloudwatch").put_metric_data(Namespace="Helix", MetricData=data)
@@ -63,7 +63,7 @@ def kept(fleet: Functions, name: str) -> list[HealthResult]:
 
 
 def counted(fleet: Functions) -> list[tuple[str | None, int]]:
-    """What was told since the last look."""
+    """Return the (agent, number) pairs of unhealthy checks that were recorded since the last call."""
     told = [(line.get("agent"), line["UnhealthyChecks"]) for line in fleet.measures() if "UnhealthyChecks" in line]
     fleet.measures().clear()
     return told
@@ -74,7 +74,7 @@ def refuse(**_: Any) -> Any:
 
 
 def fail(fleet: Functions, target: str, kind: CheckType, times: int = 1) -> None:
-    """A check of the target that fails so often; two failures make it unhealthy."""
+    """Let a check of the target fail this many times. Two failures make it unhealthy."""
     asks = checker(fleet)
     check = HealthCheck(name="disk", check_type=kind, check_fn=lambda: (False, "full"), failure_threshold=2)
     fleet.app.run(asks.register_check(target, check))
@@ -84,7 +84,7 @@ def fail(fleet: Functions, target: str, kind: CheckType, times: int = 1) -> None
 
 @pytest.mark.parametrize("name", ["roomy", "free"])
 def test_the_minute_judges_how_an_agents_model_calls_do(fleet: Functions, name: str) -> None:
-    """Also of one that no limit binds."""
+    """Agents without a limit are judged too."""
     come(fleet, name)
     call(name, ModelCalls=3, TotalTokens=0)
     minute(fleet)
@@ -135,7 +135,7 @@ def test_an_agent_that_rests_costs_no_question_and_one_at_work_costs_one(fleet: 
 
 
 def test_an_answer_of_cloudwatch_holds_for_five_minutes(fleet: Functions) -> None:
-    """As long as the window that is judged. An alarm asks anew."""
+    """The response is reused for as long as the window that is judged. An alarm asks again."""
     asked: list[Any] = []
     fleet.app._session.register(QUESTION, lambda params, **_: asked.append(len(params["MetricDataQueries"])))
     come(fleet, "roomy", 3)

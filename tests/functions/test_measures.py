@@ -1,4 +1,4 @@
-"""What a real run measures in the deployed functions: every name of the table that the engine owns, as the rows say."""
+"""A real run in the deployed functions records every metric that the engine owns, with the values that its rows have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_A_RUN = {
     *("CostUsd", "ModelLatency", "TimeToFirstToken", "ToolCalls", "ToolErrors", "ToolLatency"),
     *("RunsStarted", "RunsCompleted", "RunsFailed", "RunDuration"),
 }
-"""Every name that a run records, whatever becomes of it. `RunsStopped` is for those that a person stops."""
+"""The metrics that every run records, however it ends. `RunsStopped` is for runs that a person stops."""
 
 
 def finish(functions: Functions, event: Any) -> None:
@@ -33,7 +33,7 @@ def finish(functions: Functions, event: Any) -> None:
 
 
 def summed(lines: list[dict[str, Any]], stage: str, who: str | None) -> dict[str, float]:
-    """What CloudWatch makes of it: the sums for these dimensions."""
+    """Sum the metrics with these dimensions, as CloudWatch does."""
     wanted = [{"Name": "stage", "Value": stage}] + ([{"Name": "agent", "Value": who}] if who else [])
     sums: dict[str, float] = {}
     for line in lines:

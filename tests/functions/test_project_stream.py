@@ -1,4 +1,4 @@
-"""The deployed function, given real events: DynamoDB and S3 of moto, and a management API on loopback."""
+"""The deployed function with real events, on moto's DynamoDB and S3 and a management API on loopback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sample(name: str) -> Any:
 
 
 def present(event: Any) -> Any:
-    """As if its records had just come."""
+    """Date the event's records now."""
     for record in event["Records"]:
         record["kinesis"]["approximateArrivalTimestamp"] = CLOCK.now()
     return event
@@ -120,7 +120,7 @@ def test_a_batch_that_comes_again_is_posted_again(app: Application, handler: Any
 
 
 def test_a_day_that_comes_again_is_skipped(app: Application, handler: Any, api: ManagementApi) -> None:
-    """A new event source mapping begins with the oldest record that Kinesis has. The sample's are a year old."""
+    """A new event source mapping starts with the oldest record in Kinesis. Records of the sample are a year old."""
     event = sample("project_stream")
     handler(event, CONTEXT)
     name = subscribe(app, api)
@@ -143,7 +143,8 @@ def test_a_record_that_cannot_be_read_is_kept_in_s3(app: Application, handler: A
 def test_a_fault_names_the_first_record_that_is_to_come_again(
     app: Application, handler: Any, api: ManagementApi
 ) -> None:
-    """Half a batch is another stream's, and the gateway takes nothing for anybody: the watched part comes again."""
+    """Half of the batch belongs to another stream, and the gateway refuses every frame. Only the watched part is delivered
+    again."""
     event = present(sample("project_stream"))
     other = json.loads(json.dumps(event["Records"][0]))
     other["kinesis"] |= {"partitionKey": "unwatched", "sequenceNumber": "1", "data": "e30="}

@@ -1,6 +1,6 @@
-"""The functions that execute runs, given what the state machine, EventBridge and the schedule send them (`events/`).
+"""The functions that execute runs, invoked as the state machine, EventBridge and the schedule do (`events/`).
 
-Deliveries repeat: whatever comes a second time answers as it did, and does nothing twice.
+Deliveries repeat. A repeated delivery gets the same response and repeats no effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Answer(BaseModel):
 
 @pytest.fixture
 def looked() -> list[str]:
-    """Calls of the tools that look, in their order."""
+    """Ids of the calls that the looking tools executed, in order."""
     return []
 
 
@@ -52,7 +52,7 @@ def helper(looked: list[str]) -> AnyAgent:
 
 @pytest.fixture
 def claim(functions: Functions, helper: AnyAgent) -> Claim:
-    """Claims the run that a sample speaks of, with a model that says this."""
+    """A function that claims the run of a sample event, with a model that follows a script."""
 
     def claimed(*script: Any, of: str = "call_model") -> Functions:
         functions.play(list(script), helper)
@@ -68,7 +68,7 @@ def ids(event: Json) -> Json:
 
 
 def steps(functions: Functions, event: Json) -> Json:
-    """Deliver `call_model` and `call_tool` until another verb is due: its event."""
+    """Deliver `call_model` and `call_tool` until another verb follows, and return its event."""
     told = functions.invoke("call_model", event)
     while told["next"] in ("call_tool", "call_model"):
         if told["next"] == "call_tool":
@@ -78,7 +78,7 @@ def steps(functions: Functions, event: Json) -> Json:
 
 
 def child_of(functions: Functions, parent: Json) -> Json:
-    """The event of `call_model` for the sub-agent that was started."""
+    """Return the `call_model` event of the sub-agent that was started."""
     (run_id,) = set(functions.executions()) - {parent["run_id"]}
     arn = MACHINE.replace(":stateMachine:", ":execution:") + f":{run_id}"
     return json.loads(boto3.client("stepfunctions").describe_execution(executionArn=arn)["input"])
@@ -88,7 +88,7 @@ def child_of(functions: Functions, parent: Json) -> Json:
 
 
 def test_what_each_function_answers_is_the_next_ones_event(claim: Claim, looked: list[str]) -> None:
-    """The samples are one run: a tool, a sub-agent, an answer."""
+    """The samples form one run with a tool, a sub-agent and an answer."""
     functions = claim(
         calls(call("look")), calls(call("subagent__finder", message="find")), {"output": {"text": "x"}}, "Done."
     )
@@ -199,7 +199,7 @@ def test_the_event_of_a_part_that_rolled_over_starts_the_next_again(claim: Claim
 
 
 def test_a_denied_operation_fails_its_run_and_the_log_names_it(claim: Claim) -> None:
-    """Real requests over moto; what AWS answers them is a denial. No attempt is repeated inside of the function."""
+    """The requests are real and moto's responses deny them. The function does not repeat any attempt."""
     functions = claim("Never said.", of="fail_run")
     event, asked = functions.sample("fail_run"), list[str]()
     table = "arn:aws:dynamodb:us-east-1:123456789012:table/test-sessions"
@@ -241,7 +241,7 @@ def test_an_execution_that_fails_is_a_failure_and_one_that_a_person_stops_is_non
 
 
 def test_a_sweep_that_raises_is_a_failure(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its beat is not late, and no alarm looks at its errors."""
+    """The sweep's heartbeat is not late then, and no alarm watches its errors, so it records a failure."""
 
     async def broken(*_: Any) -> Any:
         raise RuntimeError("secret content")
@@ -255,7 +255,7 @@ def test_a_sweep_that_raises_is_a_failure(functions: Functions, monkeypatch: pyt
 
 @pytest.mark.parametrize("verb", ["call_model", "call_tool", "finish_run", "fail_run"])
 def test_what_is_about_nobody_is_done(functions: Functions, verb: str) -> None:
-    """The session was deleted meanwhile; its execution is told no error."""
+    """The session was deleted meanwhile, and the execution gets a regular response instead of an error."""
     functions.play([])
     event = functions.sample(verb)
     wanted = {"call_model": {**event, "next": "rolled"}, "call_tool": {"call": "over"}}
@@ -275,7 +275,7 @@ def test_a_sweep_finds_what_no_event_told(claim: Claim) -> None:
     assert functions.invoke("sweep", event) == {}
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
+# --- invalid input ----------------------------------------------------------------------------------------------------
 
 ABOUT = {"session_id": "s", "run_id": "r"}
 
@@ -309,7 +309,7 @@ def test_a_wrong_event_is_refused_by_the_field_that_is_wrong(
 
 
 def test_every_invocation_says_how_long_it_took_and_measures_nothing(claim: Claim) -> None:
-    """Lambda's own metrics have durations and errors, for nothing. What runs each minute says what it did."""
+    """Lambda's own metrics have durations and errors free of charge. Functions that run each minute log their result."""
     functions = claim(calls(call("look")), "Done.")
     functions.invoke("finish_run", steps(functions, functions.sample("call_model")))
     functions.invoke("sweep", functions.sample("sweep"))
@@ -335,7 +335,7 @@ def test_lines_name_what_they_are_about_and_say_no_content(claim: Claim) -> None
 
 
 def test_work_of_another_delivery_is_an_error_that_says_so(functions: Functions, helper: AnyAgent) -> None:
-    """Its name is what the state machine's retries look for. This delivery has no time left to ask its model."""
+    """The state machine's retries match the name of the error. This delivery has no time left to call the model."""
     event = functions.sample("call_model")
     functions.play(["Done."], helper)
     functions.claim(helper, event)
@@ -350,10 +350,11 @@ def test_work_of_another_delivery_is_an_error_that_says_so(functions: Functions,
 def test_what_nobody_expected_is_logged_with_its_class(
     claim: Claim, monkeypatch: pytest.MonkeyPatch, shown: str
 ) -> None:
-    """Where it was raised is always there; its text and traceback only where content is shown."""
+    """The log always has the class and the place of the exception. Text and traceback are logged only if content is
+    shown."""
     monkeypatch.setenv("HELIX_LOG_CONTENT", shown)
     functions = claim()
-    functions.app.__dict__["engine"] = None  # whatever it is that is broken
+    functions.app.__dict__["engine"] = None  # breaks the function with an unexpected error
     with pytest.raises(AttributeError):
         functions.invoke("call_model", functions.sample("call_model"))
     (line,) = functions.lines()

@@ -1,8 +1,7 @@
-"""What short runs cost on DynamoDB, counted exactly: the deployed functions with an inline tool on moto, every process new,
-from the caller's `execute` to its `result`.
+"""Exact DynamoDB costs of short runs: deployed functions with an inline tool on moto, each call in a new process.
 
-The bench prints the same counts beside those of other frameworks (`bench/beside_peers.py`). A change that makes a run
-cheaper lowers the numbers here; one that makes it dearer has to say so here.
+A run lasts from the caller's `execute` to its `result`. The bench prints the same counts beside those of other frameworks
+(`bench/beside_peers.py`). A change that makes a run cheaper or more expensive changes the numbers here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def run(counting: ModuleType, steps: int) -> dict[str, float]:
-    """A session's first turn."""
+    """Play a session's first turn."""
     with counting.cloud("aws_calls") as made:
         counting.bench.MODEL.steps = steps
         return whole(counting.counts(counting.turn(made)))

@@ -1,4 +1,4 @@
-"""The same deliveries with Kinesis and without: one log."""
+"""The same deliveries give the same log with and without Kinesis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def log(functions: Functions, mode: str, session_id: str) -> list[StreamMessage]:
-    """What readers see, once all that is on Kinesis is projected."""
+    """Return the messages that readers get, after all records on Kinesis were projected."""
     if mode == "kinesis":
         functions.app.run(functions.app.log.append(session_id, functions.records()))
     return functions.app.run(functions.app.log.read(session_id))

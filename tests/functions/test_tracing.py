@@ -1,4 +1,4 @@
-"""Traces of the deployed functions: each sends its spans before it answers, and none fails or waits long for it."""
+"""Each deployed function sends its spans before it responds, and does not fail or wait long because of traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceReceiver]:
 
 
 def play(functions: Functions) -> dict[str, Any]:
-    """A run of two steps; what the last function was sent."""
+    """Play a run of two steps and return the event of the last function."""
     functions.play([calls(call("echo", text="x")), "done"], who := agent("helper", tools=[ECHO]))
     functions.claim(who, event := functions.sample("call_model"))
     told = functions.invoke("call_model", event)

@@ -1,4 +1,4 @@
-"""`start_triggered` as SQS calls it: one run for an event, however often and however badly it comes."""
+"""`start_triggered` as SQS calls it: one event starts one run, even if it is delivered repeatedly or fails meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDER = {"order": {"id": "7", "items": 2}}
 
 @pytest.fixture
 def failed(functions: Functions) -> str:
-    """URL of the dead-letter queue, of a stage with all these triggers."""
+    """Deploy a stage with all these triggers and return the URL of its dead-letter queue."""
     url: str = boto3.client("sqs").create_queue(QueueName="helix-dev-trigger-failures")["QueueUrl"]
     triggers = dump_starts(TRIGGERS)
     functions.app.settings = dataclasses.replace(functions.app.settings, triggers=triggers, dead_letters=url)
@@ -56,7 +56,7 @@ def event(trigger: str, given: dict[str, Any], ident: str = "m1") -> dict[str, A
 
 
 def deliver(functions: Functions, *records: dict[str, Any]) -> list[str]:
-    """Ids of the messages that come again."""
+    """Deliver messages and return the ids of those that SQS has to deliver again."""
     answer = functions.invoke("start_triggered", {"Records": list(records)})
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
@@ -199,7 +199,7 @@ def test_an_event_waits_while_the_tables_do_not_answer(
 def test_a_crash_between_claim_and_start_leaves_one_run_that_the_sweep_starts(
     functions: Functions, failed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process dies, so SQS delivers the message again: it finds the claimed run, and claims no other."""
+    """After the process dies, SQS delivers the message again. It finds the claimed run and does not claim another."""
 
     class Died(BaseException):
         pass

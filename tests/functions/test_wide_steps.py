@@ -1,4 +1,5 @@
-"""Steps of 300 calls in the deployed functions: what the state machine is given fits (docs/protocol.md#wide)."""
+"""The deployed functions with steps of 300 calls: the state machine's input stays within its quota
+(docs/protocol.md#wide)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from helix.engine.verbs import CALL_EVENTS, MAP_CALLS
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 MANY = 300
 STATE = 256 * 1024
-"""Bytes that pass between two states: a quota of Step Functions."""
+"""Quota of Step Functions for the bytes that pass between two states."""
 
 
 @pytest.fixture

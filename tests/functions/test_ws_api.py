@@ -1,4 +1,4 @@
-"""The functions of the WebSocket API, given the events that API Gateway sends: moto plays AWS, loopback the sockets."""
+"""The functions of the WebSocket API with events of API Gateway. moto replaces AWS, and a loopback server the sockets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def api() -> Iterator[ManagementApi]:
 
 @pytest.fixture
 def deploy(monkeypatch: pytest.MonkeyPatch, api: ManagementApi) -> Iterator[Callable[..., Application]]:
-    """Makes the application of this process, with more of its environment."""
+    """A function that makes the application of this process with additional environment variables."""
     made: list[Application] = []
 
     def deployed(**environment: str) -> Application:
@@ -143,7 +143,7 @@ def test_a_valid_key_is_let_in_with_its_principal(deploy: Any, event: str) -> No
 
 
 def listen(monkeypatch: Any) -> io.StringIO:
-    """What functions log from now on. Their logger keeps the output of the process's first test."""
+    """Capture what functions log from now on. Their logger otherwise writes to the output of the process's first test."""
     log = io.StringIO()
     monkeypatch.setattr(logging.getLogger("helix").handlers[0], "stream", log)
     return log
@@ -227,7 +227,7 @@ def test_a_run_is_claimed_started_once_and_answered_on_its_connection(deploy: An
     place = answer["result"]
     state = app.run(app.executor.sessions.get(place["session_id"]))
     assert (state.user_id, state.status, state.current_run_id) == ("ada", "running", place["run_id"])
-    handler(sample("ws_message"), CONTEXT)  # the network repeats it
+    handler(sample("ws_message"), CONTEXT)  # the network delivers it twice
     assert said(api)[0]["result"] == place
     (execution,) = boto3.client("stepfunctions").list_executions(stateMachineArn=MACHINE + "default")["executions"]
     assert execution["name"].startswith(place["run_id"])

@@ -1,7 +1,7 @@
 """The official conformance suite, Inspector and TypeScript client, against agents that are served as MCP tools.
 
-The suite asks for tools of its own, most of which are no agents: the checks that need one of those are named in `OTHERS`.
-All others pass.
+The suite expects certain tools, most of which are not agents. `OTHERS` names the checks that need one of those. All other
+checks pass.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ SCENARIOS = {
     ],
 }  # fmt: skip
 OTHERS = {
-    # tools of the suite that need a capability, ask in mid-stream, and log
+    # need tools that require a capability, ask in mid-stream, or log
     "sep-2575-server-rejects-undeclared-capability",
     "sep-2575-missing-capability-http-400",
     "sep-2575-http-server-no-independent-requests-on-stream",
     "sep-2575-server-no-log-without-loglevel",
-    # the server has neither prompts nor resources
+    # need prompts and resources, which the server does not have
     "sep-2549-prompts-list-caching-hints",
     "sep-2549-resources-list-caching-hints",
     "sep-2549-resources-templates-list-caching-hints",
-    # a tool that fails with an error of the protocol: an agent that fails is a result
+    # needs a tool that fails with a protocol error; a failed agent is a result
     "sep-2663-tasks-get-status-failed",
-    # the tool confirm_delete, which takes a file's name and asks: agents that ask take a message
+    # needs the tool confirm_delete, which asks with a file's name; agents that ask take a message
     "tasks-result-type-complete-on-non-task-responses",
 }
 
@@ -108,7 +108,7 @@ def agents() -> list[Any]:
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """The folder of the commands, installed by the lock file."""
+    """Install the commands by the lock file and return their folder."""
     (HERE.parents[1] / "build").mkdir(exist_ok=True)
     installed, wanted = HERE / "node_modules" / ".installed", (HERE / "package-lock.json").read_text()
     with (HERE.parents[1] / "build" / "mcp-node.lock").open("w") as lock:
@@ -178,7 +178,7 @@ async def test_the_inspector_lists_and_calls(tools: Path, url: str, tmp_path: Pa
 
 @pytest.mark.timeout(300)
 async def test_the_typescript_client_calls_an_agent_as_a_task(tools: Path, tmp_path: Path) -> None:
-    """Of the protocol 2025-11-25, whose tasks the package `mcp` has no client for."""
+    """The client speaks the protocol 2025-11-25. The package `mcp` has no client for the tasks of that protocol."""
     done: list[str] = []
     async with executor_of(ORDER, buyer(done)) as executor, on_http(app(executor)) as url:
         script = [str(tools / "node"), str(HERE / "tasks_2025.mjs"), url, "buyer", '{"message": "tea"}']

@@ -1,11 +1,11 @@
 """An exhaustive model of claims (docs/protocol.md#alive): two workers, steps with two calls, every order of events.
 
-    .venv/bin/python -m tests.model.claims 2      # a larger bound, by hand: so many crashes, pauses and lost heartbeats
+    .venv/bin/python -m tests.model.claims 2      # a larger limit of crashes, pauses and lost heartbeats
 
-A worker buys a step, executes its calls `r` (`on_unknown="retry"`) and `s` (`skip`), folds, and goes on. Its claim of `r`
-rides with the answer. Time is in ticks: a claim holds for 4, the margin is 1, clocks differ by at most 1. Deadlines are
-relative to now, so the number of states is finite without a horizon. `RULES` are what the engine does; without any one of
-them the model finds a violation.
+A worker buys a step, executes its calls `r` (`on_unknown="retry"`) and `s` (`skip`), folds, and goes on. It claims `r` in
+the write that stores the answer. Time is in ticks: a claim holds for 4, the margin is 1, clocks differ by at most 1.
+Deadlines are relative to now, so the number of states is finite without a horizon. `RULES` are the engine's rules. Without
+any one of them the model finds a violation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES = {
 
 
 class D(int):
-    """A deadline, in ticks from now, by the true time. At `LOW` it has long passed."""
+    """A deadline in ticks from now, by the true time. At `LOW` it passed long ago."""
 
 
 class Violation(AssertionError):
@@ -54,7 +54,7 @@ class Session(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """`at`: what it does next, with what it knows."""
+    """A worker. `at` is its next action with the values that it has read."""
 
     life: int = 0
     paused: bool = False
@@ -137,7 +137,7 @@ class Model:
                     yield self.put(s, w, me._replace(at=("model", version, claim)))
             case ("model", version, _):
                 if row.version != version:
-                    yield self.put(s, w, idle)  # refused: the answer is lost
+                    yield self.put(s, w, idle)  # refused, and the answer is lost
                     return
                 calls: list[Row | None] = [Row(mine, 1, self.fresh(w), rode=True), None]
                 if not self.on("ride"):
@@ -178,7 +178,7 @@ class Model:
                 yield self.put(s, w, idle, row)
 
     def look(self, s: State, w: int, me: Worker) -> Iterator[State]:
-        """Read the rows and decide; what is written depends on what was read."""
+        """Read the rows and decide. Later writes depend on these reads."""
         row = s.session
         if row.step > self.steps:
             yield self.put(s, w, me._replace(at=("over",)))
@@ -193,7 +193,7 @@ class Model:
                 yield self.put(s, w, me._replace(at=("take", row.step, c, r, self.fresh(w))))
 
     def beats(self, s: State, w: int) -> Iterator[State]:
-        """A heartbeat of what the worker holds. A holder that stood still may try, too."""
+        """Yield the heartbeats of what the worker holds. A holder that was paused may try, too."""
         me, row = s.workers[w], s.session
         if me.at[0] not in ("model", "tool") or self.left(w, me.at[-1].until) >= LENGTH:
             return
@@ -212,7 +212,7 @@ class Model:
         return self.same(self.call(s, me.at[1], me.at[2]), me.at[-1])
 
     def stops(self, s: State, w: int) -> Iterator[tuple[State, bool]]:
-        """A holder whose heartbeat is refused stops, and one whose heartbeats were lost, by its clock."""
+        """Yield the stops of a holder whose heartbeat was refused, and of one without heartbeats by its own clock."""
         me = s.workers[w]
         if me.at[0] not in ("model", "tool"):
             return
@@ -223,7 +223,8 @@ class Model:
             yield self.put(s, w, Worker(me.life), faults=s.faults - 1), False
 
     def hurries(self, s: State, w: int) -> bool:
-        """Only models and tools take time, as far as heartbeats reach; what else takes time is a pause."""
+        """Return whether the worker acts before time passes. Only model and tool calls take time, as far as heartbeats
+        reach. Any other delay is a pause."""
         me = s.workers[w]
         if me.paused or me.at[0] in ("idle", "over"):
             return False
@@ -235,7 +236,7 @@ class Model:
     # --- all ----------------------------------------------------------------------------------------------------------
 
     def successors(self, s: State) -> Iterator[tuple[State, bool]]:
-        """(state, whether it came about without an accident)"""
+        """Yield the next states, each with whether it came about without an accident."""
         for w, me in enumerate(s.workers):
             if me.paused:
                 yield self.put(s, w, me._replace(paused=False)), True
@@ -256,7 +257,7 @@ class Model:
             yield tick_state(s), True
 
     def expired(self, s: State) -> Iterator[State]:
-        """A supervisor knows that a worker is dead."""
+        """Yield states with expired claims of a worker that a supervisor knows to be dead."""
         row = s.session
         if row.claim is not None and row.claim.owner in s.dead and row.claim.until > LOW:
             claim = row.claim._replace(until=D(LOW))
@@ -268,7 +269,7 @@ class Model:
     def bought(self, s: State, w: int, version: int) -> None:
         other = s.workers[1 - w]
         if s.session.version != version and s.session.staged:
-            return  # a zombie pays for an answer that it cannot stage
+            return  # a stale worker pays for an answer that it cannot stage
         if other.at[0] == "model" and not other.stood:
             raise Violation("an answer is bought twice while a claim lives")
 
@@ -291,7 +292,7 @@ class Model:
         return row._replace(calls=(new, row.calls[1]) if c == 0 else (row.calls[0], new))
 
     def explore(self) -> int:
-        """All states that can be reached; from each of them the run must be able to end without another accident."""
+        """Explore all reachable states. From each of them the run must be able to end without another accident."""
         start = State(Session(0, 1, False, None, (None, None)), (Worker(), Worker()), (0, 0), self.faults, frozenset())
         found, before, queue = {start: 0}, defaultdict(list), deque([start])
         while queue:

@@ -1,4 +1,4 @@
-"""The model of claims is clean within its bounds, and each rule that is taken away is missed."""
+"""The model of claims has no violation within its bounds, and removing any rule causes one."""
 
 from __future__ import annotations
 

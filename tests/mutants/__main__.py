@@ -1,7 +1,7 @@
-"""Plant faults one by one, and see which test catches each: `make mutants`, or `python -m tests.mutants --help`.
+"""Plant faults one by one and report which test catches each: `make mutants`, or `python -m tests.mutants --help`.
 
-A fault first meets the tests of its room, then, if they pass, all of `make test`. A test that fails without the fault too
-does not count. Everything happens in a copy of the checkout, with an environment of its own; both are deleted at the end.
+The tests of the fault's room run first. If they pass, all of `make test` runs. A test that also fails without the fault
+does not count. Everything happens in a copy of the checkout with its own environment. Both are deleted at the end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "bench" / "results" / "mutants.md"
 BEFORE = ROOT / "tests" / "mutants" / "436ad25.json"
-"""The outcomes at an earlier commit, by which the file is named. `--checkout` and `--results` made it, with the tests
-that can reach each faulty line. `slow`: only a test of `make slow` failed."""
+"""The outcomes at an earlier commit, which names the file. It was made with `--checkout` and `--results`, with the tests
+that can reach each faulty line. `slow` means that only a test of `make slow` failed."""
 CAUGHT = ("room", "all", "time-out")
 ALONE = ("-x", "-q", "-n0", "-p", "no:cacheprovider")
 """Options of pytest for the tests of a room."""
@@ -42,9 +42,12 @@ TIMED_OUT = re.compile(r"\+\+\+ Timeout \+\+\+|Timeout \(>[\d.]+s\) from pytest-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a fault. `by`: `room`, `all`, `time-out`, `none`, or `open`: only the tests of its room ran, and
-    passed. `test`: the first that failed. `seconds`: those that pytest counts, with the fault. `unsound`: tests that
-    failed, and fail without the fault too."""
+    """The outcome of a fault.
+
+    `by` is `room`, `all`, `time-out`, `none`, or `open` if only the tests of its room ran and passed. `test` is the first
+    test that failed, and `seconds` the time that pytest reports with the fault. `unsound` are tests that fail without the
+    fault too.
+    """
 
     by: str
     test: str = ""
@@ -70,7 +73,7 @@ class Copy:
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:
-        """Each text has a time of its own, in whole seconds, by which Python knows that its bytecode is stale."""
+        """Plant the fault. Each write sets a new file time in whole seconds, so that Python notices stale bytecode."""
         file = path_of(self.root, fault)
         sound = file.read_text()
         file.write_text(planted(sound, fault))
@@ -82,7 +85,7 @@ class Copy:
             os.utime(file, (now := next(self._ticks), now))
 
     def pytest(self, *arguments: str, limit_s: float) -> tuple[bool, str]:
-        """Whether all passed, and what it printed."""
+        """Run pytest and return whether all tests passed, and its output."""
         command = [str(self.root / ".venv" / "bin" / "python"), "-m", "pytest", *arguments]
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
         with subprocess.Popen(
@@ -106,7 +109,7 @@ class Copy:
         return process.returncode == 0, text
 
     def fails_anyway(self, test: str) -> bool:
-        """Whether the test fails in the sound copy too."""
+        """Return whether the test also fails in the copy without a fault."""
         return not self.pytest(*ALONE, test, limit_s=ROOM_S)[0]
 
 
@@ -148,7 +151,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _copy_environment(source: Path, checkout: Path, root: Path) -> None:
-    """The environment at `source`, for the copy: packages are linked, what names the checkout is written anew."""
+    """Copy the environment at `source`: packages are linked, and files that contain the checkout's path are rewritten."""
     target = root / ".venv"
     shutil.copytree(source, target, symlinks=True, copy_function=_link)
     packages = next((target / "lib").glob("python*/site-packages"))
@@ -161,7 +164,7 @@ def _copy_environment(source: Path, checkout: Path, root: Path) -> None:
         if file.is_symlink() or not file.is_file() or str(checkout).encode() not in (text := file.read_bytes()):
             continue
         mode = file.stat().st_mode
-        file.unlink()  # it may be a link to the checkout's
+        file.unlink()  # it may be a link to the checkout's file
         file.write_bytes(text.replace(str(checkout).encode(), str(root).encode()))
         file.chmod(mode)
 
@@ -177,7 +180,8 @@ def read_results(file: Path) -> dict[str, Outcome]:
 
 
 def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: str) -> str:
-    """Markdown: the sums, then a line for each fault. `before`: the outcomes at an earlier commit, if they are known."""
+    """Return Markdown: the sums, then a line for each fault. `before` has the outcomes at an earlier commit, if they are
+    known."""
     words = {"room": "the room's tests", "all": "make test", "time-out": "a time-out", "none": "**nothing**"}
     words["open"] = "not by its room's tests; make test did not run"
     known = [(fault, results[fault.name]) for fault in FAULTS if fault.name in results]
@@ -263,7 +267,8 @@ def main() -> int:
             if known is not None and (known.by != "open" or given.rooms_only):
                 continue
             outcome = judge(copy, fault, room_only=given.rooms_only)
-            results = {**read_results(file), fault.name: outcome}  # read anew: another process may run other faults
+            # read again, because another process may run other faults
+            results = {**read_results(file), fault.name: outcome}
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps({name: asdict(one) for name, one in results.items()}, indent=1))
             print(f"{outcome.by:9}{outcome.seconds:7.1f} s  {fault.name}  {outcome.test}", flush=True)

@@ -1,7 +1,7 @@
 """Planted faults: one-line mutations over all rooms of the package. `make mutants` shows which of them the tests catch.
 
-Each fault is a mistake that a change could really make: a dropped condition, an off-by-one, a swapped branch, a missing
-effect. `old` and `new` are whole lines without their indentation. `tests/unit/test_mutants.py` keeps each `old` true.
+Each fault is a mistake that a change could make, such as a dropped condition, an off-by-one, a swapped branch or a missing
+effect. `old` and `new` are whole lines without their indentation. `tests/unit/test_mutants.py` checks each `old`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ PACKAGE = "layers/core/python/helix"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`file` is a path from the project's root, without `PACKAGE/` where it begins so; `old` stands there on one line.
-    `tests`: the files that test the room in `make test`; with `slow`, in `make slow`."""
+    """A fault. `file` is a path from the project's root, or from `PACKAGE`, and one of its lines is `old`.
+
+    `tests` are the files that test the room in `make test`, or in `make slow` with `slow`.
+    """
 
     name: str
     file: str
@@ -27,12 +29,12 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The folder of the fault, as `ARCHITECTURE.md` names rooms."""
+        """The folder of the fault, a room in `ARCHITECTURE.md`."""
         return self.name.partition(":")[0]
 
 
 class MovedError(Exception):
-    """The line that a fault changes is not in its file, or more than once."""
+    """The line that a fault changes is not in its file, or occurs more than once."""
 
 
 def path_of(root: Path, fault: Fault) -> Path:
@@ -41,7 +43,7 @@ def path_of(root: Path, fault: Fault) -> Path:
 
 
 def planted(text: str, fault: Fault) -> str:
-    """`text` with the fault in it. Raises `MovedError` unless its old line is there exactly once."""
+    """Return `text` with the fault. Raises `MovedError` unless the old line occurs exactly once."""
     lines = text.splitlines(keepends=True)
     places = [place for place, line in enumerate(lines) if line.strip() == fault.old]
     if len(places) != 1:

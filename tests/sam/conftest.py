@@ -1,6 +1,7 @@
-"""Functions in containers: `pytest -n 4 -m sam tests/sam`, with Docker and the SAM CLI. `make test` leaves them out.
+"""Fixtures for functions in containers: `pytest -n 4 -m sam tests/sam`, with Docker and the SAM CLI. `make test` skips
+them.
 
-The template and the image with its layers are made once; each test has a stage of its own, with fresh rows. An invocation
+The template and the image with its layers are made once. Each test has a stage of its own with fresh rows. An invocation
 mostly waits, so four workers fit on two processors.
 """
 
@@ -14,7 +15,7 @@ from tests.sam.sam_local import Sam, Shell, Stage, project_for, staged
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """They run only where `-m` names them."""
+    """Deselect these tests unless `-m` names them."""
     ours = [item for item in items if "/tests/sam/" in item.path.as_posix()]
     for item in ours:
         item.add_marker(pytest.mark.sam)
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """In a copy of the project whose template is made."""
+    """A shell in a copy of the project whose template is made."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     return Shell(project_for(tmp_path_factory.mktemp("sam") / "project", shared))

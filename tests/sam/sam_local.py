@@ -1,7 +1,6 @@
-"""`sam local` as the guide has it: the project's copy, the stage that containers reach, and functions in containers.
+"""`sam local` as in the guide: the project's copy, the stage that containers reach, and functions in containers.
 
-Commands are those of docs/guide/sam-local.md, read from it, so what is tested is what is documented. Each worker of pytest
-has a port of its own.
+Commands are read from docs/guide/sam-local.md, so the documented ones are tested. Each pytest worker has a port of its own.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ default_registry.register(roomy)
 
 
 def project_for(worker: Path, shared: Path) -> Path:
-    """A copy of the project, with its template. Whoever comes first makes the template and, by invoking a function, the
-    image with the layers."""
+    """Copy the project with its template. The first caller makes the template and, by invoking a function, the image."""
     first = shared / "project"
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,7 +65,7 @@ def project_for(worker: Path, shared: Path) -> Path:
 
 
 def copy_project(folder: Path) -> Path:
-    """The project as a user has it, with one more agent; layers that are built already are shared."""
+    """Copy the project as a user has it, with one more agent. Layers that are built already are shared."""
     folder.mkdir()
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in COPIED:
@@ -91,7 +89,7 @@ def copy_project(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Command:
-    """`where` is for messages; `output` is what the guide shows under it."""
+    """A command of the guide. `where` is for messages, and `output` is what the guide shows under it."""
 
     where: str
     text: str
@@ -99,7 +97,7 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    """What the guide says to type, in order."""
+    """Yield the commands that the guide tells readers to type, in order."""
     for block in blocks_of(GUIDE):
         if block.language == "console" and block.words.startswith(RUN_HERE):
             yield from _typed(block)
@@ -120,7 +118,7 @@ def command(beginning: str) -> Command:
 
 @dataclass
 class Shell:
-    """A terminal in the project's folder. What a file exports stays."""
+    """A terminal in the project's folder. Variables that a file exports stay set."""
 
     project: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -132,7 +130,7 @@ class Shell:
         return {**kept, "PATH": f"{ours}{os.pathsep}{os.environ['PATH']}", **quiet, **self.variables}
 
     def run(self, text: str, seconds: float) -> str:
-        """What it prints. A failure shows what it said on both streams."""
+        """Run a command and return its output. The error of a failure shows both streams."""
         if text.startswith("source "):
             exported = (self.project / text.split()[1]).read_text(encoding="utf-8")
             self.variables |= dict(re.findall(r"(\w+)=(\S+)", exported))
@@ -140,7 +138,7 @@ class Shell:
         return self.start([*_BASH, text], seconds).stdout
 
     def start(self, words: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
-        """Until it ends, which must be well."""
+        """Run a command to its end and check that it succeeds."""
         done = subprocess.run(
             words, cwd=self.project, env=self.environment(), capture_output=True, text=True, timeout=seconds
         )
@@ -151,14 +149,14 @@ class Shell:
 
 @dataclass
 class Answer:
-    """What a function answered, and what sam and the function wrote meanwhile."""
+    """A function's response, and the log of sam and of the function."""
 
     result: Any
     log: str
 
 
 class Sam:
-    """`sam local invoke`, with the template of the guide."""
+    """`sam local invoke` with the guide's template."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -175,7 +173,7 @@ class Sam:
         return found
 
     def invoke(self, function: str, event: str | dict[str, Any]) -> Answer:
-        """`event`: the name of a sample, or the event itself."""
+        """Invoke the function. `event` is the name of a sample or the event itself."""
         path = f"events/{event}.json" if isinstance(event, str) else "build/sam/event.json"
         if isinstance(event, dict):
             (self.shell.project / path).write_text(json.dumps(event), encoding="utf-8")
@@ -192,7 +190,7 @@ class Sam:
 
 
 class Stage:
-    """What `python -m helix.infra.sam` runs: rows, sockets and objects, as the account's administrator sees them."""
+    """The stage of `python -m helix.infra.sam`. Its rows, sockets and objects are read as the account's administrator."""
 
     def __init__(self, project: Path, printed: str) -> None:
         self.printed = printed
@@ -213,8 +211,10 @@ class Stage:
             client.close()
 
     def rows(self, table: str, partition: str = "") -> list[dict[str, Any]]:
-        """Rows of `sessions`, `streams` or `control` whose partition begins so, packed ones too, without the types of the
-        items' values."""
+        """Return rows of `sessions`, `streams` or `control` whose partition has this prefix, including packed rows.
+
+        Values are without their DynamoDB types.
+        """
         pages = self.client("dynamodb").get_paginator("scan").paginate(TableName=f"helix-dev-{table}")
         items = [item for page in pages for item in page["Items"]]
         found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -225,7 +225,7 @@ class Stage:
             if PACKED in item:
                 for sort, (_, value) in decode({PACKED: item[PACKED]})[PACKED].items():
                     packed[row["pk"], sort] = {"pk": row["pk"], "sk": sort, **value}
-        every = found | packed  # a row at its own place that is packed too is a copy
+        every = found | packed  # a row that is also packed is a copy of the packed one
         return [every[key] for key in sorted(every) if key[0].startswith(partition)]
 
     def row(self, table: str, partition: str, sort: str) -> dict[str, Any]:
@@ -233,17 +233,17 @@ class Stage:
         return found
 
     def run(self, event: dict[str, Any]) -> dict[str, Any]:
-        """The row of the run that an event is about."""
+        """Return the row of the event's run."""
         return self.row("sessions", event["session_id"], f"r#{event['run_id']}")
 
 
 @contextmanager
 def staged(shell: Shell) -> Iterator[Stage]:
-    """The stage, as the guide's command starts it. It ends with the block, and with this process."""
+    """Start the stage with the guide's command. It ends with the block, and also if this process dies."""
     log = shell.project / "stage.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            # the kernel ends it if this process dies without a word
+            # the kernel ends it if this process dies without cleanup
             ["setpriv", "--pdeathsig", "TERM", "--", *_BASH, f"exec {command(STAGE).text} --port {PORT}"],
             cwd=shell.project,
             env=shell.environment(),
@@ -260,7 +260,7 @@ def staged(shell: Shell) -> Iterator[Stage]:
 
 
 def _until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
-    """All that it printed, up to the last line of its welcome."""
+    """Return its output up to the last line of its welcome."""
     assert process.stdout is not None
     printed, ends = b"", time.monotonic() + START_S
     while not re.search(rb"^  sockets .*\n", printed, re.MULTILINE):
@@ -272,7 +272,7 @@ def _until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def readable(log: str) -> str:
-    """sam's own words without its remark on every resource that is no function."""
+    """Return sam's log without its remarks on resources that are not functions."""
     return "\n".join(line for line in log.splitlines() if not line.startswith("Cannot detect function id"))
 
 

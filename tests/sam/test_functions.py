@@ -1,4 +1,4 @@
-"""Every function, in Lambda's runtime image, with its sample events: what it answers, and what it leaves behind."""
+"""Every function in Lambda's runtime image with its sample events: its response and the rows that it leaves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def store_of(stage: Stage) -> DynamoDBStateStore:
 
 
 def open_socket(stage: Stage) -> tuple[ClientConnection, str]:
-    """A client of the stage, and what API Gateway calls it."""
+    """Open a socket to the stage, and return it with API Gateway's id of the connection."""
     key = sample("ws_authorize")["headers"]["Authorization"]
     socket = connect(stage.sockets, additional_headers={"Authorization": key})
     (name,) = {row["pk"].removeprefix("conn#") for row in stage.rows("streams", "conn#")}
@@ -54,7 +54,7 @@ def open_socket(stage: Stage) -> tuple[ClientConnection, str]:
 
 
 def heard(socket: ClientConnection, type_: str) -> dict[str, Any]:
-    """The next frame of that type; a client that starts a run is sent its stream, too."""
+    """Return the next frame of that type. Others are skipped, because a client that starts a run also gets its stream."""
     while True:
         told: dict[str, Any] = json.loads(socket.recv(timeout=PATIENCE_S))
         if told["type"] == type_:
@@ -65,7 +65,7 @@ def heard(socket: ClientConnection, type_: str) -> dict[str, Any]:
 
 
 def test_a_run_goes_from_function_to_function(sam: Sam, stage: Stage) -> None:
-    """The samples are one run: what one function answers is the next one's event, as in the state machine."""
+    """The samples form one run: each function's response is the next function's event, as in the state machine."""
     first = sample("call_model")
     bought = sam.invoke("helix-dev-call_model", "call_model").result
     assert bought == sample("call_tool")
@@ -114,7 +114,7 @@ def test_a_sweep_starts_what_was_never_started(sam: Sam, stage: Stage) -> None:
 
 
 def test_an_agent_s_own_functions_work_too(sam: Sam, stage: Stage) -> None:
-    """They lie in a nested stack, whose layers are the stage's."""
+    """The agent's functions are in a nested stack and use the stage's layers."""
     answer = sam.invoke("helix-dev-roomy-call_model", "call_model")
     assert answer.result == sample("call_tool")
     assert "Memory Size: 2048 MB" in answer.log
@@ -190,7 +190,7 @@ def test_a_record_that_cannot_be_read_is_set_aside(sam: Sam, stage: Stage) -> No
 
 @pytest.mark.parametrize("event", ["govern", "govern_alarm"])
 def test_govern_looks_at_the_fleet(sam: Sam, stage: Stage, event: str) -> None:
-    """Called by the minute, or by an alarm."""
+    """The schedule or an alarm invokes it."""
     assert isinstance(sam.invoke("helix-dev-govern", event).result, dict)
 
 
@@ -203,7 +203,7 @@ def test_health_says_how_the_stage_is(sam: Sam, stage: Stage) -> None:
 
 
 def test_no_function_is_left_out(sam: Sam) -> None:
-    """Each that is in the template is invoked above."""
+    """Every function in the template is invoked in a test above."""
     named = set(re.findall(r'invoke\("(helix-dev-[\w-]+)"', Path(__file__).read_text(encoding="utf-8")))
     assert len(named) == 15
     assert named == sam.functions

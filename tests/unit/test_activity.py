@@ -1,4 +1,4 @@
-"""When the next sweep of a stage is due, and what a process notes of its work."""
+"""The time of a stage's next sweep, and the activity that a process records."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Failing(MemoryStateStore):
     [
         (Beats(), 0),
         (Beats(worked_at=NOW - 5, since=NOW - 900), -900),
-        (Beats(NOW - 60), LOOK_S - 60),  # nobody has ever worked
+        (Beats(NOW - 60), LOOK_S - 60),  # no function has worked yet
         (Beats(NOW - 60, found_at=NOW - 60), -60),  # a run is open
-        (Beats(NOW - 60, found_at=NOW - REST_S + 1), -60),  # one was
+        (Beats(NOW - 60, found_at=NOW - REST_S + 1), -60),  # a run was open until recently
         (Beats(NOW - 60, found_at=NOW - REST_S - 1, worked_at=NOW - REST_S - 99), LOOK_S - 60),
         (Beats(NOW - 60, worked_at=NOW - REST_S + 1), -60),
         (Beats(NOW - REST_S - 9, worked_at=NOW - REST_S - 1), -REST_S - 9),  # it worked after the last sweep
-        (Beats(NOW - LOOK_S, worked_at=NOW - 5, since=NOW - 5), -5),  # it wakes: nothing was due before
+        (Beats(NOW - LOOK_S, worked_at=NOW - 5, since=NOW - 5), -5),  # the stage wakes up: no sweep was due before
         (Beats(NOW - 90, worked_at=NOW - 5, since=NOW - 900), -90),
     ],
 )

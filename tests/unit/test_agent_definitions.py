@@ -1,4 +1,4 @@
-"""Definitions of agents and their resources: what is wrong fails at once, naming the field; types follow from schemas."""
+"""Definitions of agents and their resources: a mistake fails at once and names the field, and types follow from schemas."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_type

@@ -1,4 +1,4 @@
-"""Batches: who goes together, who goes first, and whose failure is whose."""
+"""Batches of requests: their grouping, their order and their failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from helix.core.errors import BatchFailedError, InvalidInputError
 
 
 class Caller:
-    """Answers each request with its own message in capitals; keeps the batches. Closed, it waits to be opened."""
+    """A model that answers each request with its own message in capitals and stores the batches. Closed, it waits to be
+    opened."""
 
     def __init__(self, *, closed: bool = False) -> None:
         self.batches: list[list[BatchRequest]] = []
@@ -73,7 +74,7 @@ async def test_a_full_batch_goes_at_once() -> None:
 
 
 async def test_the_oldest_waits_no_longer_than_it_may() -> None:
-    """A batch that does not fill goes when its oldest request has waited: also where others keep coming."""
+    """An incomplete batch is sent when its oldest request has waited long enough, even if more requests keep coming."""
     caller = Caller()
     async with BatchProcessor(config(max_wait_time_ms=40), caller) as processor:
         async with asyncio.timeout(5):
@@ -101,7 +102,7 @@ async def test_too_few_go_one_by_one() -> None:
 
 
 async def test_the_higher_priority_goes_first() -> None:
-    """The sources' batches were not sorted. Equals go as they came."""
+    """The sources did not sort batches. Requests of equal priority keep their order."""
     caller = Caller()
     async with BatchProcessor(config(max_batch_size=4), caller) as processor:
         wishes = [("low", 0), ("high", 4), ("low too", 0), ("mid", 2)]
@@ -128,7 +129,7 @@ async def test_the_urgent_do_not_wait() -> None:
 
 
 async def test_one_failure_is_its_own() -> None:
-    """In the sources one failing request failed all."""
+    """The sources failed all requests of a batch if one of them failed."""
 
     class Picky(Caller):
         def answer(self, request: BatchRequest) -> Any:
@@ -155,7 +156,7 @@ async def test_a_batch_that_fails_fails_no_other() -> None:
 
 @pytest.mark.parametrize("cut", [1, 3])
 async def test_a_wrong_number_of_answers_answers_nobody(cut: int) -> None:
-    """Nobody can tell whose they are: a typed error, for that batch only."""
+    """The answers cannot be matched to requests, so that batch fails with a typed error and no other batch does."""
 
     class Miscounting(Caller):
         async def __call__(self, requests: Sequence[BatchRequest]) -> list[Any]:
@@ -184,7 +185,7 @@ async def test_a_timeout_of_the_callers_own_is_its_own() -> None:
 
 
 async def test_who_stops_waiting_harms_no_other() -> None:
-    """Before the batch goes it is taken out; afterwards its answer is dropped."""
+    """A request that is cancelled before its batch is sent leaves the batch. Later, its answer is dropped."""
     caller = Caller(closed=True)
     async with BatchProcessor(config(max_batch_size=2), caller) as processor:
         gone = asyncio.create_task(processor.process_request("gone", "m"))
@@ -211,7 +212,7 @@ async def test_when_the_oldest_leaves_the_next_ones_time_counts() -> None:
     assert caller.told == ["stays"]
 
 
-# --- its life ---
+# --- start and stop ---
 
 
 async def test_leaving_it_sends_what_waits_and_waits_for_the_answers() -> None:

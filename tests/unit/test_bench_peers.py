@@ -1,4 +1,4 @@
-"""What the bench says of a peer: outcomes of crashes and races, ratios, and reasons instead of holes."""
+"""The bench's reports on peers: outcomes of crashes and races, ratios, and a reason for each missing number."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_race_names_what_was_lost(bench: Any) -> None:
 
 
 def test_a_ratio_is_taken_within_a_round(bench: Any) -> None:
-    """The second round's machine was ten times slower, for both."""
+    """The machine was ten times slower in the second round, for both sides."""
     found = bench.measures.Samples()
     for ours, theirs in ((1.0, 2.0), (10.0, 20.0), (1.0, 2.0)):
         found.add("row", "helix", ours)
@@ -66,7 +66,7 @@ def test_a_ratio_is_taken_within_a_round(bench: Any) -> None:
 
 
 def test_a_batch_of_writes_is_counted_item_by_item(bench: Any) -> None:
-    """As a peer sends it over HTTP: its own names of keys, binary values in base64, maps and lists."""
+    """The request is as a peer sends it over HTTP, with its own key names, binary values in base64, maps and lists."""
     wire, server = importlib.import_module("aws.wire"), importlib.import_module("aws_server")
     counter = wire.Wire(lambda table, key: None, ("PK", "SK"))
     keys = {"PK": {"S": "p"}, "SK": {"S": "s"}}

@@ -1,4 +1,4 @@
-"""The catalog: windows and prices from litellm's table, without litellm."""
+"""The catalog reads context windows and prices from litellm's table without importing litellm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_providers_whose_models_the_table_names_otherwise(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["someproxy/gpt-4o", "anthropic/gpt-4o", "nobody-knows-me", "", "sample_spec"])
 def test_what_is_not_known_has_no_price(name: str) -> None:
-    """Also where the name is that of another provider's model: a wrong price is worse than none."""
+    """A name that matches another provider's model has no price either, because a wrong price is worse than none."""
     assert KNOWN.info(name) == ModelInfo(name)
 
 
@@ -53,7 +53,8 @@ def test_what_the_caller_says_wins() -> None:
 
 
 def test_the_worst_price_is_that_of_the_dearest_tier() -> None:
-    """Gemini charges twice from 200,000 tokens on; Anthropic more for what is written into its cache, for an hour most."""
+    """Gemini doubles its price from 200,000 tokens on. Anthropic charges more for cache writes, and most for those of one
+    hour."""
     gemini = KNOWN.info("gemini/gemini-2.5-pro")
     assert (gemini.input_usd, gemini.worst_input_usd) == (1.25e-6, 2.5e-6)
     assert (gemini.output_usd, gemini.worst_output_usd) == (1e-5, 1.5e-5)
@@ -95,7 +96,7 @@ print(catalog._table.cache_info().currsize, "litellm" in sys.modules)
 
 
 def test_without_litellm_nothing_is_known() -> None:
-    """A deployment without it does not fail for want of a price."""
+    """A deployment without litellm works without prices."""
     code = """
 import importlib.util, sys
 found = importlib.util.find_spec

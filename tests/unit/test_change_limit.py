@@ -1,4 +1,4 @@
-"""`RowSlots.change_limit`: compare and set, so that a scaling step cannot undo what somebody else set."""
+"""`RowSlots.change_limit` compares and sets, so a scaling step cannot undo a change that was made meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twenty chunk types: one union, its guards, its schema."""
+"""The twenty chunk types: their union, type guards and schema."""
 
 from __future__ import annotations
 

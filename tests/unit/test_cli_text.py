@@ -1,4 +1,4 @@
-"""What a line of the terminal says: values in short, and text that grows."""
+"""A line of the terminal shows values in a short form and text as it grows."""
 
 from __future__ import annotations
 

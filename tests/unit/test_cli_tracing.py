@@ -1,4 +1,4 @@
-"""`helix dev` shows traces: where functions send them, and what a person reads."""
+"""`helix dev` shows traces: the endpoint that functions send them to, and the text that a person reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a closing says of calls without a result (docs/protocol.md#claims)."""
+"""Results for calls without one, when a step is closed (docs/protocol.md#claims)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helix.core.messages import ToolCallRequest
 
 
 def test_an_unknown_outcome_that_a_person_was_asked_about_stays_unknown() -> None:
-    """Told that the call was not started, the model would start it again."""
+    """If the model read that the call was not started, it would start the call again."""
     asks = {"a": ("asked", "approval"), "b": ("asked", "unknown"), "c": ("claimed", None), "d": ("approved", None)}
     answer = AssistantRow(
         run_id="run",

@@ -1,4 +1,4 @@
-"""Code written against the sources finds all of its names in one package for each: the table of names is the list."""
+"""The compatibility packages have all names of the sources that the table of names lists."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.docs.documents import ROOT, claimed_names
 
 TABLE = (ROOT / "docs" / "appendix" / "names.md").read_text(encoding="utf-8")
 METHODS = ("State store", "Stream manager")
-"""Sections whose functions are methods in the source."""
+"""Sections with functions that are methods in the source."""
 
 
 def spelled(name: str) -> str:
-    """In Python's spelling: classes and constants keep theirs."""
+    """Return the name in Python's spelling. Classes and constants keep theirs."""
     if name[0].isupper():
         return name
     return re.sub(r"(?<=[a-z0-9])[A-Z]+", lambda found: "_" + found[0].lower(), name.replace("OpenAI", "Openai"))
 
 
 def importable(teleon: bool) -> Iterator[tuple[str, str]]:
-    """(name in Python's spelling, where it is) of each row that names something which a module has, not a class."""
+    """Yield the Python name and the target of each row that names a module's attribute other than a class."""
     for section in re.split(r"^## ", TABLE, flags=re.MULTILINE)[1:]:
         title = section.partition("\n")[0]
         if title.startswith("Teleon") is not teleon:
@@ -36,7 +36,7 @@ def importable(teleon: bool) -> Iterator[tuple[str, str]]:
                     home, _, last = target.rpartition(".")
                     renamed = spelled(name) != last
                     if renamed and (parameters or name.islower() or (name[0].islower() and title in METHODS)):
-                        continue  # an argument, a wire tag, a method
+                        continue  # an argument, a wire tag or a method
                     if home and _is_module_level(home, last):
                         yield spelled(name), target
                         break
@@ -45,7 +45,7 @@ def importable(teleon: bool) -> Iterator[tuple[str, str]]:
 def _is_module_level(home: str, name: str) -> bool:
     try:
         return not inspect.ismodule(getattr(importlib.import_module(home), name))
-    except ModuleNotFoundError:  # the home is a class
+    except ModuleNotFoundError:  # the target's parent is a class
         return False
 
 
@@ -72,7 +72,7 @@ def test_a_name_that_neither_source_has_is_an_attribute_error() -> None:
 
 
 def test_what_really_runs_does_not_need_the_sources_names() -> None:
-    """Neither the fleet nor the command line loads them."""
+    """Neither the fleet nor the command line loads the sources' names."""
     found = "[name for name in sys.modules if name.startswith('helix.compat')]"
     program = f"import helix.fleet.lambdas, helix.cli.main, sys; print({found})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Scaling by what an agent costs (docs/appendix/semantics.md#scaling-llm): the worst of hour, day and month decides."""
+"""Scaling by cost (docs/appendix/semantics.md#scaling-llm): the most used budget of hour, day and month decides."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_within_the_budget_the_base_policy_decides() -> None:
     [
         {"rate": 9.6},
         {"hour": 9.6},
-        {"hour": 0, "day": 96},  # T*: days and months were never checked
+        {"hour": 0, "day": 96},  # the sources never checked days and months
         {"hour": 0, "month": 960},
     ],
 )
@@ -88,7 +88,7 @@ def test_critical_takes_one_away_whatever_the_cooldown(spent: dict[str, Any]) ->
         {"hour": 8.1},
         {"hour": 0, "day": 81},
         {"hour": 0, "day": 0, "month": 810},
-        {"rate": 8.4, "hour": 0},  # $8.17 of $10 are to be expected
+        {"rate": 8.4, "hour": 0},  # $8.17 of $10 are expected
     ],
 )
 def test_a_warning_lets_nothing_up_and_does_let_down(spent: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def test_a_warning_lets_nothing_up_and_does_let_down(spent: dict[str, Any]) -> N
         {"hour": 10},
         {"hour": 0, "day": 100},
         {"hour": 0, "month": 1200},
-        {"rate": 10},  # nobody counted what the hour has cost: the rate stands for it
+        {"rate": 10},  # the cost of the hour was not counted, so the rate is used
     ],
 )
 def test_spent_money_stops_the_intake(spent: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def test_spent_money_stops_the_intake(spent: dict[str, Any]) -> None:
 
 
 def test_a_rate_alone_stops_nothing_that_was_counted() -> None:
-    """It says what is to be expected of the hour: no more instances, and none less."""
+    """The rate predicts the hour's cost. It prevents more instances but does not remove any."""
     decision = decide(rate=40, hour=2, queue=5)
     assert (decision.after, decision.blocked_by, decision.wanted) == (5, "budget", 6)
     assert decision.reason.endswith("the hour's budget, at the present cost: 409% used")
@@ -158,7 +158,7 @@ def test_what_sleeps_reopens_with_one() -> None:
 @pytest.mark.parametrize(
     ("rate", "queue", "after"),
     [
-        (7.5, 10, 6),  # $1.50 each: $10 an hour affords 6 of the 7 wanted
+        (7.5, 10, 6),  # at $1.50 each, $10 an hour affords 6 of the 7 wanted
         (7.9, 5, 6),
         (1.0, 10, 7),
     ],
@@ -168,7 +168,7 @@ def test_a_step_up_is_cut_to_what_the_hour_affords(rate: float, queue: int, afte
 
 
 def test_a_step_that_affords_nothing_holds() -> None:
-    """T*: the affordable count could be less than what ran, which made a step up a step down."""
+    """The sources could afford fewer instances than were running, which made a step up a step down."""
     decision = decide(current=2, rate=7.9, hour=0, queue=5)
     assert (decision.after, decision.blocked_by) == (2, "budget")
     assert decision.reason.endswith("$10.00 for 58 minutes affords 2 at $3.95 an hour each")
@@ -180,7 +180,7 @@ def test_only_an_hours_budget_cuts_a_step() -> None:
 
 
 def test_at_nought_there_is_no_cost_per_instance() -> None:
-    """T*: the projection divided by the current count."""
+    """The sources' projection divided by the current count."""
     base = TokenAwareScalingPolicy(min_instances=0)
     policy = CostAwareScalingPolicy(min_instances=0, max_cost_per_hour=10, base_scaling_policy=base)
     assert decide(current=0, rate=5, hour=0, queue=1, policy=policy).after == 1

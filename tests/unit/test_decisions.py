@@ -1,4 +1,4 @@
-"""Decisions as rows: written, applied, marked; one at a time (`helix.fleet.decisions`)."""
+"""Scaling decisions as rows: one at a time, each is written, applied and marked (`helix.fleet.decisions`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stage:
         self.log = self.another()
 
     def another(self) -> DecisionLog:
-        """What another process has."""
+        """Return the decision log of another process."""
         return DecisionLog(self.store, self.clock, SystemIds())
 
 

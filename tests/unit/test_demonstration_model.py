@@ -1,4 +1,4 @@
-"""The demonstration model: reacts to question, tools and results, and says what it is."""
+"""The demonstration model reacts to the question, tools and results, and says that it is a demonstration."""
 
 import json
 from typing import Annotated, Any, Literal

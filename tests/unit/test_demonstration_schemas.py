@@ -1,4 +1,4 @@
-"""The demonstration model under any schema: outputs and calls are valid, and it always ends."""
+"""The demonstration model with any schema: outputs and calls are valid, and every run ends."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What AWS denies, by each service that the functions ask: one typed error, with the action and the resource."""
+"""Denials by each AWS service that functions use become one typed error with the action and the resource."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ async def test_a_denial_names_the_action_and_the_resource(what: str, named: bool
     )
     told = "User: arn:u is not authorized to perform: kms:Decrypt on resource: arn:key because no policy allows it"
     with Stubber(client) as stub:
-        stub.add_client_error(verb, code, told if named else "Access Denied")  # one: a second try finds no answer
+        # only one response: a retry would fail the test
+        stub.add_client_error(verb, code, told if named else "Access Denied")
         with pytest.raises(AccessDeniedError) as raised:
             await ask(client)
         stub.assert_no_pending_responses()

@@ -1,4 +1,4 @@
-"""What `helix deploy` reads of the account: whether it has a role for API Gateway's logs, and Lambda's concurrency."""
+"""`helix deploy` reads from the account whether it has a role for API Gateway's logs, and Lambda's concurrency."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_emulator_gets_no_template_for_aws(
 def test_cloudfront_is_refused_where_it_cannot_serve(
     monkeypatch: pytest.MonkeyPatch, region: str, console: str, refused: bool
 ) -> None:
-    """The region is that of the AWS configuration, which the synthesis does not read."""
+    """The region comes from the AWS configuration, which the synthesis does not read."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", region)
     target = Target(Deployment(context=[f"console={console}"], project=str(ROOT)))
     if not refused:
@@ -88,7 +88,7 @@ def test_cloudfront_is_refused_where_it_cannot_serve(
 
 
 def lambda_client(unreserved: int, reserved: dict[str, int]) -> Any:
-    """Of an account whose functions are those of a stage `dev`, unless `reserved` is empty."""
+    """Return a client of an account that has the functions of a stage `dev`, or none if `reserved` is empty."""
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
     client = botocore.session.Session().create_client("lambda", region_name="us-east-1", **keys)
     stub = Stubber(client)
@@ -135,7 +135,7 @@ def test_a_stage_that_has_a_key_keeps_it(kinds: list[str], wanted: str, made: di
 
 
 def test_a_stage_is_not_deprived_of_its_key() -> None:
-    """Objects and logs that it has encrypted could not be read any more."""
+    """Without its key, the stage's encrypted objects and logs would be unreadable."""
     with pytest.raises(RefusedError, match="only this key can read"):
         keep_key(Deployed("1", False, (Resource(KEY, "x", True),)), "aws", {})
 

@@ -1,4 +1,4 @@
-"""`helix destroy` switches the schedules off, and on again where the deletion fails; it stops executions, on moto."""
+"""`helix destroy` stops executions and switches the schedules off, and on again if the deletion fails, on moto."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make direct` counts is what pytest reports."""
+"""The counts of `make direct` match pytest's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session of one turn stores. `bench/disk.py` measures the file; more rows or longer ones show here first."""
+"""The stored size of a session with one turn. `bench/disk.py` measures the file; more or longer rows fail here first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helix.testing.clocks import SetClock
 AGENT = Agent(name="bench", system_prompt="Answer.", llm_config=LLMConfig(model="instant/none"))
 ROWS = {"session": 1, "r": 1, "m": 2, "c": 2}
 BYTES = {"session": 415, "r": 540, "m": 395, "c": 300, "index": 25, "segment": 500}
-"""The most that the rows of a kind take together; of segments, each."""
+"""The maximum for all rows of a kind together, or for each segment."""
 
 
 async def test_rows_of_a_session_stay_few_and_short() -> None:

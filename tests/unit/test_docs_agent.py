@@ -1,4 +1,4 @@
-"""The example that `make demo` runs: its tools read real documents, and nothing else."""
+"""The example of `make demo`: its tools read real documents and nothing else."""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +18,7 @@ AGENT = ROOT / "examples" / "docs_agent" / "agent.py"
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    """Loaded as the command line loads a file."""
+    """The example's module, loaded as the command line loads a file."""
     spec = importlib.util.spec_from_file_location("docs_agent_under_test", AGENT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,7 +28,7 @@ def example() -> ModuleType:
 
 @pytest.fixture
 def library(example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small project with the example in it, and a secret beside the documents."""
+    """A small project with the example, and with a secret beside the documents."""
     (tmp_path / "docs" / "guide").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text("[project]")
     (tmp_path / "README.md").write_text("# Soup\n\nCommon words about soup.\n\nA lease lapses after fifteen seconds.\n")

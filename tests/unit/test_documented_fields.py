@@ -1,4 +1,4 @@
-"""Each field says where it stands what it means: at least 99 % of them, and all of those that users read."""
+"""Fields have docstrings below them: at least 99 % of all fields, and every field that users read."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ WHOLE = (
     "engine/placement.py",
     "runtime/cloud_settings.py",
 )
-"""Rows, settings, agents, tools, chunks and messages of the protocol."""
+"""Modules of rows, settings, agents, tools, chunks and messages of the protocol."""
 
 
 def fields(file: Path) -> Iterator[tuple[str, bool]]:
-    """Of each public field, its name, and whether it has a docstring."""
+    """Yield the name of each public field and whether it has a docstring."""
     for cls in ast.walk(ast.parse(file.read_text("utf-8"))):
         if not isinstance(cls, ast.ClassDef):
             continue

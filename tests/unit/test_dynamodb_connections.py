@@ -1,4 +1,4 @@
-"""A DynamoDB store makes as many calls at once as its client has connections, and keeps two of them for heartbeats."""
+"""A DynamoDB store makes as many concurrent calls as its client has connections, and keeps two of them for heartbeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = Key("sessions", "ses", "session")
 
 
 class SlowClient:
-    """Answers no read until the gate is open."""
+    """A client that answers reads only when the gate is open."""
 
     def __init__(self) -> None:
         self.meta = SimpleNamespace(config=SimpleNamespace(max_pool_connections=CONNECTIONS))

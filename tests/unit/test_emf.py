@@ -1,4 +1,4 @@
-"""Lines in CloudWatch's embedded metric format, read as CloudWatch reads them."""
+"""Lines in CloudWatch's embedded metric format, parsed as CloudWatch parses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def written(measures: Measures, stage: str = "prod") -> dict[str, Any]:
 
 
 def check_specification(document: dict[str, Any]) -> None:
-    """What the specification asks of a document, as far as we can break it."""
+    """Check the rules of the specification that our documents could break."""
     (directive,) = document["_aws"]["CloudWatchMetrics"]
     assert set(document["_aws"]) == {"Timestamp", "CloudWatchMetrics"} and type(document["_aws"]["Timestamp"]) is int
     assert set(directive) == {"Namespace", "Dimensions", "Metrics"} and 1 <= len(directive["Metrics"]) <= 100

@@ -1,4 +1,4 @@
-"""Where a command's variables come from, and which of them reach a function offline."""
+"""The sources of a command's variables, and the variables that reach a function offline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REGION = "eu"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("DESK_URL", "LIMIT", "REGION", "CRM_KEY"):
-        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.setenv(name, "")  # so that it is restored after the test
         monkeypatch.delenv(name)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Estimated tokens: near enough to choose by, without a tokenizer."""
+"""Estimated tokens are accurate enough to choose a model, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_nothing_is_nothing_and_something_something() -> None:
 
 
 def test_all_of_a_request_counts() -> None:
-    """Messages, the calls in them and their results, reasoning, and the tools' schemas."""
+    """Messages, their calls and results, reasoning and the tools' schemas all count."""
     plain: list[AnyMessage] = [SystemMessage(content="Help."), User(content="hi")]
     assert estimate_request([]) < estimate_request(plain)
     call = ToolCallRequest(id="1", name="look", arguments={"where": "word " * 50})

@@ -1,4 +1,4 @@
-"""Evidence of the demonstration model: sentences worth quoting, and words worth searching."""
+"""The demonstration model selects sentences to quote and words to search for."""
 
 from helix.adapters.models.evidence import keywords, sentences_of, stem
 

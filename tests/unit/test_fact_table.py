@@ -1,4 +1,4 @@
-"""The table of `helix.engine.facts` says which observers take each fact, and the observers take just those."""
+"""The table of `helix.engine.facts` lists the observers of each fact, and the observers handle exactly those."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBSERVERS: dict[str, tuple[int, tuple[Callable[..., Any], ...]]] = {
 
 
 def taken(observer: Callable[..., Any]) -> set[str]:
-    """The classes of the cases of its `match`."""
+    """Return the classes in the cases of the observer's `match`."""
     patterns = (node for node in ast.walk(ast.parse(inspect.getsource(observer))) if isinstance(node, ast.MatchClass))
     return {pattern.cls.attr for pattern in patterns if isinstance(pattern.cls, ast.Attribute)}
 

@@ -1,4 +1,4 @@
-"""A client's feed: whatever order frames come in, its reader sees the stream's."""
+"""A client's feed returns messages in the stream's order, whatever order the frames arrive in."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def test_a_hole_is_known_until_it_is_filled() -> None:
 
 
 async def test_what_comes_while_the_timeout_fires_is_read() -> None:
-    """The last messages and the timeout fall into one turn of the loop, the timeout first: nothing is left behind."""
+    """The timeout and then the last messages come in one iteration of the event loop. No message is lost."""
     feed, loop = Feed("s", 0, one_run("s", 1), 10), asyncio.get_running_loop()
     reading = asyncio.create_task(feed.next(0.02))
     await asyncio.sleep(0)
     loop.call_later(0.03, feed.offer, [message(1), message(2, kind="end")])
     end = loop.time() + 0.05
-    while loop.time() < end:  # the loop is busy until both are due
+    while loop.time() < end:  # keeps the loop busy until both are due
         continue
     found = await reading
     assert found is not None and found.sequence == 1 and await read(feed) == [2]
@@ -139,7 +139,7 @@ async def test_what_closes_a_gap_is_taken_however_much_lies_behind_it() -> None:
 
 
 async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
-    """10,000 messages through a feed with room for 20."""
+    """10,000 messages pass through a feed with room for 20."""
     feed = Feed("s", 0, whole_stream, 20)
     for sequence in range(1, 10_001, 10):
         feed.offer([message(n) for n in range(sequence, sequence + 10)])
@@ -148,7 +148,7 @@ async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
 
 
 def following() -> Following:
-    """Without a service: what it would ask for is not asked."""
+    """Return the followed streams of a client without a service. Requests are ignored."""
 
     async def ask(action: str, fields: object) -> JsonObject:
         return {}
@@ -161,7 +161,8 @@ def on(stream_id: str, sequence: int) -> StreamMessage:
 
 
 def test_what_comes_before_the_reply_is_there_whatever_else_comes() -> None:
-    """Of its own stream alone. Only so much is stored, the newest, and nothing beyond the start."""
+    """Only messages of its own stream are returned. A limited number is stored, the newest ones, and only until the start
+    is over."""
     one = following()
     with one.starting():
         one.on_messages("busy", [on("busy", n + 1) for n in range(2 * EARLY)])

@@ -1,4 +1,4 @@
-"""Filters over chunk streams: order kept, sources closed, no more read than asked for."""
+"""Filters of chunk streams keep the order, close their sources and read only as much as requested."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CHUNKS: list[StreamChunk] = [
 
 
 class Source:
-    """Counts what is read, and knows whether it was closed."""
+    """A source that counts its reads and records whether it was closed."""
 
     def __init__(self, chunks: list[Any] = CHUNKS) -> None:
         self.read, self.closed, self.chunks = 0, False, chunks
@@ -248,7 +248,7 @@ async def test_discarded_text_is_not_the_answer() -> None:
 
 
 async def test_a_later_run_does_not_take_back_what_was_committed() -> None:
-    """Step and attempt numbers may come again in a later run."""
+    """A later run may use the same numbers of steps and attempts again."""
     chunks = [text("kept "), mark(StepCommittedChunk), text("dead"), mark(StepDiscardedChunk)]
     assert await collect_text(Source(chunks).stream) == "kept "
 

@@ -1,4 +1,4 @@
-"""The cache for code that calls models itself: its names, and the bugs of the sources."""
+"""The cache for code that calls models itself: its names, and the defects of the sources."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_as_the_sources_show_it() -> None:
     assert cache.get_hit_rate() == 0.5
 
 
-# --- the bugs of the sources, by name ---
+# --- the defects of the sources, by name ---
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_as_the_sources_show_it() -> None:
     ],
 )
 async def test_every_parameter_is_part_of_the_key(parameters: dict[str, Any]) -> None:
-    """The sources' key left out temperature, top_p and penalties."""
+    """The sources' key did not include temperature, top_p and penalties."""
     cache = create_cache()
     await cache.set(MESSAGES, "gpt-4", "4", {"temperature": 0})
     assert await cache.get(MESSAGES, "gpt-4", parameters) is None
@@ -84,7 +84,7 @@ async def test_overwriting_at_capacity_evicts_nobody() -> None:
 
 
 async def test_cost_based_eviction_does_not_crash() -> None:
-    """It drops what saves least, by list price."""
+    """The cache evicts the answer that saves least by list price."""
     cache = create_cache(max_size=2, eviction_policy=CacheEvictionPolicy.COST_BASED)
     await cache.set(asked("cheap"), "gpt-4o-mini", "cheap", input_tokens=1_000, output_tokens=100)
     await cache.set(asked("dear"), "gpt-4", "dear", input_tokens=100, output_tokens=10)
@@ -94,7 +94,7 @@ async def test_cost_based_eviction_does_not_crash() -> None:
 
 
 async def test_statistics_with_entries_do_not_crash() -> None:
-    """And the dollars are those that the answers had cost: gpt-4 at 30 and 60 dollars a million."""
+    """The saved amount is what the answers had cost: gpt-4 at 30 and 60 dollars per million tokens."""
     cache = create_cache(max_size=7, eviction_policy=CacheEvictionPolicy.LFU)
     await cache.set(MESSAGES, "gpt-4", "4", input_tokens=1_000, output_tokens=500)
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_strategies_that_answer_another_question_are_refused(strategy: CacheStra
 
 
 async def test_semantic_is_not_the_last_message_alone() -> None:
-    """The sources' SEMANTIC took any conversation that ended with the same words."""
+    """The sources' SEMANTIC matched any conversation that ended with the same words."""
     cache = create_cache(strategy=CacheStrategy.SEMANTIC, embedding=embed, threshold=0.9)
     await cache.set(asked("What is the capital of France?"), "m", "Paris")
     assert await cache.get(asked("the capital of France is what"), "m") == "Paris"
@@ -138,7 +138,7 @@ def test_semantic_needs_an_embedding_function() -> None:
         create_cache(strategy=CacheStrategy.SEMANTIC)
 
 
-# --- what is kept ---
+# --- entries ---
 
 
 async def test_sampled_and_tool_calling_answers_are_not_kept_unless_told() -> None:
@@ -155,7 +155,7 @@ async def test_sampled_and_tool_calling_answers_are_not_kept_unless_told() -> No
 
 
 async def test_times(clock: SetClock) -> None:
-    """The entry's own before the cache's; none is for ever."""
+    """The entry's own TTL overrides the cache's. A TTL must be finite and above 0."""
     cache = create_cache(default_ttl=100, clock=clock)
     await cache.set(asked("default"), "m", "x")
     await cache.set(asked("own"), "m", "x", ttl=500)
@@ -190,7 +190,7 @@ async def test_the_most_used() -> None:
 
 
 async def test_the_cleaner(clock: SetClock) -> None:
-    """Every interval, once however often it is started, until it is stopped."""
+    """The cleaner runs at every interval until it is stopped, and only once even if it is started repeatedly."""
     store = MemoryStateStore()
     cache = create_cache(default_ttl=200, clock=clock, store=store)
     await cache.set(MESSAGES, "m", "x")

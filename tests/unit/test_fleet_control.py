@@ -1,4 +1,4 @@
-"""FleetControl: what is wanted of agents, as rows, in no runtime at all."""
+"""FleetControl writes the wanted state of agents as rows, without a runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIX = [f"agent-{n}" for n in range(6)]
 
 @pytest.fixture
 async def desk() -> FleetControl:
-    """Six agents: of the odd ones there are rows, of the even ones none yet."""
+    """A control of six agents. Those with odd numbers have rows, and the others do not."""
     made = FleetControl(MemoryStateStore(), SetClock(1000.0), known=dict.fromkeys(SIX, ResourceConfig(max_instances=4)))
     for agent_id in SIX[1::2]:
         await made.scale(agent_id, 3)
@@ -23,7 +23,7 @@ async def desk() -> FleetControl:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
 async def test_agents_are_listed_in_pages(desk: FleetControl, size: int) -> None:
-    """Each once and by id, whatever the size, with and without rows."""
+    """Any page size lists each agent once and by id, with or without rows."""
     told: list[tuple[str, int]] = []
     while page := await desk.list(after=told[-1][0] if told else "", limit=size):
         assert len(page) <= size and len(told) <= len(SIX)
@@ -41,7 +41,7 @@ async def test_a_page_has_room_for_one(desk: FleetControl) -> None:
 async def test_what_is_no_number_of_instances_is_refused_and_changes_nothing(
     desk: FleetControl, instances: object
 ) -> None:
-    """Written, it would make the rows of all agents unreadable."""
+    """If it were stored, it would make the rows of all agents unreadable."""
     with pytest.raises(InvalidScaleError, match="1 to 4 instances"):
         await desk.scale(SIX[1], instances)  # type: ignore[arg-type]
     assert [found["wanted"] for found in await desk.list()] == [4, 3, 4, 3, 4, 3]

@@ -1,4 +1,4 @@
-"""What an agent says of its own scaling, and the policy that comes of it."""
+"""An agent's own scaling settings, and the policy made of them."""
 
 from __future__ import annotations
 

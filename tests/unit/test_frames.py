@@ -1,4 +1,4 @@
-"""Frames: split and joined again, and never over the limit."""
+"""Frames are split and joined again, and never exceed the limit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_split_is_joined_in_any_order_and_with_repeats(
 
 
 def test_the_worst_text_fits_too() -> None:
-    frames = split("\x01" * 50_000, "worst")  # six bytes each once it is JSON
+    frames = split("\x01" * 50_000, "worst")  # each character takes six bytes in JSON
     assert len(frames) > 1 and max(map(len, frames)) <= MAX_FRAME_BYTES
     joiner = Joiner()
     assert [joiner.add(json.loads(frame)) for frame in frames][-1] == "\x01" * 50_000

@@ -1,4 +1,4 @@
-"""Two invocations of a function that begin at once get the same credentials."""
+"""Two concurrent invocations of a function get the same credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_invocations_at_once_get_the_same_session(monkeypatch: pytest.MonkeyPatc
 
     def of_names(config: Any) -> dict[str, str]:
         sts.register_session("ASIAKNOWN", {"Arn": config["Role"]})
-        time.sleep(0.01)  # the other invocation registers the same key
+        time.sleep(0.01)  # meanwhile the other invocation registers the same key
         return dict.fromkeys(names, "ASIAKNOWN")
 
     def invoke(_: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Names that others read: those of OpenTelemetry's conventions, as their own package has them; and ids of spans."""
+"""Names for other tools follow OpenTelemetry's conventions, as published in their own package. Also ids of spans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_name_is_in_the_conventions() -> None:
 
 
 def test_no_name_is_deprecated() -> None:
-    """`gen_ai.system` is now the provider's name, `prompt_tokens` the input's."""
+    """The provider's name replaced `gen_ai.system`, and the input's tokens replaced `prompt_tokens`."""
     assert OURS.isdisjoint({"gen_ai.system", "gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"})
 
 
@@ -63,7 +63,7 @@ def test_what_was_not_used_is_not_told() -> None:
 
 
 def test_ids_follow_from_what_a_span_is_about() -> None:
-    """Other processes, and other versions, must come to the same ones: so they are written down here."""
+    """Other processes and versions must compute the same ids, so they are fixed here."""
     assert spans.trace_id("run_1") == "a6de97bdfbcf7827e6c79d5c59b40832"
     assert spans.run_span_id("run_1") == "bd3b68fbc0886085"
     assert spans.agent_span_id("run_1") == "b93745bed0422eed"

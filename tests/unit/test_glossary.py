@@ -53,7 +53,7 @@ RETIRED = frozenset(
     )
 )
 SETTLES = ("money", "budget", "usage", "spending")
-"""Modules of money, which do settle."""
+"""Modules about money, which may settle."""
 RETIRED_MODULES = ("run_hooks", "claiming_calls", "claim_checks", "claiming", "answers", "answering")
 ONCE = ("Place", "Answer")
 """Names that only one class may have."""
@@ -64,25 +64,25 @@ WIRE = frozenset(
             "core/context.py",
             "stream/filters.py",
             "ports/model.py",
-        ),  # fields of chunks; what a run reads
+        ),  # fields of chunks, and what a run reads
         *("fleet/rows.py", "runtime/importing.py"),  # fields of stored rows
         *("core/budget.py", "core/errors.py", "core/routing.py", "fleet/budgets.py", "fleet/deployed.py"),
         "workers/runtime.py",
     )
 )
-"""Where `agent_id` is public: on the wire, in a stored row, or a parameter of the sources' names."""
+"""Modules with a public `agent_id`: on the wire, in a stored row, or as a parameter with the sources' name."""
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    """(name below its root, file)."""
+    """Yield each file with its name below its root."""
     for root in (PACKAGE, ROOT / "infra", ROOT / "functions"):
         for path in sorted(root.rglob("*.py")):
-            if "templates" not in path.parts:  # of `helix init`: the code of users
+            if "templates" not in path.parts:  # the templates of `helix init` are users' code
                 yield path.relative_to(root).as_posix(), path
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """Identifiers that this module defines: functions, classes, parameters, variables, attributes."""
+    """Yield the identifiers that this module defines: functions, classes, parameters, variables and attributes."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -96,7 +96,7 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 
 def words(identifier: str) -> set[str]:
-    """Of snake_case and CamelCase."""
+    """Return the words of a snake_case or CamelCase identifier."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)
     return {part.lower() for part in parts}
 
@@ -106,7 +106,7 @@ def of_money(name: str) -> bool:
 
 
 def retired_in(name: str, tree: ast.AST) -> Iterator[str]:
-    """What one file has of retired identifiers."""
+    """Yield the retired identifiers of one file."""
     settles = {word for word in RETIRED if word.startswith("settl")} if of_money(name) else set()
     for part in Path(name).with_suffix("").parts:
         if words(part) & (RETIRED - settles) or part in RETIRED_MODULES:

@@ -1,4 +1,4 @@
-"""One handle and one result, wherever a run is executed and however it is reached."""
+"""All executors return the same handle and the same result type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Answer(BaseModel):
 async def typed(
     local: LocalExecutor, cloud: StepFunctionsExecutor, client: HelixClient, who: Agent[Any, Answer]
 ) -> None:
-    """For the type checker: what each door gives is the one handle, and its result the one result."""
+    """Code for the type checker: every executor and client returns the same handle, with the same result."""
     handle: AgentExecutionHandle[Answer]
     for executor in (local, cloud):
         assert_type(await executor.execute(who, "hi"), AgentExecutionHandle[Answer])
@@ -46,7 +46,7 @@ async def typed(
 
 @pytest.mark.slow
 def test_the_type_checker_agrees() -> None:
-    """`typed` is for it alone: at run time `assert_type` says nothing."""
+    """`typed` is only for the type checker, because `assert_type` does nothing at run time."""
     checked = subprocess.run([sys.executable, "-m", "mypy", __file__], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
@@ -73,7 +73,7 @@ def test_a_result_has_the_status_of_an_end() -> None:
 
 
 async def test_the_same_code_answers_here_and_over_there() -> None:
-    """A paused run, looked at, answered and waited for: one function, whatever gave the handle."""
+    """One function inspects, answers and awaits a paused run, with a handle of any executor or client."""
 
     async def story(handle: AgentExecutionHandle[Any]) -> tuple[Any, ...]:
         result = await handle.result()

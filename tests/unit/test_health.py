@@ -1,4 +1,4 @@
-"""The rules of health: thresholds, what a check may answer, the worst of all, and an agent's figures."""
+"""The rules of health: thresholds, results of checks, the worst status of all, and an agent's metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OK, BAD = (True, ""), (False, "down")
 
 
 def play(check: HealthCheck, *verdicts: tuple[bool, str]) -> list[HealthStatus]:
-    """The status after each answer."""
+    """Return the status after each result of the check."""
     result: HealthResult | None = None
     told = []
     for n, verdict in enumerate(verdicts):
@@ -77,7 +77,7 @@ def test_a_failure_during_recovery_does_not_make_it_look_better() -> None:
         (True, (True, "")),
         (False, (False, "")),
         ((True, "fine"), (True, "fine")),
-        ((False, "down"), (False, "down")),  # a pair is no truth
+        ((False, "down"), (False, "down")),  # a non-empty pair would be true
         ((False, "down", {"since": 9}), (False, "down")),
         ((False,), (False, "")),
         ((False, None), (False, "")),
@@ -149,7 +149,7 @@ BUSY = {"requests": 10, "tokens_per_second": 5.0}
         (BUSY | {"avg_wait_time_ms": 5_000}, H),
         (BUSY | {"cost_per_hour": 10.01}, D),
         (BUSY | {"cost_per_hour": 10.0}, H),
-        (BUSY | {"cost_per_hour": 10_000.0}, D),  # however much: the budget stops it, not its health
+        (BUSY | {"cost_per_hour": 10_000.0}, D),  # a high cost is limited by the budget and is not a matter of health
         (BUSY | {"concurrent_llm_calls": 96, "max_concurrent_calls": 100}, D),
         (BUSY | {"concurrent_llm_calls": 95, "max_concurrent_calls": 100}, H),
     ],

@@ -1,4 +1,4 @@
-"""No item takes more than half of what DynamoDB allows, at 1,000 ends of runs a second (`bench/hot_rows.py`)."""
+"""No item exceeds half of DynamoDB's limit at 1,000 ends of runs per second (`bench/hot_rows.py`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_row_of_usage_would_be_hot(bench: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("account", [False, True])
 def test_the_counters_of_slots_are_not_hot(bench: ModuleType, account: bool) -> None:
-    """Nobody was admitted before: the counters have no shards yet."""
+    """No run was admitted before, so the counters do not have shards yet."""
     measured = bench.admissions(3_000, 600, most=6_000, account=account)
     assert measured.sound and measured.shards == "192"
 
@@ -47,7 +47,7 @@ def test_a_low_limit_has_one_row(bench: ModuleType) -> None:
 
 
 def test_one_budget_of_all_runs_is_not_hot(bench: ModuleType) -> None:
-    """From the first draw on, when its window is not divided yet."""
+    """The measurement starts at the first draw, when the window is not divided yet."""
     measured = bench.budgets(1_000, 1_200, calls=100_000)
     assert measured.sound and measured.shards == "48"
 
@@ -58,6 +58,6 @@ def test_one_row_of_a_budget_would_be_hot(bench: ModuleType) -> None:
 
 
 def test_no_run_fails_for_contention_where_a_budget_runs_out(bench: ModuleType) -> None:
-    """Its draws wait, or are refused."""
+    """Draws of such a run wait or are refused."""
     measured = bench.budgets(3_000, 400, calls=1_300)
     assert not measured.failed and measured.store.conflicts > 1_000

@@ -1,4 +1,4 @@
-"""What is taken of a large body: the messages that a request can mean, at the price of its bytes."""
+"""Parse only the messages of a large body that a request can use, at a cost that its size bounds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_body_that_was_cut_is_refused(sent: bytes) -> None:
 
 
 def test_a_history_becomes_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parsed, these lists would take twenty times the bytes of the body."""
+    """If they were parsed, these lists would take twenty times the memory of the body."""
     sent = b'{"messages":[{"parts":[' + b"[[]]," * 20_000 + b'1]},{"id":"u"}]}'
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""The state a run starts from, as a pure value."""
+"""The state that a run starts from, as a pure value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of sessions has teeth: each way of spoiling a sound session is found, and named by its property."""
+"""The checker of sessions detects every way of spoiling a sound session and names the violated property."""
 
 import copy
 from collections.abc import Callable
@@ -155,7 +155,7 @@ async def test_the_journal_finds_what_changed(law: str, spoiling: Callable[[Rows
 
 
 async def test_a_crash_is_total() -> None:
-    """After it, nothing of the dead process reaches the store: not even what runs in other tasks."""
+    """After a crash, nothing of the dead process reaches the store, including what runs in other tasks."""
     store, key = MemoryStateStore(), Key("sessions", "p", "s")
     points = CrashPoints(("transact:write:after", 1))
     dying = points.store(store)

@@ -1,4 +1,4 @@
-"""Puts of one stream name the put before them, so that Kinesis keeps their order."""
+"""Puts of one stream name the put before them, so Kinesis keeps their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.asyncio
 
 
 class Client:
-    """Answers with growing positions. `faults`: what the next puts raise instead; `known`: the first position it knows."""
+    """A client that answers with growing positions. Puts raise `faults` in turn. `known` is the first position that it
+    accepts."""
 
     def __init__(self) -> None:
         self.puts: list[dict[str, Any]] = []
@@ -59,7 +60,8 @@ async def test_each_put_names_the_one_before_it(client: Client, streams: Kinesis
 
 
 async def test_a_put_that_is_repeated_names_the_same(client: Client, streams: KinesisStreams) -> None:
-    """Its answer was lost: nobody knows its position, and the next one is still behind the last that is known."""
+    """The response to the first try was lost, so its position is unknown. The next put still names the last known
+    position."""
     await streams.append("ses_1", [started()])
     client.faults = [ReadTimeoutError(endpoint_url="https://kinesis")]
     await streams.append("ses_1", [text(0, "a")])

@@ -1,4 +1,4 @@
-"""The log of a function: one JSON object a line, whatever it quotes."""
+"""A function logs one JSON object per line, whatever text it quotes."""
 
 import io
 import json
@@ -17,7 +17,7 @@ class Event(BaseModel):
 
 
 class App:
-    """As much of an application as a handler needs."""
+    """The part of an application that a handler needs."""
 
     settings = SimpleNamespace(stage="dev")
     clock = SimpleNamespace(now=lambda: 0.0)

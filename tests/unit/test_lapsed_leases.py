@@ -1,4 +1,4 @@
-"""When a worker's lease is over."""
+"""When a worker's lease has lapsed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def running(updated_at: float, lease_expires: float, status: str = "running") ->
         (NOW - 20, NOW - 5, True),
         (NOW - 20, 0, False),  # no lease: executed by deliveries
         (NOW + HOUR - 5, NOW + HOUR + 10, True),  # the clock was set back an hour after the last renewal
-        (NOW + HOUR, NOW + 15, False),  # it was set back, and the worker has renewed its lease since
-        (NOW + CLOCK_SKEW_S, NOW + CLOCK_SKEW_S + 15, False),  # clocks of two machines may differ a little
-        (NOW - 10, NOW + 1e9, False),  # a long lease is no sign of a wrong clock
+        (NOW + HOUR, NOW + 15, False),  # it was set back, but the worker has renewed its lease since
+        (NOW + CLOCK_SKEW_S, NOW + CLOCK_SKEW_S + 15, False),  # clocks of two machines may differ slightly
+        (NOW - 10, NOW + 1e9, False),  # a long lease does not prove a wrong clock
     ],
 )
 def test_a_lease_lapses_by_time_or_when_its_renewal_lies_in_the_future(

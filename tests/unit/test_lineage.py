@@ -1,4 +1,4 @@
-"""How history is made of written-once rows."""
+"""History is assembled from rows that are written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents behind symbolic links: they are deployed, and a change behind the link is seen."""
+"""Agents behind symbolic links are deployed, and changes behind the links are noticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """`agents` is a link, and has a package and a module that are links."""
+    """A project whose folder `agents` is a link and contains a package and a module that are links."""
     for name, text in {
         "real/__init__.py": "",
         "shared/__init__.py": "",

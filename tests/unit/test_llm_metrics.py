@@ -1,4 +1,4 @@
-"""Window arithmetic of model calls, and what counts as too much and too little."""
+"""Metrics of model calls over a window, and the thresholds for too much and too little."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tally(*latencies: float, **fields: Any) -> Tally:
 
 
 def test_one_call_is_no_flood() -> None:
-    """Rates divide by the window, whose least is a minute: $0.0045 once in five minutes is not $16 an hour."""
+    """Rates divide by the window, which is at least a minute. $0.0045 once in five minutes is not $16 an hour."""
     one = tally(1500, input_tokens=150, output_tokens=200, cost=0.0045)
     metrics = metrics_of(one, 300, 1000)
     assert metrics.cost_per_hour == pytest.approx(0.054)
@@ -60,7 +60,8 @@ def test_percentiles_are_of_the_calls_and_not_of_means() -> None:
 
 
 def test_what_is_stored_adds_up_to_what_was_counted() -> None:
-    """Histograms of several processes, merged: each percentile at most 5 % above the true one, everything else exact."""
+    """Merged histograms of several processes give percentiles at most 5 % above the exact ones. All other values are
+    exact."""
     numbers = random.Random(7)
     samples = [
         CallSample(

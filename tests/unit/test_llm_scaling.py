@@ -46,14 +46,14 @@ def test_a_minimum_above_the_maximum_is_refused() -> None:
 @pytest.mark.parametrize(
     ("signals", "after"),
     [
-        ({"tokens_per_second": 2401}, 4),  # 800 an instance: the target less its buffer
+        ({"tokens_per_second": 2401}, 4),  # 800 per instance: the target minus its buffer
         ({"tokens_per_second": 2400}, 3),
         ({"queue_depth": 5}, 4),
         ({"queue_depth": 4}, 3),
         ({"p95_latency_ms": 2001}, 4),
         ({"p99_latency_ms": 5001}, 4),
         ({"p95_latency_ms": 2000, "p99_latency_ms": 5000}, 3),
-        ({"tokens_per_second": 1199}, 2),  # below half of 800 an instance
+        ({"tokens_per_second": 1199}, 2),  # below half of 800 per instance
         ({"tokens_per_second": 1200}, 3),
         ({"tokens_per_second": 0, "p95_latency_ms": 2001}, 4),
     ],
@@ -68,14 +68,14 @@ def test_one_instance_has_the_same_target_as_each_of_many() -> None:
 
 @pytest.mark.parametrize("depth", [1, 3, 4])
 def test_nobody_who_waits_is_scaled_down_on(depth: int) -> None:
-    """T*: a queue of 3, below the threshold, scaled down."""
+    """The sources scaled down although a queue of 3, below the threshold, was waiting."""
     decision = decide(tokens_per_second=0, queue_depth=depth)
     assert (decision.action, decision.blocked_by) == ("hold", None)
 
 
 @pytest.mark.parametrize(("depth", "after"), [(9, 4), (10, 5), (50, 5)])
 def test_a_queue_that_is_full_takes_two_steps(depth: int, after: int) -> None:
-    """T*: `max_queue_depth` was not used."""
+    """The sources did not use `max_queue_depth`."""
     assert decide(queue_depth=depth).after == after
 
 
@@ -120,7 +120,7 @@ def test_the_last_instance_sleeps_only_when_nothing_runs() -> None:
 
 @pytest.mark.parametrize(("running", "after"), [(0, 4), (2, 4), (3, 5), (5, 5)])
 def test_what_runs_has_room_after_a_step_down(running: int, after: int) -> None:
-    """Slow calls make few tokens: by throughput alone a limit that is all in use would be taken down."""
+    """Slow calls produce few tokens. By throughput alone, a limit that is fully used would be lowered."""
     assert decide(current=5, tokens_per_second=0, concurrent_llm_calls=running).after == after
 
 
@@ -161,7 +161,7 @@ def test_a_decision_names_its_signals() -> None:
 
 
 def test_one_call_of_a_window_is_no_flood() -> None:
-    """T*: one call counted as a rate over one second."""
+    """The sources counted one call as a rate over one second."""
     from helix.core.llm_metrics import CallSample, Tally, metrics_of
 
     tally = Tally()

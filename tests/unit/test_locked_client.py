@@ -1,4 +1,4 @@
-"""Locked clients call moto one at a time; all else of a client of boto3 is as it was."""
+"""Locked clients call moto one at a time and otherwise behave like boto3's clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_S = 0.2
 
 
 def meet(wrap: Callable[[Any], Any]) -> bool:
-    """Whether a call of one client and one of another are ever in moto at the same time. Each waits for the other there."""
+    """Return whether calls of two clients are ever in moto at the same time. Each call waits there for the other."""
     meeting, met = threading.Barrier(2), threading.Event()
 
     def wait(**_: Any) -> None:

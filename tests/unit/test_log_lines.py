@@ -1,4 +1,4 @@
-"""`helix logs --stage`: one line an event."""
+"""`helix logs --stage` prints one line per event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel tools' changes of one state."""
+"""Merging the changes of parallel tools to one state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: their union, guards and helpers."""
+"""Messages: their union, type guards and helpers."""
 
 from __future__ import annotations
 

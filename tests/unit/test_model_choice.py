@@ -1,4 +1,4 @@
-"""Which model plays is decided by names and the environment alone."""
+"""The choice of the model depends only on names and the environment."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_model_belongs_to_a_provider_with_variables(model: str, provider: str,
     ],
 )
 def test_a_name_without_a_known_provider_is_refused(model: str, problem: str) -> None:
-    """Instead of the demonstration model, which would play because of a variable that no provider reads."""
+    """The name is refused even if a variable is set that no provider reads. The demonstration model does not replace it."""
     routed = agent("gpt-4o", route=Route(models=("gpt-4o", model)))
     for asked, who, owner in (
         (None, agent(model), "agent 'a'"),
@@ -89,12 +89,13 @@ def test_a_name_without_a_known_provider_is_refused(model: str, problem: str) ->
     assert choose_model(agent(model), "demo", {}).is_demonstration
     options = {"api_base": "http://localhost:1"}
     assert choose_model(agent(model, provider_options=options), None, {"OPENAI_API_KEY": "x"}).adapter is None
-    own = {"adapter": "litellm", "provider_options": {"api_key": "x"}}  # a provider that the program gives to litellm
+    # the program configures the provider through litellm
+    own = {"adapter": "litellm", "provider_options": {"api_key": "x"}}
     assert choose_model(agent(model, **own), None, {}).adapter is None
 
 
 def test_every_provider_and_model_of_litellm_is_known() -> None:
-    """So that no name that litellm takes is called a mistake."""
+    """Otherwise a name that litellm accepts would be reported as a mistake."""
     from litellm.types.utils import LlmProviders
 
     assert {provider.value for provider in LlmProviders} <= PROVIDERS, "add them to helix.adapters.models.providers"
@@ -138,7 +139,7 @@ def test_a_config_that_depends_on_the_state_is_asked_for_a_new_session() -> None
     dynamic: AnyAgent = Agent(name="a", system_prompt="Help.", llm_config=lambda state: LLMConfig(model="gpt-4o"))
     assert choose_model(dynamic, None, {}).missing == "OPENAI_API_KEY"
     broken: AnyAgent = Agent(name="a", system_prompt="Help.", llm_config=lambda state: state["no"])
-    assert choose_model(broken, None, {}).adapter is None  # its run reports what its function raises
+    assert choose_model(broken, None, {}).adapter is None  # the run reports the function's exception
 
 
 def test_the_demonstration_model_can_be_asked_for() -> None:

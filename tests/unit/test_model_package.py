@@ -1,4 +1,4 @@
-"""Which package calls a model: by its name, by what is installed, by what is asked of it; and a setting that forces it."""
+"""The package that calls a model depends on its name, the installed packages and the requested options, or on a setting."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_no_garbage_is_looked_for_while_a_package_is_imported(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
-    """And afterwards it is as it was, also where the package is missing."""
+    """The collector is restored afterwards, also if the package is missing."""
     seen: list[bool] = []
 
     def missing(name: str) -> None:
@@ -212,7 +212,7 @@ async def test_a_fallback_that_cannot_be_called_hides_no_failure_before_it(monke
 
 
 def test_the_clients_of_an_event_loop_end_with_it() -> None:
-    """A client's open connections keep its loop."""
+    """Open connections of a client keep its event loop alive."""
     clients, loops = Clients(lambda **given: asyncio.get_running_loop(), object), list[Any]()
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""The faults of `make mutants` are still of this code: each old line is in its file, once, and its tests are there."""
+"""The faults of `make mutants` still match the code: each old line occurs once in its file, and its tests exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `helix dev` makes of lines that functions log: text for people, metrics for CloudWatch."""
+"""`helix dev` turns the lines that functions log into text for people and metrics for CloudWatch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def done(took_ms: float) -> dict[str, Any]:
 
 
 def shown(said: dict[str, Any], *, colour: bool = False) -> str:
-    """Without the time, which is this machine's."""
+    """Return the text without its time, which depends on this machine."""
     out = io.StringIO()
     Console(out, prefix="helix-dev-", colour=colour).hear(said)
     return out.getvalue()[13:]

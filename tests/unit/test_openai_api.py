@@ -1,4 +1,4 @@
-"""Which of OpenAI's interfaces is asked, and an effort in each provider's words."""
+"""The choice between OpenAI's interfaces, and each provider's word for a reasoning effort."""
 
 from __future__ import annotations
 

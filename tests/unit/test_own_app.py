@@ -1,4 +1,4 @@
-"""A project with a CDK app of its own: which command makes it, and which of its stacks and resources are the stage's."""
+"""A project with a CDK app of its own: the command that makes it, and the stacks and resources that belong to the stage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_python_is_this_interpreter() -> None:
 
 
 def write_assembly(folder: Path, **stages: str | None) -> None:
-    """A stack for each name, with the tables of the stage that it is given."""
+    """Write a stack for each name, with the tables of the given stage."""
     folder.mkdir(exist_ok=True)
     artifacts = {}
     for name, stage in stages.items():
@@ -76,7 +76,7 @@ def test_the_app_is_synthesised_once_and_its_stacks_are_named(
         return subprocess.CompletedProcess(line, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(Target, "_program", lambda _: ["cdk"])  # which asks Node for its version
+    monkeypatch.setattr(Target, "_program", lambda _: ["cdk"])  # the real method asks Node for its version
     Target(Deployment(project=str(project(tmp_path, 'app = "python app.py"')), context=["auth=none"])).cdk(verb, "--x")
     synth, done = lines
     app = synth[synth.index("--app") + 1]
@@ -87,7 +87,7 @@ def test_the_app_is_synthesised_once_and_its_stacks_are_named(
 
 
 class CloudFormation:
-    """A stack that holds a stage and resources of its app."""
+    """A client of CloudFormation with a stack that contains a stage and other resources of its app."""
 
     RESOURCES: ClassVar = {
         "helix-dev-sessions": TABLE,

@@ -1,4 +1,4 @@
-"""The defaults and words of the fleet are those of the sources, or differ for the reason beside them."""
+"""Defaults and names of the fleet are those of the sources, or differ for the reason beside them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ METRICS = {
                 "shutdown_timeout": 30,
                 "health_check_enabled": True,
                 "health_check_interval": 30,
-                "auto_start": False,  # the sources say False, and one of their parsers True
+                "auto_start": False,  # False in the sources, but True in one of their parsers
             },
         ),
         (

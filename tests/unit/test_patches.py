@@ -1,4 +1,4 @@
-"""Diffs and their application."""
+"""Diffs of values and their application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows: their keys, their bounds, and that they follow each other without gap or overlap."""
+"""Budget windows: their keys and bounds. They follow each other without gap or overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a model's answer."""
+"""Planning of the next step from a model's answer."""
 
 from __future__ import annotations
 

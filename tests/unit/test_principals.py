@@ -1,4 +1,4 @@
-"""Principals as texts: no two are alike, and none has another's prefix."""
+"""Principals as text: all are different, and no one's prefix begins with another's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that reaches a terminal carries no commands to it."""
+"""Text that reaches a terminal cannot contain terminal commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_control_character_is_shown() -> None:
 
 
 LEFT = {0x00AD, 0x200C, 0x200D, *range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
-"""Format characters that a script needs, or that are drawn."""
+"""Format characters that are drawn or that a script needs."""
 
 
 def test_of_all_control_and_format_characters_of_unicode_those_that_scripts_need_stay() -> None:

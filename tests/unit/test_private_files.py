@@ -1,4 +1,4 @@
-"""What is kept in `.helix` is its owner's alone, whatever the umask is and whoever writes first."""
+"""Only the owner may read files in `.helix`, whatever the umask is and whichever command writes first."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_exports_and_pages_are_private(tmp_path: Path) -> None:
 
 
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
-    """A project of somebody else may bring one, to make a folder of the user's its own."""
+    """A project of another user may contain a link that makes Helix change the permissions of the user's folder."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / ".helix").symlink_to(tmp_path / "precious")

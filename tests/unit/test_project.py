@@ -1,4 +1,4 @@
-"""`[tool.helix]` of a project's pyproject.toml: what it may say, and what of the project is deployed."""
+"""`[tool.helix]` of a project's pyproject.toml: its settings, and the files of the project that are deployed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is sent."""
+"""The messages that the model is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebSocket protocol: what is read, what is refused and how, and errors that travel."""
+"""The WebSocket protocol: valid requests, refused requests, and errors that the client receives."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ ERRORS = [
 
 
 def test_a_code_is_that_of_the_class_that_defines_it() -> None:
-    """Whatever else was imported first: subclasses that inherit their code do not take it."""
+    """The code belongs to that class whatever was imported first. Subclasses that inherit it do not take it over."""
     code = (
         "import helix.engine.history, helix.runtime.importing\n"
         "from helix.core.refusals import error_of\n"

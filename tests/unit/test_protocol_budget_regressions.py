@@ -1,4 +1,4 @@
-"""Defects of budgets that the protocol machine (or its author, while writing it) found in the engine, as scenarios."""
+"""Defects of budgets in the engine that the protocol machine, or its author while writing it, found. Each is a scenario."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def budgeted(script: Any) -> World:
 
 @pytest.mark.parametrize("transaction", ["draw", "claim_step"])
 async def test_a_block_drawn_for_a_refused_claim_returns(transaction: str) -> None:
-    """budget_exact: the run was aborted, its effects included, right before the draw or right after it."""
+    """The guarantee is budget_exact. The run was aborted, including its effects, right before or right after the draw."""
     world = budgeted(["hello"])
     run = (await world.claim(SOLO, message="go")).run.run_id
     await world.engine.budgets.define(MONEY, world.clock.now())
@@ -65,11 +65,11 @@ async def test_deleting_a_session_returns_what_its_dead_worker_drew() -> None:
         await world.model(SOLO, run, 1)
     world.clock.time += 100
     assert await delete_session(world.engine, "s")
-    assert await world.remaining() == 1000 - 10  # what was set aside for the dead call is assumed spent: two attempts'
+    assert await world.remaining() == 1000 - 10  # the reserve for the dead call, two attempts, is assumed spent
 
 
 async def test_a_draw_that_finds_a_new_budget_is_completed() -> None:
-    """Budget `b` was made between the first try of draw (run, 1) and its repeat."""
+    """Budget `b` was created between the first try of draw (run, 1) and its repeat."""
     budgets = RowBudgets(MemoryStateStore())
     made = [MONEY.model_copy(update={"scope": scope, "limit": 100}) for scope in ("agent:a", "agent:b")]
     a, b = (definition.window(0)[0] for definition in made)

@@ -1,4 +1,4 @@
-"""Defects that the protocol machine (or its author, while writing it) found in the engine, each as a readable scenario."""
+"""Defects in the engine that the protocol machine, or its author while writing it, found. Each is a readable scenario."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from helix.sessions.deletion import delete_session
 
 
 async def test_closing_a_step_keeps_a_result_that_came_after_it_was_read() -> None:
-    """result_immutable: the claim of a new message read the call as running, its result arrived, then the claim wrote."""
+    """The guarantee is result_immutable. The claim of a new message reads the call as running, its result arrives, then the
+    claim writes."""
     working, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -68,7 +69,7 @@ async def test_closing_a_step_keeps_a_result_that_came_after_it_was_read() -> No
     context = await world.context(agent, claimed_run.run.run_id)
     show(context, RunClaimed(claimed_run))
     await context.stream.close()
-    assert await world.tool_ends() == ["call_0"]  # told by the run that closed the step: no turn was open when it came
+    assert await world.tool_ends() == ["call_0"]  # reported by the run that closed the step: no turn was open
 
 
 async def test_an_answer_that_came_in_between_is_not_closed_over() -> None:
@@ -98,8 +99,8 @@ async def test_an_answer_beside_a_working_run_is_told_by_its_fold() -> None:
 
 
 async def test_the_end_of_a_run_that_never_spoke_does_not_make_the_stream_forget() -> None:
-    """The effects of an aborted run told what was untold before its turn had begun on the stream: with nothing to say
-    where the turn stood, the stream forgot which calls had ended, and told them again."""
+    """The effects of an aborted run reported pending results before its turn had begun on the stream. Without the position
+    of the turn, the stream forgot which calls had ended and reported them again."""
     world = World([calls("free", "gated"), "done"])
     run = (await world.claim(SOLO, message="go")).run.run_id
     await world.model(SOLO, run, 1)
@@ -117,7 +118,7 @@ async def test_the_end_of_a_run_that_never_spoke_does_not_make_the_stream_forget
 
 
 async def test_a_session_without_a_lease_does_not_lapse() -> None:
-    """Deliveries with deadlines execute it: no process may take it over, fail it, or delete it while it runs."""
+    """Deliveries with deadlines execute it. No process may take it over, fail it or delete it while it runs."""
     world = World(["hello"])
     await world.claim(SOLO, message="go")
     world.clock.time += 1000
@@ -144,7 +145,7 @@ async def test_a_renewed_lease_keeps_its_session_from_being_deleted() -> None:
 
 
 async def test_a_child_that_was_taken_over_has_not_failed() -> None:
-    """The run of its dead worker is failed, but the child goes on: its parent is told once, by the run that ends it."""
+    """The dead worker's run fails, but the child continues. The run that ends the child reports to its parent once."""
     world = World({"boss": [{"tool_calls": [kid("call_0")]}], "helper": [calls("gated")]})
     worker = world.worker()
     run = (await world.claim(BOSS, message="go", delivery=worker)).run.run_id
@@ -163,7 +164,7 @@ async def test_a_child_that_was_taken_over_has_not_failed() -> None:
 
 
 async def test_an_answer_finds_the_call_that_waits_although_an_ancestor_has_one_of_that_id() -> None:
-    """Call ids are unique in their session only."""
+    """Call ids are unique only within their session."""
     free_and_kid = {"tool_calls": [{"id": "call_0", "name": "free", "arguments": {}}, kid("call_1")]}
     world = World({"boss": [free_and_kid], "helper": [calls("gated")]})
     worker = world.worker()
@@ -182,7 +183,7 @@ async def test_an_answer_finds_the_call_that_waits_although_an_ancestor_has_one_
 
 
 async def test_a_holder_starts_no_tool_close_to_its_deadline() -> None:
-    """Clocks of two machines differ: within the margin before its deadline, the holder does not start what it claimed."""
+    """Clocks of two machines differ. Within the margin before its deadline, the holder does not start what it claimed."""
     world = World([calls("free"), "done"])
     run = (await world.claim(SOLO, message="go")).run.run_id
     context = await world.context(SOLO, run)
@@ -194,7 +195,7 @@ async def test_a_holder_starts_no_tool_close_to_its_deadline() -> None:
 
 
 async def test_a_holder_whose_claim_died_before_the_model_call_asks_no_model() -> None:
-    """no_answer_rebought: its process stood still before the call. Another may buy the step now."""
+    """The guarantee is no_answer_rebought. The process was paused before the call, and another may buy the step now."""
     world = World([calls("free"), "done"])
     run = (await world.claim(SOLO, message="go")).run.run_id
 
@@ -209,7 +210,8 @@ async def test_a_holder_whose_claim_died_before_the_model_call_asks_no_model() -
 
 
 async def test_a_dead_attempt_at_a_step_is_not_brought_back() -> None:
-    """no_answer_rebought: a heartbeat bumps no version, so a taker that read the dead claim would not notice it."""
+    """The guarantee is no_answer_rebought. A heartbeat does not change the version, so a taker that has read the dead claim
+    would not notice it."""
     world = World(["done"])
     run = (await world.claim(SOLO, message="go")).run.run_id
     worker = world.delivery()
@@ -271,7 +273,7 @@ async def test_a_cancellation_while_a_claim_is_left_is_not_swallowed() -> None:
 
 
 async def test_a_step_that_only_missed_its_output_keeps_the_lease() -> None:
-    """Heartbeats moved the lease while the model spoke: the commit must not move it back."""
+    """Heartbeats extend the lease during the model call, and the commit must not shorten it."""
     world = World({"helper": ["no output", "no output"]})
     run = (await world.claim(HELPER, message="go", delivery=world.worker())).run.run_id
     worker = world.worker()
@@ -286,7 +288,7 @@ async def test_a_step_that_only_missed_its_output_keeps_the_lease() -> None:
 
 
 async def test_a_session_is_not_made_over_what_a_dead_copy_left() -> None:
-    """Leftover results would pass for those of the new session's first calls."""
+    """Leftover results would be taken for results of the new session's first calls."""
     world = World([calls("free"), "done", calls("free"), "done"])
     run = (await world.claim(SOLO, message="go")).run.run_id
     await world.model(SOLO, run, 1)
@@ -308,7 +310,8 @@ async def test_a_session_is_not_made_over_what_a_dead_copy_left() -> None:
 
 
 async def test_an_approved_call_that_is_given_back_stays_approved() -> None:
-    """first_answer_wins: the worker claimed it, stood still past its deadline before it started it, and gave it back."""
+    """The guarantee is first_answer_wins. The worker claimed the call, was paused until after its deadline and gave the
+    call back before starting it."""
     world = World([calls("gated"), "done"])
     worker = world.worker()
     run = (await world.claim(SOLO, message="go", delivery=worker)).run.run_id

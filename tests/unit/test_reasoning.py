@@ -1,4 +1,4 @@
-"""Whose reasoning a model is sent."""
+"""A model is sent only reasoning that it may read: its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def turn(model: str | None, call_id: str = "call_1", **metadata: Any) -> list[An
 
 
 def sent(made: LLMGenerateInput) -> list[int]:
-    """How many blocks of reasoning each answer has."""
+    """Return the number of reasoning blocks of each answer."""
     return [len(message.thinking) for message in made.messages if isinstance(message, AssistantMessage)]
 
 
@@ -81,7 +81,7 @@ def test_claude_does_not_think_in_a_turn_that_another_model_began(model: str, be
 
 
 class BadRequestError(Exception):
-    """As the providers' packages raise it."""
+    """An error as the providers' packages raise it."""
 
     status_code = 400
     response = object()
@@ -108,11 +108,11 @@ def test_other_refusals_are_not(words: str) -> None:
     assert not classify(BadRequestError(words), CLAUDE, now=0).about_reasoning
 
 
-# --- the places of reasoning ------------------------------------------------------------------------------------------
+# --- the position of reasoning ----------------------------------------------------------------------------------------
 
 
 async def interleaved() -> AssistantMessage:
-    """What a model makes that thinks before each part of its answer."""
+    """Return the answer of a model that thinks before each part of it."""
     answer = PartialAnswer(LLMStreamCallbacks(), {})
     for piece in (
         *(Thinking("one"), Thinking(signature="s1", id="rs_1"), Text("Let me "), Text("look. ")),
@@ -139,7 +139,7 @@ async def test_reasoning_goes_back_at_its_place() -> None:
 
 
 async def test_reasoning_that_nothing_follows_stays_here() -> None:
-    """Of an answer whose end a person or a hook cut off, too."""
+    """This also holds for an answer whose end a person or a hook cut off."""
     message = await interleaved()
     cut = message.model_copy(update={"content": "Let me look. ", "tool_calls": []})
     assert [part for part in in_order(cut) if isinstance(part, str)] == ["Let me look. "]
@@ -147,7 +147,7 @@ async def test_reasoning_that_nothing_follows_stays_here() -> None:
 
 
 def test_reasoning_of_an_older_row_stands_first() -> None:
-    """Its place was not stored."""
+    """The position was not stored in older rows."""
     (_, answer, _) = turn(CLAUDE)
     assert isinstance(answer, AssistantMessage)
     assert isinstance(next(in_order(answer)), ThinkingContent)

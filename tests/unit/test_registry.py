@@ -1,4 +1,4 @@
-"""The registry: agents by their names, each given once."""
+"""The registry returns agents by name, and each name is registered once."""
 
 import pytest
 from tests.support_definitions import agent, lookup

@@ -1,4 +1,4 @@
-"""`make release`: a commit and a tag, or a reason and no change."""
+"""`make release` makes a commit and a tag, or states a reason and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a repository's visitors expect: workflows, hooks and templates that say what the project does, and short modules."""
+"""The repository's workflows, hooks and templates match the project, and its modules are short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing: nothing that does not fit is ever chosen; among what fits cost, speed and load decide."""
+"""Routing never chooses an instance that is too small. Cost, speed and load decide among the others."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def test_bounds_belong_to_their_class(tokens: int, variant: ModelVariant) -> Non
 
 
 def test_classes_are_ordered_by_rank_and_not_by_word() -> None:
-    """As words, "large" comes before "medium" before "small"."""
+    """Sorted as strings, "large" comes before "medium" and "small"."""
     assert [v.rank for v in ModelVariant] == [0, 1, 2, 3]
     assert sorted(ModelVariant) != sorted(ModelVariant, key=lambda variant: variant.rank)
 
 
-# --- the bugs of the sources, by name ---
+# --- the defects of the sources, by name ---
 
 
 async def test_50000_tokens_do_not_pick_a_window_of_4096() -> None:
-    """Compared as words, "small" >= "large" was true."""
+    """Compared as strings, "small" >= "large" was true."""
     manager = ContextWindowManager()
     await manager.register_instance("small", "chat-agent", "gpt-3.5-turbo", 4_096)
     await manager.register_instance("medium", "chat-agent", "gpt-4", 8_192)
@@ -75,7 +75,7 @@ async def test_50000_tokens_do_not_pick_a_window_of_4096() -> None:
 
 
 async def test_the_sources_own_example_finds_nothing() -> None:
-    """One instance of 8,192 tokens, asked for 50,000."""
+    """The only instance has 8,192 tokens, and 50,000 are requested."""
     manager = ContextWindowManager()
     await manager.register_instance(instance_id="inst-1", agent_id="chat-agent", model="gpt-4", max_context_tokens=8192)
     assert await manager.get_best_instance(50_000, prefer_model="gpt-4", prefer_cost=True) is None
@@ -90,7 +90,7 @@ async def test_nothing_that_fits_is_an_error_and_no_fallback() -> None:
 
 
 async def test_registering_again_replaces() -> None:
-    """The sources' manager had the instance twice."""
+    """The sources' manager listed the instance twice."""
     manager = ContextWindowManager()
     for window in (8_192, 32_000):
         await manager.register_instance("inst-1", "chat-agent", "gpt-4", window)
@@ -114,8 +114,8 @@ async def test_prefer_speed_is_not_ignored() -> None:
 
 
 def test_the_parts_of_a_score() -> None:
-    """20 for the exact class, 10 less per class above, 30 per load, 2 per request that waits (10 at most), 1 per second,
-    5 for each time the cheapest price."""
+    """An exact class gives 20 points. Deductions are 10 per class above, 30 per full load, 2 per waiting request (10 at
+    most), 1 per second of latency and 5 for each multiple of the cheapest price."""
     need = Need(3_000)
     exact = instance("a", 4_000, input_usd=1.0, output_usd=0.0)
     cheapest = exact.cost_usd(need)
@@ -226,7 +226,7 @@ async def test_a_preferred_model_is_a_wish() -> None:
 
 
 async def test_windows_and_prices_come_from_the_catalog() -> None:
-    """And what the caller knows wins."""
+    """Values given by the caller override the catalog."""
     manager = ContextWindowManager({"gpt-4": 9_000})
     known = await manager.register_instance("a", "agent", "openai/gpt-4o")
     assert known.max_context_tokens == 128_000 and known.input_usd == 2.5e-6
@@ -235,7 +235,7 @@ async def test_windows_and_prices_come_from_the_catalog() -> None:
 
 
 async def test_a_decision_says_what_and_why() -> None:
-    """Real prices: 10 input tokens counted, 500 output tokens of gpt-4o-mini at 0.60 dollars a million."""
+    """The cost is that of 10 counted input tokens and 500 requested output tokens, at 1 and 2 dollars per million."""
     catalog = LitellmCatalog(prices={"gpt-4o-mini": (1e-6, 2e-6)})
     router = RequestRouter(ContextWindowManager(catalog=catalog), count=lambda messages, model: 10)
     decision = await router.route(QUESTION, "gpt-4o-mini", 500)
@@ -246,7 +246,7 @@ async def test_a_decision_says_what_and_why() -> None:
 
 
 async def test_the_need_is_prompt_and_answer() -> None:
-    """Without `max_tokens` room is kept for 500."""
+    """Without `max_tokens`, room for 500 tokens is reserved."""
     router = RequestRouter(count=lambda messages, model: 600)
     await router.manager.register_instance("a", "agent", "m", 1_100)
     assert (await router.route(QUESTION, "m")).instance_id == "a"

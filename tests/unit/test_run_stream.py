@@ -1,4 +1,4 @@
-"""When what a run says goes to the log: words at once, or at intervals where the log charges for each append."""
+"""When output of a run is appended to the log: text at once, or at intervals if the log charges for each append."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = Writer("attempt", 1, 1)
 
 
 class Log(MemoryStreams):
-    """Writes down how many chunks each append had; an append takes until the gate is open."""
+    """A log that records the number of chunks of each append. Appends wait while the gate is closed."""
 
     def __init__(self, coalesces: bool) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Log(MemoryStreams):
 
 
 class Sleeps(HandClock):
-    """Writes down how long was slept; without a `pass_`, nobody ever wakes."""
+    """A clock that records how long it slept. Sleepers wake only after `pass_`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Sleeps(HandClock):
 
 
 async def turns(count: int = 20) -> None:
-    """Let everything run that can."""
+    """Let all runnable tasks run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -136,13 +136,13 @@ async def test_what_the_log_refuses_for_whatever_reason_is_not_lost_in_silence()
 
 
 async def test_what_nobody_reads_aloud_waits_for_company() -> None:
-    """Steps without words have several chunks each: an append for each of them would make short steps slow."""
+    """Steps without text have several chunks each. One append for each chunk would make short steps slow."""
     log, clock = Log(coalesces=False), Sleeps()
     stream = opened(log, clock)
     stream.put(WORDS, [CustomEventChunk(event_name="x")])
     await turns()
     assert log.batches == [] and clock.slept == [FIRST_S]
-    say(stream, "a")  # takes along what waits
+    say(stream, "a")  # this append includes the waiting chunk
     await turns()
     assert log.batches == [2] and log.said() == ["a"]
     stream.put(WORDS, [CustomEventChunk(event_name="y")])
@@ -154,10 +154,10 @@ async def test_what_nobody_reads_aloud_waits_for_company() -> None:
 async def test_an_event_loop_with_many_runs_makes_fewer_appends(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     now = loop.time()
-    monkeypatch.setattr(loop, "time", lambda: now)  # time stands still, so no share comes free
+    monkeypatch.setattr(loop, "time", lambda: now)  # time stands still, so no share becomes free
 
     class Brief(SystemClock):
-        """A clock that writes down how long was slept, and returns at once."""
+        """A clock that records how long it slept and returns at once."""
 
         def __init__(self) -> None:
             self.slept: list[float] = []
@@ -308,7 +308,7 @@ async def test_a_flush_that_was_cancelled_too_late_is_known_by_its_numbers() -> 
     with patch.object(log, "append", side_effect=asyncio.CancelledError):
         with pytest.raises(asyncio.CancelledError):
             await stream.flush()
-    await log.append(STREAM, records)  # the append that nobody waits for any more
+    await log.append(STREAM, records)  # the append whose caller was cancelled
     say(stream, "two")
     await stream.close()
     assert log.said() == ["one", "two"]

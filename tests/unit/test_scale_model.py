@@ -1,4 +1,4 @@
-"""The guide's table of limits is what `bench/scale_model.py` computes from the counts that were measured last."""
+"""The guide's table of limits matches what `bench/scale_model.py` computes from the latest measured counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_limits_are_those_that_the_guide_names(model: ModuleType) -> N
 
 
 def test_what_is_measured_is_read_from_the_results(model: ModuleType) -> None:
-    """A step that takes a transition more holds fewer runs."""
+    """If a step takes one more transition, fewer runs fit into the limit."""
     calls, short = ((BENCH / "results" / name).read_text() for name in ("aws_calls.md", "aws_short.md"))
     counts = model.measured(calls, short)
     assert counts.transitions == 3 and counts.writes > 0 and counts.messages > 1

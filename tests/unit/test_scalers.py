@@ -1,4 +1,4 @@
-"""`Scaler` and `LLMScaler`: policies, and what was applied.
+"""`Scaler` and `LLMScaler`: their policies, and the decisions that were applied.
 
 The rules: docs/appendix/semantics.md#scaling and docs/appendix/semantics.md#scaling-llm.
 """
@@ -85,7 +85,7 @@ async def test_llm_scaling_keeps_to_the_bounds_and_the_pace_of_the_targets_polic
 
 
 async def test_an_llm_scaler_counts_from_what_was_applied_by_anybody() -> None:
-    """T*: the time of the action was taken when it was decided. Here a second scaler on the store knows what was done."""
+    """The sources counted from the time of the decision. Here a second scaler on the store knows what was applied."""
     store, clock = MemoryStateStore(), SetClock(1000)
     one, two = (LLMScaler(store=store, clock=clock) for _ in range(2))
     assert (await one.evaluate_scaling("a", QUEUE, 3)).after == 4
@@ -131,7 +131,7 @@ def test_a_process_has_one_scaler() -> None:
 
 
 class Target:
-    """Two agents; `b` cannot be read."""
+    """A source of two agents. Reading `b` fails."""
 
     def __init__(self) -> None:
         self.instances, self.looks = 3, asyncio.Queue[str]()

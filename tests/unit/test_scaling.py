@@ -1,4 +1,4 @@
-"""The CPU and memory policy, cooldowns and the oscillation lock. Moments are seconds.
+"""The CPU and memory policy, cooldowns and the oscillation lock. Times are in seconds.
 
 The rules: docs/appendix/semantics.md#scaling.
 """
@@ -18,7 +18,7 @@ IDLE = ScalingMetrics(cpu_percent=5, memory_percent=5)
 
 
 def play(policy: ScalingPolicy, looks: Sequence[tuple[float, ScalingMetrics]], instances: int = 3) -> list[str]:
-    """Look at these moments and apply what is decided: `3>4`, or what blocked it, or `-`."""
+    """Apply the decisions at these times. Return `3>4` for a change, what blocked it, or `-`."""
     state, told = ScalingState(), []
     for now, metrics in looks:
         decision = policy.evaluate_scaling(metrics, instances, state, now=now)
@@ -70,10 +70,10 @@ def test_a_policy_that_contradicts_itself_is_refused(wrong: dict[str, float]) ->
 @pytest.mark.parametrize(
     ("cpu", "memory", "after"),
     [
-        (70.1, 10, 4),  # above one target is enough
+        (70.1, 10, 4),  # above one target is enough to scale up
         (10, 80.1, 4),
         (70, 80, 3),  # at the target is not above it
-        (34.9, 39.9, 2),  # both below half
+        (34.9, 39.9, 2),  # both are below half of their targets
         (34.9, 40, 3),
         (35, 39.9, 3),
     ],
@@ -86,7 +86,7 @@ def test_up_by_one_signal_and_down_only_by_all(cpu: float, memory: float, after:
 
 
 def test_low_memory_alone_does_not_scale_down_a_busy_processor() -> None:
-    """T*: memory below half of its target scaled down at 65 % CPU."""
+    """The sources scaled down at 65 % CPU if memory was below half of its target."""
     decision = POLICY.evaluate_scaling(ScalingMetrics(cpu_percent=65, memory_percent=1), 3, now=0)
     assert (decision.action, decision.reason) == ("hold", "within the targets")
 
@@ -117,8 +117,8 @@ def test_a_down_does_not_keep_a_first_up_waiting() -> None:
 
 
 def test_a_cooldown_counts_from_what_was_applied() -> None:
-    """T*: the cooldown ran from the last recorded action, and nobody recorded: two looks in a row both scaled. Here the
-    state changes only by `applied`, and a decision that is not applied starts no cooldown."""
+    """The sources' cooldown counted from the last recorded action, but no action was recorded, so two looks in a row both
+    scaled. Here only `applied` changes the state, and a decision that is not applied starts no cooldown."""
     nothing = ScalingState()
     first, again = (POLICY.evaluate_scaling(BUSY, 3, nothing, now=at) for at in (0, 1))
     assert first.after == again.after == 4
@@ -127,7 +127,7 @@ def test_a_cooldown_counts_from_what_was_applied() -> None:
 
 
 def test_the_oscillation_lock_ends() -> None:
-    """T*: two opposite actions suppressed scaling for ever."""
+    """The sources suppressed scaling forever after two opposite actions."""
     looks = [(0, BUSY), (300, IDLE), (360, BUSY), (899, BUSY), (900, BUSY)]
     assert play(POLICY, looks) == ["3>4", "4>3", "oscillation", "oscillation", "3>4"]
 

@@ -1,4 +1,4 @@
-"""The scripted model: what tests and benches rely on."""
+"""The scripted model's behaviour that tests and benches rely on."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ USER = UserMessage(content="hi")
 
 
 class FakeClock:
-    """Time that passes only by sleeping."""
+    """A clock whose time passes only by sleeping."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -187,7 +187,7 @@ async def test_by_position_a_new_process_goes_on() -> None:
     script: list[Any] = [{"tool_calls": [{"name": "a"}]}, {"tool_calls": [{"name": "b"}]}, "done"]
     conversation: list[AnyMessage] = [USER]
     for expected in ("call_0", "call_1", None):
-        for _ in range(2):  # asking again, in another process or not, gives the same answer
+        for _ in range(2):  # asking again gives the same answer, also in another process
             result = await ScriptedModel(script, by="position").generate_step(request(*conversation))
         if isinstance(result, ToolCallsStepResult):
             assert result.tool_calls[0].id == expected

@@ -1,4 +1,4 @@
-"""A secret that is read seldom: also while it cannot be read."""
+"""A cached secret is read rarely, even while reading it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `ctx.secret` gives: from the environment in process, from AWS when deployed; missing, rotated, denied."""
+"""`ctx.secret` reads from the environment in process and from AWS when deployed. Secrets may be missing, rotated or
+denied."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def test_a_missing_one_is_named_with_its_place(aws: Any, place: str, said: str) 
 
 
 class Service:
-    """A client that answers with `answers`, the last one again and again."""
+    """A client that returns `answers` in turn and repeats the last one."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.calls = list(answers), 0

@@ -1,4 +1,4 @@
-"""Segments that expire, streams that were deleted while records were on their way, heads that stay small."""
+"""Segments that expire, streams that are deleted while records are in transit, and heads that stay small."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log(store: MemoryStateStore, clock: ShiftedClock) -> SegmentStreams:
 
 
 def at(clock: ShiftedClock, *records: StreamRecord) -> list[StreamRecord]:
-    """The records, made now."""
+    """Return the records with the current time."""
     return [one.model_copy(update={"time": clock.now()}) for one in records]
 
 
@@ -50,7 +50,7 @@ def test_what_expires_needs_a_clock(store: MemoryStateStore) -> None:
 async def test_segments_expire_and_the_end_of_a_turn_stays(
     log: SegmentStreams, store: MemoryStateStore, clock: ShiftedClock
 ) -> None:
-    """So that the next turn's sequences go on, however long the session slept."""
+    """The next turn continues the sequences, however long the session was idle."""
     await log.append(S, [started(), text(0, "a")])
     await log.append(S, [committed(1), ended()])
     begun, over = await values(store)
@@ -69,7 +69,7 @@ async def test_nothing_expires_unless_asked(store: MemoryStateStore) -> None:
 async def test_what_was_on_its_way_does_not_bring_a_deleted_stream_back(
     log: SegmentStreams, store: MemoryStateStore, clock: ShiftedClock
 ) -> None:
-    """Neither by a projector that still knows the head, nor by one that does not; what is left expires, and is empty."""
+    """This holds for a projector that knows the head and for one that does not. The remaining rows are empty and expire."""
     knows = SegmentStreams(store, clock=clock, ttl_s=7 * DAY_S)
     await knows.project(S, [Entry("1", at(clock, started(), text(0, "a")))])
     late = [Entry("2", at(clock, text(1, "late"), ended()))]
@@ -97,13 +97,13 @@ async def test_a_deleted_stream_may_begin_again(
 
 
 def session_put(created_at: float, status: str = "running") -> Put:
-    """The root's row; one that is being deleted has no `created_at`."""
+    """Return a put of the root's row. A row without `created_at` belongs to a session that is being deleted."""
     value = {"status": status, "version": 1} | ({"created_at": created_at} if created_at else {})
     return Put(Key("sessions", S, "session"), value)
 
 
 def of(created_at: float, *records: StreamRecord) -> list[StreamRecord]:
-    """The records, of the session that was made then."""
+    """Return the records of the session that was created at that time."""
     return [one.model_copy(update={"created_at": created_at}) for one in records]
 
 
@@ -121,7 +121,8 @@ async def begin_anew(store: MemoryStateStore, log: SegmentStreams, created_at: f
 
 
 async def test_a_deleted_session_appends_nothing(store: MemoryStateStore, logs: list[SegmentStreams]) -> None:
-    """Neither while it is deleted nor later, nor by a process that remembers the end, nor before its first message."""
+    """Appends are refused during the deletion, after it, from a process that remembers the end, and before its first
+    message."""
     log, late = logs
     await store.transact("claim", [session_put(1.0)])
     await late.append(S, of(1.0, started(), text(0, "a")))
@@ -153,7 +154,8 @@ async def test_a_writer_that_remembers_an_earlier_end_is_refused(
 async def test_a_session_made_anew_has_its_stream_to_itself(
     store: MemoryStateStore, logs: list[SegmentStreams]
 ) -> None:
-    """Whatever the runs of the session before still say, under higher turns too: three times over."""
+    """Late records of the previous session's runs are ignored, even with higher turns. The session is recreated three
+    times."""
     log, late = logs
     await store.transact("claim", [session_put(1.0)])
     await late.append(S, of(1.0, started(4), *(text(n, f"{n}", turn=4) for n in range(5))))
@@ -187,7 +189,7 @@ async def test_a_slow_deletion_leaves_the_stream_of_a_session_made_since(
 
 
 async def test_many_sessions_append_in_one_batch(store: MemoryStateStore, logs: list[SegmentStreams]) -> None:
-    """More than one transaction could judge."""
+    """The batch has more sessions than the conditions of one transaction can check."""
     puts = [session_put(1.0)]
     children = [f"ses_{n:03d}" for n in range(90)]
     puts += [Put(Key("sessions", child, "session"), {"created_at": 2.0}) for child in children]

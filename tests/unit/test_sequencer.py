@@ -1,4 +1,4 @@
-"""The sequencer's rules one by one, and proof that the invariants notice when a rule is missing."""
+"""The sequencer's rules one by one, and proof that the invariants detect a missing rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_with_all_rules_none_breaks() -> None:
     assert [problem for world in worlds() if (problem := violation(world, project(world)))] == []
 
 
-# --- by hand ---------------------------------------------------------------------------------------------------------
+# --- single rules ----------------------------------------------------------------------------------------------------
 
 
 def record(kind: Any, text: str | None = None, *, session: str = "s", turn: int = 1, **fields: Any) -> StreamRecord:

@@ -1,4 +1,4 @@
-"""Custom state on the stream: written as patches, followed as a view."""
+"""Custom state on the stream is written as patches and followed as a view."""
 
 from __future__ import annotations
 

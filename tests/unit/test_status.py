@@ -1,4 +1,4 @@
-"""The table of status moves, whole."""
+"""The complete table of status transitions."""
 
 from __future__ import annotations
 

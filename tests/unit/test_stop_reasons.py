@@ -1,4 +1,4 @@
-"""Every provider's word has one meaning; a word nobody knows is `unknown`, never an error."""
+"""Every provider's stop reason has one meaning. An unknown one maps to `unknown` and is never an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run ends, and how."""
+"""When a run ends, and with what result."""
 
 from __future__ import annotations
 

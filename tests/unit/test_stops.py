@@ -1,4 +1,4 @@
-"""Stops: one look for all runs of an event loop, and a look that fails for one run fails for no other."""
+"""One poll for stops serves all runs of an event loop. If it fails for one run, the others are not affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = "run_000001_x"
 
 
 class Counting(MemoryStateStore):
-    """Counts the keys of each read."""
+    """A memory store that counts the keys of each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ async def seen(watch: StopWatch) -> StopRow:
 async def test_a_look_reads_the_records_of_all_runs_at_once() -> None:
     store = Counting()
     async with watched(Stops(store, POLL_S), *(session(f"s{n}") for n in range(250))) as watches:
-        await stop(store, "s249")  # of the last page
+        await stop(store, "s249")  # it is on the last page of a read
         assert (await seen(watches[249])).reason == "enough"
         store.reads.clear()
         async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""Statuses, modes and sources of stored rows: typed where they are compared, and readable whatever a row has."""
+"""Statuses, modes and sources of stored rows have types for comparisons, and unknown values can still be read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WHOLE = {**POINT, "id": IDENT, "step": 1, "status": "completed", "created_at": 2
 
 @pytest.mark.parametrize("state_at", [IDENT, BEFORE, "cpv1-s-with-another-s0-t1500-000001", ""])
 def test_a_checkpoint_leaves_out_what_its_key_says(state_at: str) -> None:
-    """And is read as it was written, also where an earlier version wrote it in full."""
+    """The row is read as it was written, also if an earlier version stored all fields."""
     row = CheckpointRow.at("s", "c#0000000011", {**WHOLE, "state_at": state_at})
     stored = row.dump()
     assert not {"id", "lineage"} & set(stored) and stored.get("state_at") != IDENT
@@ -83,7 +83,7 @@ FIRST, LATER = "cpv1-s-s0-t1500-000001", "cpv1-s-s3-t2500-1000001"
 @pytest.mark.parametrize("run_id", ["r", LONG, "run_000002_A", "run_7_A", "run_", "run_0000a7_A"])
 @pytest.mark.parametrize("state_at", ["", FIRST, LATER, "cpv1-s-0-1500-1", "cpv1-t-s0-t1500-000001"])
 def test_a_session_leaves_out_what_its_key_and_ids_say(run_id: str, state_at: str) -> None:
-    """And is read as it was written, also after updates, and where an earlier version wrote it in full."""
+    """The row is read as it was written, also after updates and if an earlier version stored all fields."""
     whole = {**SESSION, "run_id": run_id, "turn": 7, "state_at": state_at, "checkpoint": LATER, "created_at": 1.5}
     whole |= {"status": "running", "step": 3, "updated_at": 2.5, "usage": [5, 1], "run_usage": [5, 1]}
     row = SessionRow.at("s", whole)
@@ -93,7 +93,8 @@ def test_a_session_leaves_out_what_its_key_and_ids_say(run_id: str, state_at: st
     assert not {"session_id", "stream_id", "usage"} & set(stored) and ("turn" in stored) == (run_id != LONG)
     if state_at in (FIRST, LATER):
         assert stored["state_at"] == ("~" if state_at == FIRST else "~3-2500-1000001")
-    renewed = {"version": stored["version"] + 1, "updated_at": 9.5, "lease_expires": 12.5}  # as a heartbeat does
+    # the fields that a heartbeat updates
+    renewed = {"version": stored["version"] + 1, "updated_at": 9.5, "lease_expires": 12.5}
     after = SessionRow.at("s", {**stored, **renewed})
     assert after == row.model_copy(update=renewed)
     older = {**row.model_dump(mode="json"), "state_at": state_at.replace("cpv1-s-s", "~s"), "checkpoint": LATER}

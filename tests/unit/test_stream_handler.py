@@ -1,4 +1,4 @@
-"""The HTTP side of a stream: events that resume where they stopped."""
+"""The HTTP side of a stream: server-sent events that resume after the last one received."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def text_of(response: StreamResponse) -> str:
 
 
 def events(text: str) -> list[dict[str, str]]:
-    """As a browser reads them; Python's line ends are more than SSE's, so none may be in the data."""
+    """Parse events as a browser does. Python has more line ends than SSE, so the data must not contain those."""
     assert text.splitlines() == text.split("\n")[:-1]
     blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
     return [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
@@ -104,13 +104,13 @@ async def test_an_id_of_another_stream_gets_everything() -> None:
 
 async def test_silence_is_broken_by_heartbeats() -> None:
     class Silent(MemoryStreams):
-        """Waits take as long as they may, by the hand clock; the third one brings the end."""
+        """A stream whose waits take their full timeout on the hand clock. The fourth wait ends the run."""
 
         waits = 0
 
         async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
             self.waits += 1
-            clock.time += timeout_s if self.waits != 2 else 1.0  # it may return early
+            clock.time += timeout_s if self.waits != 2 else 1.0  # a wait may return early
             if self.waits == 4:
                 await run.end()
 

@@ -1,4 +1,4 @@
-"""Reading a stream: replay, then live, in order, without a gap, once each."""
+"""A stream reader replays stored messages and then follows live ones: in order, without a gap, and each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helix deploy` lets `streaming` change only by the steps that lose no chunk."""
+"""`helix deploy` changes `streaming` only in steps that lose no chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOCK = SystemClock()
 
 
 def check(present: dict[str, str] | None, wanted: str, *, since_s: float = 0.0, alarm: str = "OK") -> None:
-    """`present`: the stack's outputs, None where there is no stack; deployed `since_s` ago."""
+    """Check the change. `present` has the stack's outputs (None: no stack), deployed `since_s` seconds ago."""
 
     def stacks(**_: Any) -> Any:
         if present is None:
@@ -40,7 +40,7 @@ def check(present: dict[str, str] | None, wanted: str, *, since_s: float = 0.0, 
 
 
 BEFORE = {"ChunkStream": "helix-dev-chunks"}
-"""Of a stage that was deployed before there was a choice."""
+"""Outputs of a stage that was deployed before the setting existed."""
 
 
 @pytest.mark.parametrize("mode", ["kinesis", "both", "direct"])

@@ -1,4 +1,4 @@
-"""`TableClock` reads the time from DynamoDB's responses, and learns nothing false from a slow one."""
+"""`TableClock` reads the time from DynamoDB's responses. A slow response does not give it a wrong time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Raw:
 
 
 class Server:
-    """Answers the calls of a client in place of DynamoDB: its clock, and how long the machine waits for each answer."""
+    """A client's server in place of DynamoDB. It has a clock of its own, and the machine waits `wait_s` for each
+    response."""
 
     def __init__(self, machine: SetClock) -> None:
         self.machine, self.ahead_s, self.wait_s, self.date = machine, 0.0, 0.01, ""
@@ -66,7 +67,7 @@ def test_a_wrong_clock_is_corrected(clock: TableClock, machine: SetClock, server
     server.ahead_s = ahead_s
     server.ask()
     assert clock.now() == pytest.approx(machine.now() + ahead_s, abs=NEAR_S)
-    server.ahead_s = 0.0  # the machine's clock is set right
+    server.ahead_s = 0.0  # the machine's clock was corrected
     server.ask()
     assert clock.now() == pytest.approx(machine.now(), abs=NEAR_S)
 

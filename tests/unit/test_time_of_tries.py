@@ -1,4 +1,4 @@
-"""How the time of a call is shared among the tries of its models."""
+"""The time of a call is shared among the tries of its models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INVOCATION_S = 885
 
 
 def played(call: Call, models: int) -> list[list[float]]:
-    """The tries of models that all stay silent: how long each is."""
+    """Return the length of each try if all models stay silent."""
     now, tries = 0.0, []
     for place in range(models):
         call.begin(f"model-{place}", models - place - 1, now)

@@ -1,4 +1,4 @@
-"""Counting tokens: offline, never failing, and saying where it is an estimate."""
+"""Token counts work offline and never fail. Estimates are marked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNTER = TokenCounter()
     ],
 )
 def test_openai_models_are_counted_with_their_own_tables(text: str, model: str, tokens: int) -> None:
-    """The numbers are the tokenizer's own examples."""
+    """The numbers come from the tokenizer's own examples."""
     assert COUNTER.count_tokens(text, model) == tokens
     assert not COUNTER.is_estimated(model)
     assert SameCounter is TokenCounter
@@ -51,7 +51,7 @@ def test_no_text_fails_a_count(text: str) -> None:
 
 
 def test_messages_count_with_their_overheads() -> None:
-    """3 for a message, 1 for a name, 3 for the reply."""
+    """A message adds 3 tokens, a name 1 and the reply 3."""
     messages = [
         {"role": "system", "content": "You are a helpful assistant."},
         {"role": "user", "name": "ada", "content": "What is the weather?"},
@@ -130,7 +130,7 @@ def test_a_fresh_process_counts_offline_and_without_litellm() -> None:
 
 
 def test_a_damaged_table_is_passed_over_and_left_alone(tmp_path: Path) -> None:
-    """tiktoken would remove the file and fetch it anew."""
+    """tiktoken itself would remove the file and download it again."""
     for file, _ in token_count._TABLES.values():
         (tmp_path / file).write_bytes(b"damaged")
     assert counted_in({"TIKTOKEN_CACHE_DIR": str(tmp_path)}) == "2 False False"

@@ -1,4 +1,4 @@
-"""Token usage by agent, model, operation, tenant and period: counted once, and all filters combine."""
+"""Token usage by agent, model, operation, tenant and period is counted once, and all filters can be combined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helix.fleet.budgets import BudgetManager, bind_token_budget_manager, releas
 from helix.ports.state_store import StateStore
 from helix.testing.clocks import SetClock
 
-# A Sunday, the last hour of ISO week 47 of 2026.
+# a Sunday, in the last hour of ISO week 47 of 2026
 SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC).timestamp()
 
 
@@ -35,7 +35,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 async def tracker(store: StateStore, clock: SetClock) -> Any:
-    """Two agents, two models, two operations, two tenants, in two hours that part a week and not a month."""
+    """A tracker with two agents, models, operations and tenants. Its two hours are in different weeks of one month."""
     made = TokenTracker(store, clock)
     await made.record_tokens("chat", "gpt-4", 100, 10, metadata={"user_id": "ada"}, cost=0.5)
     await made.record_tokens("chat", "gpt-4o", 200, 20, tenant="bob")
@@ -191,7 +191,7 @@ async def test_recorded_tokens_count_against_every_budget_that_binds_them(store:
 
 
 async def test_recorded_tokens_hold_back_the_next_call_of_a_run(tmp_path: Path) -> None:
-    """More was used than the budget allows: it is charged in full, an alert is raised, and the next call is refused."""
+    """Usage above the budget is charged in full and raises an alert. The next call is refused."""
     world = World("sqlite", tmp_path)
     executor = world.executor([says("done", used(1, 1))])
     budgets = BudgetManager(executor.store)
@@ -216,7 +216,7 @@ async def test_two_who_record_one_key_at_once_charge_it_once(store: StateStore, 
 async def test_the_tracker_of_the_process_is_on_the_store_that_is_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A runtime or a worker process binds its store; only without one the default file is opened."""
+    """A runtime or a worker process binds its store. The default file is opened only if no store is bound."""
     monkeypatch.chdir(tmp_path)
     store = SQLiteStateStore(tmp_path / "own.db")
     bind_token_budget_manager(store)

@@ -1,4 +1,4 @@
-"""Definitions of tools: a function becomes a tool, and what is wrong fails at once, naming the field."""
+"""Definitions of tools: a function becomes a tool, and a mistake fails at once and names the field."""
 
 import asyncio
 import enum

@@ -1,4 +1,4 @@
-"""`[tool.helix]` as far as it is about tools: what holds where, and what each mistake is called."""
+"""The settings of tools in `[tool.helix]`: which one applies, and the error for each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state tracker: all or nothing, patches that lead there, nothing shared."""
+"""The state tracker applies an update completely or not at all, returns patches for it and shares no values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trackers of model calls in one process, and the rows in which several processes count together."""
+"""Trackers of model calls in one process, and rows in which several processes count together."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_number_that_cannot_be_is_refused(numbers: tuple[int, int, float
 
 
 async def test_all_agents_together() -> None:
-    """Rates, queues and costs add up; percentiles are of all calls, not means of percentiles."""
+    """Rates, queues and costs are added. Percentiles are computed from all calls and are not means of percentiles."""
     clock = hands()
     monitor = TokenThroughputMonitor(clock)
     quick, slow = (LLMResourceTracker(name, "m", 60, clock=clock) for name in ("quick", "slow"))
@@ -177,7 +177,7 @@ async def test_old_buckets_are_not_in_the_window_and_rows_say_when_they_may_go()
 
 
 class Broken:
-    """A store that takes nothing until it is mended."""
+    """A store that refuses writes until it is repaired."""
 
     def __init__(self, inner: Any) -> None:
         self._inner, self.broken = inner, True

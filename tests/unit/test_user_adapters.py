@@ -1,4 +1,4 @@
-"""Adapters of users, which need no more than `generate_step`."""
+"""Users' adapters need only the method `generate_step`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_function_of_the_agent_is_no_adapter() -> None:
 
 
 def test_all_adapters_of_a_process_are_prepared() -> None:
-    """Those that a function of the agent returns, too. One that cannot be prepared is left alone."""
+    """Adapters that a function returns for an agent are prepared too. An adapter that cannot be prepared is left alone."""
     registry, whole = AgentRegistry(), Whole()
     registry.register(WHO)
     prepare_models(Agents(registry, lambda agent: whole))

@@ -1,4 +1,4 @@
-"""What a stage warns of, and when."""
+"""The warnings of a stage and their conditions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_above_a_threshold_is_a_warning(
 def test_the_threshold_of_one_instance_is_compared_with_those_of_its_agent(
     gauges: dict[str, float], instances: int
 ) -> None:
-    """Not with the sum over all agents, and not with the sum over an agent's instances."""
+    """Each agent is compared with the threshold multiplied by its number of instances. Agents are not added up."""
     most = CALM.model_copy(update={"tokens_per_second": 800.0 * instances})
     counts = {None: {"QueueDepth": 0.0}, "desk": gauges, "poet": gauges}
     assert passed(Thresholds(), {"desk": most, "poet": most}, counts, 0) == {}

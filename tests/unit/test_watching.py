@@ -1,4 +1,5 @@
-"""Watching a store that other processes write to: one poll for all watches of an event loop, and wake-ups with a rest."""
+"""Watches on a store that other processes write to: one poll serves all watches of an event loop, with pauses between
+wake-ups."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from itertools import pairwise
 from helix.adapters.watching import POLL_S, REST_S, Watchers
 
 SLACK_S = 0.001
-"""A timer of asyncio may fire one tick of its clock early."""
+"""An asyncio timer may fire one tick of its clock early."""
 
 
 async def test_many_watches_are_polled_for_together() -> None:

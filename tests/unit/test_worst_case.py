@@ -1,4 +1,4 @@
-"""What a call may use at most: every byte that is sent is in it, and no answer is longer than what there is room for."""
+"""The upper limit of a call's usage includes every byte sent, and answers cannot be longer than the remaining room."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_byte_of_each_part_counts(part: str) -> None:
 
 @pytest.mark.parametrize("verbosity", ["low", "high"])
 def test_the_sentence_about_the_length_of_answers_counts(verbosity: Any) -> None:
-    """Models without such a setting are sent it behind the system prompt."""
+    """Models without such a setting get the sentence after the system prompt."""
     engine: Any = SimpleNamespace(catalog=None, settings=Settings())
     config = LLMConfig(model="anthropic/claude-sonnet-4-5", verbosity=verbosity)
     request = LLMGenerateInput([UserMessage(content="hi")], [], config, "a", "a")

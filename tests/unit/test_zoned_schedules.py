@@ -1,4 +1,4 @@
-"""When a schedule with a time zone falls due offline: at that hour there, in summer and in winter."""
+"""Offline, a schedule with a time zone runs at that hour in the zone, in summer and in winter."""
 
 from __future__ import annotations
 
