@@ -1,12 +1,12 @@
-"""What a tool step costs on AWS: calls and bytes on the wire, transitions, invocations, and list-price dollars.
+"""Measure a tool step on AWS: calls and bytes on the wire, transitions, invocations, and list-price dollars.
 
     python bench/aws_calls.py              prints the tables and saves them to bench/results/aws_calls.md (4 minutes)
     python bench/aws_calls.py --quick      prints them for 108 steps
 
-A step is one model answer with one tool call whose result has 1 KB. The deployed handlers run on moto, each with a
-process of its own in mind, moved by the deployed state machine's definition. Calls are counted where they leave botocore;
-`bench/aws/wire.py` says how bytes and units are counted, `bench/aws/prices.py` what they cost. Steps with an inline tool
-share an invocation, so these are averages of a run of ten steps, the answer among them.
+A step is one model answer with one tool call whose result has 1 KB. The deployed handlers run on moto, each with the memory
+of a separate process, and the deployed state machine's definition drives them. Calls are counted where they leave botocore.
+`bench/aws/wire.py` explains how bytes and units are counted, and `bench/aws/prices.py` has the prices. Steps with an inline
+tool share an invocation, so their numbers are averages over a run of ten steps, including the answer.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ COLD = (20, 105) if QUICK else (20, 105, 1005)
 RESULT_BYTES = 1024
 WORDS, WORD_S = 60, 0.02
 SHORT, THINKS_S = 10, 0.35
-"""The run with an inline tool: its steps, and how long its model takes, which is longer than chunks wait to be put."""
+"""The run with an inline tool: its steps, and its model's response time, which is longer than the wait before chunks are
+put."""
 MODEL_S, TOOL_S, OWN_S = 2.0, 0.2, 0.05
-"""Assumed for what is charged by time: how long the model and the tool take, and an invocation beside them."""
+"""Assumptions for charges by time: the duration of the model call, of the tool, and of the rest of an invocation."""
 ENGINE = ("call_model", "call_tool")
 VERBS = (*ENGINE, "project_stream")
 MACHINE = (*ENGINE, "finish_run")
@@ -53,8 +54,8 @@ class Nothing(BaseModel):
 
 
 class Model:
-    """Asks for one call at a time, `steps` times. With `words` it talks before, about as fast as models do. `thinks_s`:
-    how long each answer takes."""
+    """A model that requests one call at a time, `steps` times. With `words` it also writes text first, about as fast as
+    real models. `thinks_s` is the time that each answer takes."""
 
     steps, words, thinks_s = 0, 0, 0.0
 
@@ -93,8 +94,8 @@ for made in (PLAIN, INLINE):
 
 
 class Run:
-    """A run to its end, after `steps` tool steps, and what each of its steps did. At `cold` steps both functions are new
-    processes. `bound`: two budgets bind it. With `words`, or a model that thinks, time passes as it does here."""
+    """Execute a run with `steps` tool steps, and return what each step did. At `cold` steps both functions are new
+    processes. `bound`: two budgets apply to the run. With `words`, or a model that thinks, the run takes real time."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Run:
         return [call for call in self.cloud.wire.calls if call.where in [(verb, step) for verb in verbs]]
 
     def averages(self, steps: int) -> dict[str, float]:
-        """Of all steps of the run. The transitions and invocations that end it are counted too."""
+        """The totals of all steps of the run. They include the transitions and invocations that end it."""
         first = {name: MEASURES[name](self, 1) for name in MEASURES if name not in ("transitions", "invocations")}
         starts = self.execution.states.count("CallModel")
         assert starts == 1, f"{starts} invocations took the steps"
@@ -136,7 +137,7 @@ class Run:
         return {name: whole[name] / steps for name in MEASURES}
 
     def transitions(self, step: int) -> int:
-        """From the step's CallModel to the next."""
+        """The calls from the step's CallModel to the next."""
         starts = [place for place, state in enumerate(self.execution.states) if state == "CallModel"]
         return starts[step] - starts[step - 1]
 
@@ -152,15 +153,15 @@ class Run:
 
 
 async def _bind(executor: Any) -> None:
-    """Budgets in both units, with room for everything."""
+    """Set budgets in both units, with ample room."""
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(1_000_000_000, "total")
     await budgets.set_budget(10_000, "month", "plain", unit="usd")
 
 
 def resumed(steps: int) -> tuple[list[Call], list[Call]]:
-    """A session that was interrupted after so many steps, and every process ended: what the resume's caller reads, and
-    the first `call_model`."""
+    """Interrupt a session after `steps` steps and end every process. Return the reads of the resuming caller, and those
+    of the first `call_model`."""
     MODEL.steps, MODEL.words, MODEL.thinks_s = steps + 3, 0, 0.0
     with cloud(__name__) as made:
         handle = made.caller(lambda executor: executor.execute(PLAIN, "go"), "claim", 0)
@@ -185,7 +186,7 @@ def resumed(steps: int) -> tuple[list[Call], list[Call]]:
 
 
 def around(run: Run, step: int, measure: Callable[[int], float]) -> float:
-    """Mean of the steps around this one; of the first alone."""
+    """Return the mean of the steps around this one, or the values of the first step alone."""
     steps = [step] if step == 1 else range(step - AROUND, step + AROUND + 1)
     return statistics.mean(measure(k) for k in steps)
 
@@ -219,7 +220,7 @@ def line(name: str, values: Iterable[float]) -> str:
 
 
 def targets(plain: Run, inline: dict[str, float], price: float, cold: int) -> list[str]:
-    """What a step may cost, and what it does. `inline`, `price`: of a step with an inline tool."""
+    """The limits of a step and its measured values. `inline` and `price` are those of a step with an inline tool."""
 
     def most(run: Run, name: str, steps: Sequence[int] = STEPS) -> float:
         return max(around(run, step, lambda k: MEASURES[name](run, k)) for step in steps)
@@ -246,7 +247,7 @@ def targets(plain: Run, inline: dict[str, float], price: float, cold: int) -> li
 
 
 def listing(calls: Iterable[Call]) -> list[str]:
-    """Each DynamoDB call of these."""
+    """List each DynamoDB call of these records."""
     lines = ["| function | call | rows | KB | units |", "|---|---|---|---:|---:|"]
     for call in calls:
         if call.reads or call.writes:
@@ -260,13 +261,13 @@ def listing(calls: Iterable[Call]) -> list[str]:
 
 
 def short(text: str) -> str:
-    """Ids are as long as they are unique."""
+    """Shorten ids to the part that makes them unique."""
     return " ".join(word[:11] + "..." if word.startswith(("r#run_", "x#run_")) else word for word in text.split(" "))
 
 
 def dollars(run: Run, steps: Sequence[int], inline: int = 0) -> dict[str, float]:
-    """Per 1,000 steps, by what is charged. `inline`: so many steps that one invocation took, all but the last with an
-    inline tool; the transitions and invocations that end the run are charged too."""
+    """Return the price of 1,000 steps, by AWS charge. `inline`: the number of steps that one invocation executed, all
+    but the last with an inline tool. The price then includes the transitions and invocations that end the run."""
     taken = [1] if inline else steps
     calls = [call for step in taken for call in run.calls(step) if not call.looks_for_a_stop]
     own = [call for call in calls if call.where[0] in ENGINE]
@@ -275,7 +276,7 @@ def dollars(run: Run, steps: Sequence[int], inline: int = 0) -> dict[str, float]
     posted = [size for step in taken for size in run.posts(step)]
     asked, ends = inline or models, 1 if inline else 0
     in_model_s = asked * (MODEL_S + OWN_S) + max(0, inline - 1) * TOOL_S
-    # 1 GB for call_model, half of that for the others.
+    # 1 GB for call_model, and half of that for the others.
     waiting_gb_s = in_model_s + tools * (TOOL_S + OWN_S) / 2 + ends * OWN_S / 2
     looks = 2 * (in_model_s + tools * TOOL_S)
     transitions = len(run.execution.states) if inline else sum(run.transitions(step) for step in steps)
@@ -308,17 +309,18 @@ def price_table(columns: dict[str, dict[str, float]]) -> list[str]:
 
 
 THREE = 2 + 3 + 3 * 3
-"""Lines: the heading, the reads of a new process, three steps."""
+"""Return the table's lines: the heading, the reads of a new process, three steps."""
 
 NOTES = """\
-Written: items as DynamoDB counts them; what a transaction only looks at is not written. The result is random text, which
-packing hardly shortens. `log`: what `project_stream` does when every Kinesis record is an invocation of its own, which is
-the most that streaming costs: under load one invocation takes many records. Looks for a stop (one small read each half
-second of waiting) are in the prices, not in the reads. The run with an inline tool has nine steps with the tool and one
-answer, all in one invocation; its averages have the transitions and invocations that end it in them."""
+Written items are counted as DynamoDB counts them, without items that a transaction only checks. The result is random
+text, which packing hardly shortens. `log` has the requests of `project_stream` if every Kinesis record is a separate
+invocation. This is the maximum cost of streaming, because under load one invocation takes many records. Checks for a
+stop (one small read each half second of waiting) are in the prices, not in the reads. The run with an inline tool has
+nine steps with the tool and one answer, all in one invocation. Its averages include the transitions and invocations
+that end it."""
 
 PRICED = f"""\
-{prices.REGION}, on demand, first tier, as published in {prices.DATE} (`bench/aws/prices.py`). Not in it: the model itself,
+{prices.REGION}, on demand, first tier, as published in {prices.DATE} (`bench/aws/prices.py`). It excludes the model,
 storage, KMS, connection minutes, a Kinesis shard (${prices.KINESIS_SHARD_HOUR:g} an hour), a run's claim and the rows of
 its end. The inline tool's time is charged at the memory of `call_model`."""
 
@@ -334,11 +336,11 @@ def main() -> None:
         "an inline tool": dollars(inline, [], inline=SHORT),
         f"a tool, and {WORDS} words before": dollars(talking, range(3, 8)),
     }
-    lines = ["# What a tool step with a 1 KB result costs on AWS", ""]
+    lines = ["# Cost of a tool step with a 1 KB result on AWS", ""]
     lines += [f"Python {platform.python_version()}, moto; `python bench/aws_calls.py`.", ""]
     averages = inline.averages(SHORT)
     lines += [*targets(plain, averages, sum(columns["an inline tool"].values()), len(resume)), "", NOTES]
-    lines += ["", "## By step", "", *counts(plain, STEPS)]
+    lines += ["", "## Measurements by step", "", *counts(plain, STEPS)]
     lines += ["", f"## A run of {SHORT} steps with an inline tool, by step on average", "", *counts(inline, [])]
     lines += [line("all", averages.values())]
     lines += ["", "## One step, call by call", "", *listing(plain.calls(50, ENGINE))]
@@ -349,10 +351,10 @@ def main() -> None:
         "",
         *listing(resume),
     ]
-    lines += ["", f"Its caller, in a new process too, made {len(claim)} reads to claim the run."]
+    lines += ["", f"Its caller, also a new process, made {len(claim)} reads to claim the run."]
     for step in COLD:
         models, tools = (sum(c.reads for c in run) for run in (plain.calls(step, [verb]) for verb in ENGINE))
-        lines.append(f"In mid-run at step {step}, new processes: {models} reads of call_model, {tools} of call_tool.")
+        lines.append(f"At step {step}, new processes: {models} reads of call_model, {tools} of call_tool.")
     from aws_short import SHORT_NOTES, short_table  # which imports this module
 
     lines += ["", "## A short run", "", SHORT_NOTES, "", *short_table()]

@@ -1,5 +1,5 @@
-"""What a short run costs on DynamoDB: write units by row, and calls that read. `python bench/aws_short.py` saves the table
-to bench/results/aws_short.md; `bench/aws_calls.py` prints it with the rest."""
+"""Measure a short run on DynamoDB: write units by row, and read calls. `python bench/aws_short.py` saves the table to
+bench/results/aws_short.md; `bench/aws_calls.py` includes it in its output."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from helix.sessions.read import Sessions
 
 LONG = 100
 SHORT_NOTES = """\
-From `execute` to `result`, in process on DynamoDB, the first run that is ever counted: the rows of its counters are made
-with it. A read is one call: GetItem, BatchGetItem, or each page of a Query; looks for a stop that a timer makes are left
-out. Units are DynamoDB's: 1 for each KB of a row that is put alone, 2 in a transaction. How many segments the stream
-has depends on time: what is written within 50 ms is one. Deployed: claim, `call_model`, `call_tool`, `finish_run` and
-`project_stream`, each Kinesis record in an invocation of its own."""
+Each run is measured from `execute` to `result`, in process on DynamoDB. It is the first run in its tables, so it also
+creates the rows of its counters. A read is one call: GetItem, BatchGetItem, or each page of a Query. Periodic checks for
+a stop are left out. Units are DynamoDB's: 1 for each KB of a row that is put alone, 2 in a transaction. The number of
+stream segments depends on time: writes within 50 ms form one. Deployed runs include the claim, `call_model`, `call_tool`,
+`finish_run` and `project_stream`, with each Kinesis record in a separate invocation."""
 
 
 def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold")) -> dict[str, list[Call]]:
-    """Runs with so many tool steps by one `LocalExecutor`, whose store is DynamoDB, from `execute` to `result`: of a new
-    session, the first ever, and its next turns; `cold`: a turn after that by another process, without tools."""
+    """Measure runs with this many tool steps in one `LocalExecutor` on DynamoDB, from `execute` to `result`: the first
+    run of a new session and its next turns. `cold`: a later turn in another process, without tools."""
     found: dict[str, list[Call]] = {}
     with patch.dict(os.environ, ENVIRONMENT), mock_aws():
         client = boto3.client("dynamodb")
@@ -47,10 +47,10 @@ def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold
         async def play() -> None:
             def process() -> LocalExecutor:
                 store = DynamoDBStateStore(session.client("dynamodb"), tables(), clock=SystemClock())
-                log = SegmentStreams(store, clock=SystemClock())  # with tombstones, as a stage's
+                log = SegmentStreams(store, clock=SystemClock())  # with tombstones, like the log of a stage
                 return LocalExecutor(store, model=Asked(wire), streams=log)
 
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # moto takes one call at a time
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # moto handles one call at a time
             executor, session_id = process(), None
             for n, name in enumerate(turns):
                 MODEL.steps = tools * (n + (name != "cold"))
@@ -66,7 +66,7 @@ def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold
 
 
 class Asked:
-    """The model, which notes on the wire when it is asked."""
+    """A model that records on the wire when it is called."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -78,7 +78,7 @@ class Asked:
 
 
 def listed(count: int) -> list[Call]:
-    """A process lists so many sessions of a user that others made."""
+    """Measure how a process lists this many sessions of a user that other processes created."""
     MODEL.steps = 0
     with patch.dict(os.environ, ENVIRONMENT), mock_aws():
         client = boto3.client("dynamodb")
@@ -101,7 +101,7 @@ def listed(count: int) -> list[Call]:
 
 
 def deployed_run(tools: int) -> list[Call]:
-    """The same of a new session, by the deployed functions, the first ever: all that they read and write."""
+    """Measure the first run of a new session on the deployed functions, with all reads and writes."""
     MODEL.steps, MODEL.words, MODEL.thinks_s = tools, 0, 0.0
     with cloud("aws_calls") as made:
         handle = made.caller(lambda executor: executor.execute(PLAIN, "go"), "claim", 0)
@@ -110,7 +110,7 @@ def deployed_run(tools: int) -> list[Call]:
 
 
 def units_by_row(calls: Iterable[Call]) -> dict[str, int]:
-    """Write units by what they write."""
+    """Sum the write units by kind of row."""
     found: dict[str, int] = {}
     for call in calls:
         for row, paid in zip(call.rows, call.paid, strict=True):
@@ -129,7 +129,7 @@ def kind_of(table: str, sort: str) -> str:
 
 
 def reads_before(calls: Sequence[Call]) -> int:
-    """Calls that read before the model is asked for the first time."""
+    """Return the read calls before the first model call."""
     asked = next(place for place, call in enumerate(calls) if call.verb == "asked")
     return sum(call.reads for call in calls[:asked])
 
@@ -166,7 +166,7 @@ def short_table() -> list[str]:
 
 
 def main() -> None:
-    table = "\n".join(["# What a short run costs on DynamoDB", "", SHORT_NOTES, "", *short_table(), ""])
+    table = "\n".join(["# Cost of a short run on DynamoDB", "", SHORT_NOTES, "", *short_table(), ""])
     print(table)
     (Path(__file__).parent / "results" / "aws_short.md").write_text(table)
 

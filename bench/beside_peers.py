@@ -1,12 +1,12 @@
-"""Helix beside other frameworks: the same work by each one's documented API, in one interleaved run.
+"""Compare Helix with other frameworks: each does the same work through its documented API, in one interleaved run.
 
     python bench/beside_peers.py                  prints the tables, saves them to bench/results/peers.md (12 minutes)
     python bench/beside_peers.py --rounds 7 --steps 1000 --sessions 10000 --time-out 900        on a calm machine
     python bench/beside_peers.py --only words,crash --peers langgraph,dbos        prints a part, saves nothing
 
-Each peer lives in an environment of its own under build/peers, made from its dependency group in pyproject.toml. Each job
-is a process with a time-out; rounds go over all contenders in turn, so ratios hold on a busy machine. A peer that cannot
-be installed or run is named with the reason.
+Each peer has its own environment under build/peers, created from its dependency group in pyproject.toml. Each job is a
+process with a timeout. Each round runs all contenders in turn, so ratios are valid on a busy machine. If a peer cannot be
+installed or run, the table gives the reason.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ Measure = Callable[[Sequence[Contender], Options], Iterable[Row]]
 MEASURES: dict[str, tuple[str, str, Measure]] = {
     "words": (
         "Words: ms from the model's delta to the reader in the same process",
-        "Each delta is the moment when it was sent. The store is on disk, where there is one.",
+        "Each delta is the time at which it was sent. Stores are on disk.",
         measures.first_words,
     ),
     "steps": (
         "A durable step: ms from one model call to the next",
-        "One tool call with a 1 KB result, a model that takes no time. CPU is the whole process, its threads too.",
+        "One tool call with a 1 KB result, and a model that takes no time. CPU includes all threads of the process.",
         measures.durable_steps,
     ),
     "ready": (
         "Ready: from the start of the interpreter to the first model call",
-        "A bare interpreter is subtracted. Resident memory when the request arrives.",
+        "The values of a bare interpreter are subtracted. Memory is resident memory when the request arrives.",
         measures.ready,
     ),
-    "disk": ("Disk: one-turn sessions", "Blocks of all files, write-ahead logs too.", measures.disk),
+    "disk": ("Disk: one-turn sessions", "Blocks of all files, including write-ahead logs.", measures.disk),
     "aws": (
         "Calls to DynamoDB",
-        "Counted on the wire, units by DynamoDB's rules for items. Helix: the deployed functions with an inline tool, all "
-        "processes new, the caller's `execute` and `result` among the calls, the readers' stream apart. Strands has S3, "
-        "the durable SDK a service of its own.",
+        "Calls are counted on the wire, and units by DynamoDB's rules for items. Helix uses the deployed functions with an "
+        "inline tool, and all processes are new. Its calls include the caller's `execute` and `result`; the readers' "
+        "stream is counted separately. Strands uses S3, and the durable SDK its own service.",
         measures.aws,
     ),
     "crash": (
         "SIGKILL, then a new process resumes",
-        '"Goes on": nothing that had ended was done or bought again, and the history is sound. '
-        "The call that was hit runs again everywhere.",
+        '"Goes on" means that no completed work was repeated or bought again, and that the history is sound. '
+        "All contenders repeat the interrupted call.",
         measures.crashes,
     ),
     "race": (
         "Two processes, one session, at once",
-        "The second begins while the first waits for its model.",
+        "The second turn begins while the first waits for its model.",
         measures.races,
     ),
 }
@@ -100,7 +100,7 @@ def contenders_table(among: Sequence[Contender]) -> Iterator[str]:
 
 
 def section(name: str, among: Sequence[Contender], options: Options) -> list[str]:
-    """A measure that fails is named; the others go on."""
+    """Run the measures. If one fails, report it and continue with the others."""
     title, note, measure = MEASURES[name]
     try:
         rows = [*table(among, measure(among, options))]
@@ -124,7 +124,7 @@ def main() -> None:
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f} before; "
         f"{options.rounds} rounds; `{command}`.",
         "",
-        "In brackets: the peer over Helix, median of the rounds' ratios. Below 1 the peer is ahead.",
+        "Values in brackets are the ratio of the peer to Helix, as the median over the rounds. Below 1 the peer is ahead.",
         "",
         *contenders_table(among),
     ]

@@ -1,9 +1,9 @@
-"""All entries of the Berkeley Function Calling Leaderboard through every wire: schemas out, arguments back.
+"""Send all entries of the Berkeley Function Calling Leaderboard through every wire: schemas out, arguments back.
 
     python bench/bfcl.py        prints the table and saves it to bench/results/bfcl.md (some minutes)
 
-It downloads the package `bfcl-eval` without what it needs, and reads its data. No model is asked: a server on loopback
-gives the calls that the data set says are right, in the form of each provider and in fragments of 7 characters.
+It downloads the package `bfcl-eval` without its dependencies, and reads its data. It calls no real model. A server on
+loopback returns the calls that the data set marks as correct, in each provider's format and in fragments of 7 characters.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.bfcl import Entry, all_entries  # noqa: E402
 
 VERSION = "2026.3.23"
 UNDERSCORES = (
-    "litellm puts a letter before names of Bedrock's tools that begin with an underscore. Two entries have some."
+    "For Bedrock, litellm adds a letter before tool names that begin with an underscore. Two entries have such names."
 )
 
 
 def download(folder: Path) -> Path:
-    """The data of the package."""
+    """Return the data of the package."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", f"bfcl-eval=={VERSION}", "-d", folder]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("*.whl")

@@ -2,11 +2,11 @@
 
     python bench/coalesced_words.py     prints the table and saves it to bench/results/coalesced_words.md (a minute)
 
-A model says 40 words a second for ten seconds, and each word is the time at which it was said. The log is in memory and
-asks for batches, as those of AWS do. The longest intervals are an earlier one and the present one. The way from the log
-to a client of the WebSocket API comes on top: `bench/latency.py` measures it. An append is priced as the most that it can
-cost: a Kinesis record of its own, an invocation of `project_stream` with the units that `bench/aws_calls.py` counts, and
-a message to one client.
+A model writes 40 words a second for ten seconds, and each word is the time at which it was written. The log is in memory
+and asks for batches, as the logs on AWS do. The longest intervals are the earlier and the current one. The time from the
+log to a client of the WebSocket API comes on top; `bench/latency.py` measures it. An append has its maximum price: its own
+Kinesis record, an invocation of `project_stream` with the units that `bench/aws_calls.py` counts, and a message to one
+client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ RATE, SECONDS, RUNS = 40, 10, 3
 INTERVALS_S = (0.25, run_stream.LONGEST_S)
 MOST_MS = 100.0
 TRANSPORT_MS = 13.0
-"""From a model's first token to a client's first chunk, p50: bench/results/latency.md. First words wait for no interval."""
+"""The p50 from a model's first token to a client's first chunk (bench/results/latency.md). First words wait for no
+interval."""
 APPEND = (
     prices.KINESIS_PUT_UNIT
     + prices.LAMBDA_REQUEST
@@ -41,7 +42,7 @@ APPEND = (
 
 
 async def speak() -> tuple[list[float], int]:
-    """The ages of the words, and the number of appends that had some."""
+    """Return the ages of the words, and the number of appends with words."""
     async with LocalExecutor(MemoryStateStore(), model=Speaker(RATE * SECONDS, RATE)) as executor:
         streams: Any = executor.streams
         streams.coalesces, append, appends = True, streams.append, 0

@@ -1,9 +1,9 @@
-"""How `helix dev` bears many first messages at once, with no function started yet.
+"""Measure how `helix dev` handles many first messages at once, before any function has started.
 
     python bench/cold_messages.py [SESSIONS]
 
-Each session runs two steps: a tool call and an answer of the demonstration model. Printed: seconds until the first and
-the last run are completed, failed runs, and the largest number of worker processes and their memory.
+Each session runs two steps: a tool call and an answer of the demonstration model. It prints the seconds until the first and
+the last run complete, the failed runs, and the largest number of worker processes and their memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENT = ClientSettings(request_s=PATIENCE_S, open_s=PATIENCE_S, give_up_s=PATI
 
 
 class Peak:
-    """The largest number of worker processes, and of their memory in MB, from a thread of its own."""
+    """The largest number of worker processes, and of their memory in MB, measured in a separate thread."""
 
     def __init__(self) -> None:
         self.processes, self.memory_mb, self._ended = 0, 0.0, threading.Event()

@@ -1,18 +1,19 @@
-"""How long a function takes until it can be invoked: its handler's import in a fresh interpreter, with .pyc files.
+"""Measure the time until a function can be invoked: its handler's import in a fresh interpreter, with .pyc files.
 
     python bench/cold_start.py                    prints the table and saves it to bench/results/cold_start.md
     python bench/cold_start.py --imports VERB     what takes the time there, longest first
     python bench/cold_start.py --memory           what call_model needs at work, saved to bench/results/memory.md
 
-As deployed: HELIX_STAGE is set, so the handler makes its application; the layers are on PYTHONPATH. `ready` is what the
-first invocation does before its own work: agents imported, clients and engine made, everything but a call.
+The setup is that of a deployment: HELIX_STAGE is set, so the handler creates its application, and the layers are on
+PYTHONPATH. `ready` is the work of the first invocation before its actual task: it imports the agents and creates the
+clients and the engine, without any calls.
 
-What else a machine does only adds to a time, so the best of many fresh processes, which take turns, comes closest to the
-function's own; the median says what it was here. Beside it stands the same for boto3 and one client, measured in the same
-run: no function that talks to AWS can be below that by much.
+Other load on the machine can only add time. So the best of many fresh processes, which take turns, comes closest to the
+function's own time; the median shows the time on this machine. The same run measures boto3 and one client: a function that
+calls AWS cannot be much faster than that.
 
-`--memory` has `call_model` stream answers from a model server on loopback, and reads its peak of resident memory and its
-processor time. Lambda gives a core for 1,769 MB, and a share of one for less.
+With `--memory`, `call_model` streams answers from a model server on loopback, and the bench reads its peak resident memory
+and its CPU time. Lambda gives a core for 1,769 MB, and a share of one for less.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def probe(name: str) -> tuple[Sample, Sample]:
-    """(Imported, ready): milliseconds, CPU milliseconds, resident MB."""
+    """Return (imported, ready): milliseconds, CPU milliseconds, resident MB."""
     code, ready = "import boto3; boto3.client('dynamodb', region_name='us-east-1')", "pass"
     if name != BASE:
         code = HANDLER.format(folder=str(ROOT / "functions" / name))
@@ -160,7 +161,8 @@ print(json.dumps(found))
 
 
 def at_work(kind: str, url: str) -> tuple[float, float, float, float]:
-    """CPU ms of the start and of the first call, CPU ms of each later call, peak MB: of `call_model` with that package."""
+    """Measure `call_model` with that package: CPU ms of the start, of the first call and of each later call, and the
+    peak MB."""
     code = HANDLER.format(folder=str(ROOT / "functions" / "call_model"))
     done = run("-c", AT_WORK.format(code=code, kind=kind, url=url, calls=CALLS))
     _, ready, first, last = json.loads(done.stdout.splitlines()[-1])
@@ -172,7 +174,7 @@ def memory() -> None:
 
     text = ModelAnswer(text="It is there. " * 50, delta_length=13)
     lines = [
-        "# What call_model needs, by the package that calls the model",
+        "# Memory and CPU of call_model, by the package that calls the model",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs; a fresh process, {CALLS + 1} "
         "streamed answers of 50 deltas over loopback; medians of 3; `python bench/cold_start.py --memory`. CPU in ms of a "
@@ -204,7 +206,7 @@ def main() -> None:
         return
     imported: dict[str, list[Sample]] = defaultdict(list)
     ready: dict[str, list[Sample]] = defaultdict(list)
-    for _ in range(RUNS):  # in turn, so that what else the machine does is spread over all
+    for _ in range(RUNS):  # in turn, so that other load on the machine affects all of them
         for name in (BASE, *FUNCTIONS):
             first, second = probe(name)
             imported[name].append(first)

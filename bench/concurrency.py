@@ -1,10 +1,11 @@
-"""Many runs in one process: Helix beside other frameworks, with the same durability.
+"""Measure many runs in one process: Helix and other frameworks, with the same durability.
 
     python bench/concurrency.py                       prints the tables, saves them to bench/results/concurrency.md
     python bench/concurrency.py --rounds 1 --runs 100 --only memory        prints a part, saves nothing
 
 A run is 10 model calls of 50 ms with 9 tools of 1 KB between them. On disk every contender uses SQLite in WAL mode, once
-with `synchronous=FULL` and once with `NORMAL`. Rounds go over all contenders in turn, so ratios hold on a busy machine.
+with `synchronous=FULL` and once with `NORMAL`. Each round runs all contenders in turn, so ratios are valid on a busy
+machine.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ PEERS = ("langgraph", "openai", "pydantic", "dbos")
 RUNS = (1, 10, 100, 1000)
 PLACES = ("FULL", "NORMAL", "memory", "redis", "two processes", "idle sessions")
 IDLE = 10_000
-"""Sessions that are in the store already and do nothing."""
+"""The number of idle sessions that are already in the store."""
 OF_ALL = ("FULL", "NORMAL", "memory")
 
 
 @dataclass(frozen=True)
 class Column:
-    """`sync`: in threads. `max_runs`: of Helix's executor."""
+    """A contender. `sync`: it runs in threads. `max_runs`: the limit of Helix's executor."""
 
     key: str
     name: str
@@ -61,8 +62,8 @@ def columns(peers: list[str]) -> Iterator[Column]:
 
 
 def play(column: Column, place: str, runs: int, time_out_s: float, redis: str | None) -> dict[str, Any]:
-    """Steps a second, milliseconds of CPU for each, and of its time beyond the model's 50 ms the median and the 99th
-    percentile."""
+    """Steps a second, CPU milliseconds for each step, and the median and 99th percentile of a step's time beyond the
+    model's 50 ms."""
     with tempfile.TemporaryDirectory(dir=BENCH.parent / "build") as folder:
         where = {"memory": "memory", "redis": redis}.get(place, folder)
         job: dict[str, Any] = {"measure": "crowd", "place": where, "script": SCRIPT, "runs": runs, "sync": column.sync}
@@ -78,7 +79,7 @@ def play(column: Column, place: str, runs: int, time_out_s: float, redis: str | 
 
 
 def play_two(column: Column, runs: int, time_out_s: float) -> dict[str, Any]:
-    """Two processes on one file, half of the runs each."""
+    """Measure two processes on one file, each with half of the runs."""
     with tempfile.TemporaryDirectory(dir=BENCH.parent / "build") as folder:
         job = {"measure": "crowd", "place": folder, "script": SCRIPT, "runs": runs // 2, "synchronous": "FULL"}
         begun = [column.contender.start({**job, "first": n * runs}, folder) for n in range(2)]
@@ -141,8 +142,8 @@ def main() -> None:
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} "
         f"before; {given.rounds} rounds; `{command}`. {versions}.",
         "",
-        "In brackets: the column over the first, median of the rounds' ratios. p50 and p99: milliseconds of a step beyond "
-        "the 50 of its model.",
+        "Values in brackets are the ratio of the column to the first, as the median over the rounds. p50 and p99 are the "
+        "milliseconds of a step beyond the 50 of its model.",
     ]
     print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder, redis_server(folder) as redis:

@@ -1,14 +1,15 @@
-"""The console's page in Chromium on long lists, long sessions and a fast stream: first content, frames, input, memory.
+"""Measure the console's page in Chromium on long lists, long sessions and a fast stream: first content, frames, input,
+memory.
 
     python bench/console_page.py                 prints the table and saves it to bench/results/ (three minutes)
     python bench/console_page.py --only list     one of list, session, stream; saves nothing
 
-The server is `helix console`'s on SQLite, in a process of its own. Debian's Chromium is played by Playwright. Needs the
-package `playwright` and a `chromium` on the path.
+The server is `helix console`'s on SQLite, in a process of its own. Playwright drives Debian's Chromium. Needs the package
+`playwright` and a `chromium` on the path.
 
-First content: from the begin of the navigation to the frame that has the first row or the newest answer. Frames: while a
-script scrolls by a fixed way in each frame; the longest is the longest time between two. Input: the longest event that
-`PerformanceObserver` reports while keys are typed (INP). Heap: used, after a collection.
+First content: the time from the start of the navigation to the frame that shows the first row or the newest answer. Frames:
+measured while a script scrolls by a fixed distance in each frame; the longest is the longest time between two. Input: the
+longest event that `PerformanceObserver` reports while keys are typed (INP). Heap: the used heap after a collection.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def helper() -> Agent[Any, Any]:
 
 
 async def seed(path: str, sessions: int, steps: int) -> str:
-    """The id of the session with so many steps, which is the newest."""
+    """Return the id of the session with this many steps, which is the newest."""
     step = {"content": f"{SENTENCES}", "tool_calls": [{"name": "look", "arguments": {"place": "the hall"}}]}
     script = [*["Good morning."] * sessions, *[step] * (steps - 1), "That was all."]
     async with LocalExecutor(path, model=ScriptedModel(script, record=False)) as executor:
@@ -141,13 +142,13 @@ async def served(path: str) -> AsyncIterator[str]:
 
 
 class Page:
-    """A new tab of a new browser context at an address of the console."""
+    """Open a new tab of a new browser context at an address of the console."""
 
     def __init__(self, page: Any, address: str) -> None:
         self.page, self.address = page, address
 
     async def open(self, at: str, first: str) -> float:
-        """Seconds to the first content, which the selector `first` finds."""
+        """Return the seconds to the first content, which matches the selector `first`."""
         await self.page.add_init_script(FIRST.replace("SELECTOR", first))
         await self.page.goto(f"{self.address}/{at}" if at else self.address)
         return float(await self.page.evaluate("window.first")) / 1000
@@ -158,7 +159,7 @@ class Page:
         return f"{found['fps']:.0f} a second, longest {found['longest']:.0f} ms, {found['long']} over 34 ms"
 
     async def type(self, which: str, text: str) -> float:
-        """Milliseconds of the slowest event."""
+        """Return the milliseconds of the slowest event."""
         await self.page.evaluate(INPUT)
         await self.page.focus(which)
         await self.page.keyboard.type(text, delay=60)
@@ -166,7 +167,7 @@ class Page:
         return float(await self.page.evaluate("Math.max(0, ...window.events)"))
 
     async def heap(self) -> float:
-        """MB used, after a collection."""
+        """Return the MB in use after a collection."""
         session = await self.page.context.new_cdp_session(self.page)
         await session.send("HeapProfiler.collectGarbage")
         used = await session.send("Runtime.getHeapUsage")

@@ -1,14 +1,14 @@
-"""A state store with DynamoDB's limits on one item, in a time that passes only while everybody waits.
+"""A state store with DynamoDB's limits on one item, in simulated time that advances only when all tasks wait.
 
-- A transaction holds its items, those that it only checks too, for `HELD_S`. Another transaction, or a write of one
-  item, that meets a held item is refused
+- A transaction holds its items for `HELD_S`, including those that it only checks. Another transaction, or a write of one
+  item, that meets a held item is rejected
   (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling).
-  Each of its items has its own reason, so a condition on another item that does not hold is reported too
+  Each of its items has its own reason, so a failed condition on another item is reported too
   (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_CancellationReason.html).
-- An item takes 1,000 write units a second: a partition takes no more, and an item is in one
+- An item takes 1,000 write units a second, because a partition takes no more and an item is in one partition
   (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
 
-What is refused is repeated as the DynamoDB store repeats it, with its number of tries and its pauses.
+Rejected requests are retried as the DynamoDB store retries them, with the same number of attempts and the same pauses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HELD_S = 0.01
 READ_S = 0.004
 ITEM_UNITS = 1_000
 BEGUN = 1_750_003_198.5
-"""1.5 s before an hour begins (Unix seconds)."""
+"""1.5 s before the start of an hour (Unix seconds)."""
 
 
 class LoopClock:
@@ -44,7 +44,7 @@ class LoopClock:
 
 
 class Contended(MemoryStateStore):
-    """`writes[key][second]`: requests that wrote or checked the item, those that were refused for it too."""
+    """`writes[key][second]`: the requests that wrote or checked the item, including those rejected because of it."""
 
     def __init__(self, seed: int = 11) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Contended(MemoryStateStore):
                     raise ConditionFailedError(name, index)
 
     def hottest(self) -> tuple[Key, int]:
-        """The item with the most writes in one second."""
+        """Return the item with the most writes in one second."""
         return max(((key, max(seconds.values())) for key, seconds in self.writes.items()), key=lambda one: one[1])
 
 
@@ -108,7 +108,7 @@ def _units(operation: Operation, operations: int) -> int:
 
 
 async def at_rate(rate: float, times: int, work: Callable[[int], Awaitable[None]]) -> list[float]:
-    """Begin `work` `times` times, `rate` a second at random moments. How long each took, in seconds."""
+    """Start `work` `times` times, `rate` a second at random moments. Return the duration of each call, in seconds."""
     loop, dice, took = asyncio.get_running_loop(), random.Random(7), list[float]()
 
     async def one(n: int, moment: float) -> None:
@@ -122,13 +122,13 @@ async def at_rate(rate: float, times: int, work: Callable[[int], Awaitable[None]
 
 
 def simulated(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run `work`. What it does takes no time, and what it waits for comes at once."""
+    """Run `work` in simulated time: its computation takes no time, and every wait ends at once."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes only while everybody waits, and then at once."""
+    """An event loop whose time advances only when all tasks wait, and then jumps to the next timer."""
 
     def __init__(self) -> None:
         self._passed = 0.0
@@ -149,6 +149,6 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         events = super().select(0)
         if not events:
-            assert timeout is not None, "everybody waits, and nobody for the time"
+            assert timeout is not None, "all tasks wait, and no timer is set"
             self._wait(timeout)
         return events

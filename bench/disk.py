@@ -1,9 +1,10 @@
-"""What a session of one turn takes on disk: 10,000 of them in one SQLite file, by kind of row.
+"""Measure the disk space of sessions with one turn: 10,000 of them in one SQLite file, by kind of row.
 
     python bench/disk.py [sessions]       prints the table; with 10,000 sessions it saves it to bench/results/disk.md
 
-Eight runs at a time, a user's message and an answer of 31 characters, given as a whole or in three deltas. `keys` and
-`values` are bytes of text, with the name of the partition in each key: the file has it once, and unused room in its pages.
+Eight runs are at work at a time. Each has a user's message and an answer of 31 characters, sent whole or in three deltas.
+`keys` and `values` are bytes of text, and each key includes the name of its partition. The file stores that name once, and
+has unused space in its pages.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ async def fill(path: Path, model: LLMAdapter, sessions: int) -> None:
 
 
 def measured(path: Path, sessions: int) -> list[str]:
-    """Lines of the table."""
+    """Return the lines of the table."""
     db = sqlite3.connect(path)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     lines, total = [], [0.0, 0.0, 0.0]

@@ -1,10 +1,11 @@
-"""What durability costs per tool step: transactions, bytes, and the runner's own time with a model that takes none.
+"""Measure the cost of durability per tool step: transactions, bytes, and the runner's own time with a model that takes no
+time.
 
     python bench/durability.py            prints the table and saves it to bench/results/durability.md
 
-A step is one model answer with one tool call whose result has 1 KB. Times are CPU-bound medians around the step named;
-bytes are the JSON written to the state store (the stream's segments are counted beside them). Redis is measured where a
-redis-server is installed: on loopback, with an append-only file that is synced every second, which is its own default.
+A step is one model answer with one tool call whose result has 1 KB. Times are CPU-bound medians around the named step.
+Bytes are the JSON written to the state store; the stream's segments are counted separately. Redis is measured if a
+redis-server is installed: on loopback, with an append-only file that is synced every second, which is its default.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RESULT = "x" * 1024
 
 
 class CountingStore:
-    """Passes everything on and writes down what was written, by step."""
+    """A store that passes everything on and records the writes, by step."""
 
     def __init__(self, store: StateStore) -> None:
         self.store = store
@@ -63,7 +64,7 @@ class CountingStore:
 
 
 class Instant:
-    """A model that answers at once, and notes when it was asked and where the store's log then stood."""
+    """A model that answers at once, and records the time of each call and the position in the store's log."""
 
     def __init__(self, store: CountingStore | None) -> None:
         self.store = store
@@ -126,7 +127,7 @@ async def writes(make: Any) -> list[tuple[float, float, float, float]]:
 
 @contextmanager
 def redis_server(folder: str) -> Iterator[str | None]:
-    """The URL of a server that ends with the block; None where there is none to start."""
+    """The URL of a server that ends with the block; None if redis-server is not installed."""
     binary = shutil.which("redis-server")
     if binary is None:
         yield None
@@ -146,7 +147,7 @@ def redis_server(folder: str) -> Iterator[str | None]:
 
 
 async def redis_overhead(url: str | None) -> list[str]:
-    """A column of the table."""
+    """Return a column of the table."""
     if url is None:
         return ["not measured"] * len(STEPS)
     from helix.adapters.redis import open_redis

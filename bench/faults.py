@@ -1,10 +1,11 @@
-"""A run on AWS's adapters with one fault, at each call in turn: whether its transcript, rows and stream are as without it.
+"""Inject one fault into a run on AWS's adapters, at each call in turn, and compare transcript, rows and stream with a run
+without it.
 
     python bench/faults.py                 prints the matrix and saves it to bench/results/faults.md (some ten minutes)
 
-The run has two tools and a sub-agent, and is moved by the deployed state machine's definition, over moto. All tries of a
-struck call fail, so the delivery fails and comes again; an answer that is lost took effect. What is wrong is listed, and
-the exit status is 1.
+The run has two tools and a sub-agent. The deployed state machine's definition drives it, on moto. All attempts of an
+affected call fail, so the delivery fails and is repeated. A lost response means that the call took effect. Differences are
+listed, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def main() -> int:
         "# Faults of AWS in a run",
         "",
         f"Python {platform.python_version()}; `python bench/faults.py`. One run with two tools and a sub-agent for each",
-        "call that is struck. The numbers are runs.",
-        f"{len(wrong)} problems:" if wrong else "All had the same transcript, and rows and stream in order.",
+        "call that fails. The numbers are runs.",
+        f"{len(wrong)} problems:" if wrong else "All runs had the same transcript, and consistent rows and streams.",
         "",
         f"| operation | {' | '.join(KINDS)} |",
         f"|---|{'---:|' * len(KINDS)}",

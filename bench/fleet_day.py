@@ -1,13 +1,11 @@
-"""A day of load through the real policies, admission and budgets: who waits how long, what it costs, and whether limits go
-back and forth.
+"""Simulate a day of load on the real policies, admission and budgets: waiting times, cost, and oscillation of the limits.
 
     python bench/fleet_day.py         prints the table, saves it to bench/results/fleet_day.md, draws docs/img/fleet_day.svg
     python bench/fleet_day.py SEED    prints the table of another day
 
-The day is made of a seed (`bench/fleet/load.py`) and replayed with a clock that jumps (`bench/fleet/replay.py`), once for
-each of those who may move the limits: `govern` as deployed, fixed limits, and the policies as their source has them
-(`bench/fleet/rulers.py`). It fails when `govern` goes back and forth, scales up into throttling, or lets a budget be
-passed.
+A seed generates the day (`bench/fleet/load.py`), and a jumping clock replays it (`bench/fleet/replay.py`) once for each
+policy that sets the limits: `govern` as deployed, fixed limits, and the policies of the original source
+(`bench/fleet/rulers.py`). The bench fails if `govern` oscillates, scales up into throttling, or lets runs exceed a budget.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def rows(load: Load, days: Mapping[str, Told]) -> Iterator[tuple[str, list[str]]
         yield f"{agent}: of these in use", [f"{utilization(day, agent):.0%}" for day in told]
         yield f"{agent}: runs completed", [f"{day.ends[agent, 'completed']}" for day in told]
         yield f"{agent}: US dollars", [f"{day.spent(agent):.2f}" for day in told]
-    yield "windows of budgets that were passed", [str(len(overruns(load, day))) for day in told]
+    yield "exceeded budget windows", [str(len(overruns(load, day))) for day in told]
     yield "worst of them", [_worst(load, day) for day in told]
     yield "changes of limits", [str(len(day.moves)) for day in told]
     yield "up, down and up within 10 minutes", [str(len(oscillations(day))) for day in told]
@@ -75,7 +73,7 @@ def rows(load: Load, days: Mapping[str, Told]) -> Iterator[tuple[str, list[str]]
     yield "steps up into throttling", [str(len(ups_into_throttling(load, day))) for day in told]
     yield "runs failed by throttling", [str(_ended(day, "failed: throttled")) for day in told]
     yield "runs stopped by a budget", [str(_ended(day, "stopped: budget")) for day in told]
-    yield "runs that waited an hour, in vain", [str(_ended(day, "refused: waited too long")) for day in told]
+    yield "runs that gave up after an hour", [str(_ended(day, "refused: waited too long")) for day in told]
 
 
 def _ended(day: Told, how: str) -> int:
@@ -90,12 +88,13 @@ def _worst(load: Load, day: Told) -> str:
 
 
 NOTES = """\
-`support` serves people: a working day with bursts of 25 to 60 runs within minutes, budgets of $25 an hour and $250 a day,
-1 to 12 runs at once. `crawler`, 1 to 6 at once, runs away between 13:24 and 15:24: ever more runs, whose contexts grow with
-each call; its budgets are $4 an hour and $20 a day. The provider throttles from 10:12 to 10:54 (3 calls at once) and from
-16:30 to 16:48 (2). All columns have the same runs, queue (an hour's patience) and options; only under `govern` are budgets
-enforced, as they are in the deployed app, and is the provider looked at. Waits are of runs that began, or waited in vain.
-The crawler waits for its money under `govern`: once that is spent it is closed until the next hour or day.
+`support` serves people on a working day, in bursts of 25 to 60 runs within minutes. It has budgets of $25 an hour and $250
+a day, and 1 to 12 runs at once. `crawler`, with 1 to 6 runs at once, gets out of control between 13:24 and 15:24: it starts
+ever more runs, whose contexts grow with each call. Its budgets are $4 an hour and $20 a day. The provider throttles from
+10:12 to 10:54 (3 calls at once) and from 16:30 to 16:48 (2). All columns have the same runs, queue (a run waits at most an
+hour) and options. Only `govern` enforces budgets, as in the deployed app, and takes the provider into account. Waits are
+those of runs that began or gave up. Under `govern` the crawler also waits for its budget: once that is spent, it is stopped
+until the next hour or day.
 
 ![The day](../../docs/img/fleet_day.svg)"""
 

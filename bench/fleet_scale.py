@@ -1,9 +1,9 @@
-"""What many of something cost the fleet: agents that wait, open runs, budgets, windows, sub-agents, rows that expire.
+"""Measure the fleet's cost at scale: waiting agents, open runs, budgets, windows, sub-agents, expiring rows.
 
     python bench/fleet_scale.py            prints the tables and saves them to bench/results/fleet_scale.md (2 minutes)
     python bench/fleet_scale.py --quick    prints them for at most 100
 
-Each line is one thing that happens: calls to the store, rows that these read, and milliseconds on a SQLite file.
+Each line is one operation: its calls to the store, the rows that they read, and its milliseconds on a SQLite file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HOUR = 3600.0
 
 
 class Counted:
-    """A store whose calls and rows read are counted."""
+    """A store that counts its calls and the rows that they read."""
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner
@@ -127,7 +127,7 @@ def waiter(wait: Callable[[Nothing, Any], str]) -> Agent[Any, Any]:
 
 
 async def released(agents: int, waiting: int = 1) -> Cost:
-    """A run ends; all agents share a limit, and of each so many runs wait."""
+    """End a run while all agents share a limit and this many runs of each agent wait."""
     async with stored() as store:
         slots = RowSlots(store, account_limit=1)
         first = Candidate("agent 0", "run", "session", 0.0)
@@ -142,7 +142,7 @@ async def released(agents: int, waiting: int = 1) -> Cost:
 
 
 class Asked:
-    """A launcher for which every execution runs; `asked` how often it was asked."""
+    """A launcher that reports every execution as running; `asked` counts how often it was asked."""
 
     asked = 0
 
@@ -161,7 +161,7 @@ class Asked:
 
 
 async def swept(runs: int, *, silent: bool) -> Cost:
-    """One sweep over open runs that all do well. silent: none has written for ten minutes."""
+    """Sweep once over healthy open runs. silent: none has written for ten minutes."""
     call = {"type": "tool_calls", "tool_calls": [{"name": "wait", "arguments": {}}]}
     async with stored() as store:
         engine, agents, _ = queued_engine(store, model=ScriptedModel([call], repeat=True), registry=AgentRegistry())
@@ -183,7 +183,7 @@ async def swept(runs: int, *, silent: bool) -> Cost:
 
 
 async def govern_reads(sessions: int) -> Cost:
-    """What `govern` reads of the budgets each minute, while so many sessions have one of their own."""
+    """Measure the budget reads of `govern` in a minute, while this many sessions have their own budget."""
     async with stored() as store:
         budgets = BudgetManager(store)
         for n in range(sessions):
@@ -206,7 +206,7 @@ async def one_check(sessions: int) -> Cost:
 
 
 async def returned(draws: int) -> Cost:
-    """The end of a run that drew so often."""
+    """Measure the end of a run that drew this many times."""
     async with stored() as store:
         budgets = RowBudgets(store)
         manager = BudgetManager(store)
@@ -220,14 +220,14 @@ async def returned(draws: int) -> Cost:
 
 
 class Late(SetClock):
-    """Stands still but for what is told; who sleeps wakes at once."""
+    """A clock that advances only on request; a sleeping task wakes at once."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(0)
 
 
 async def row_after(hours: int) -> Cost:
-    """One run with a call each hour under an hourly budget; the largest that its session's row gets."""
+    """Execute one run with a call each hour under an hourly budget, and return the largest size of its session's row."""
     clock, asked = Late(1_800_000_000.0), 0
 
     def wait(given: Nothing, context: Any) -> str:
@@ -260,7 +260,7 @@ async def row_after(hours: int) -> Cost:
 
 
 async def parent(children: int, at_once: int) -> Cost:
-    """A worker plays a parent with so many sub-agents, `at_once` of them in each of its steps."""
+    """Let a worker execute a parent with this many sub-agents, `at_once` of them in each step."""
     leaf: Agent[Any, Any] = Agent(
         name="leaf", system_prompt="Answer.", llm_config=LLMConfig(model="bench"), output_schema=Nothing
     )
@@ -296,7 +296,7 @@ async def parent(children: int, at_once: int) -> Cost:
 
 
 async def purged(rows: int) -> Cost:
-    """A hundred of so many rows have expired."""
+    """Measure the expiry of a hundred rows out of this many."""
     async with stored() as store:
         for first in range(0, rows, 100):
             puts = [
@@ -336,22 +336,22 @@ async def tables() -> list[str]:
     lines: list[str] = []
     for title, many, what, measure, extra in (
         ("A run ends, and the account has a limit", MANY, "agents with a line", released, ""),
-        ("A sweep, runs that move", MANY, "open runs", lambda n: swept(n, silent=False), asked),
-        ("A sweep, runs that were silent for ten minutes", MANY, "open runs", lambda n: swept(n, silent=True), asked),
-        ("What `govern` reads of budgets", more, "sessions with a budget", govern_reads, ""),
+        ("A sweep with active runs", MANY, "open runs", lambda n: swept(n, silent=False), asked),
+        ("A sweep with runs silent for ten minutes", MANY, "open runs", lambda n: swept(n, silent=True), asked),
+        ("Budget reads of `govern`", more, "sessions with a budget", govern_reads, ""),
         ("`check_budget` of one session", more, "sessions with a budget", one_check, ""),
         ("A run with draws ends", MANY, "draws", returned, ""),
         ("A run under an hourly budget", hours, "hours, a step each", row_after, "KB of its session's row"),
         ("Sub-agents of one step", (10, 64), "sub-agents", lambda n: parent(n, n), ""),
         ("Sub-agents, ten a step", MANY, "sub-agents", lambda n: parent(n, 10), ""),
-        ("Expired rows go from SQLite", rows, "rows", purged, ""),
+        ("Expired rows are deleted from SQLite", rows, "rows", purged, ""),
     ):
         lines += await section(title, many, what, measure, extra)
     return lines
 
 
 def main() -> None:
-    lines = ["# What many cost the fleet", ""]
+    lines = ["# Cost of the fleet at scale", ""]
     lines += [f"Python {platform.python_version()}, SQLite on a local disk; `python bench/fleet_scale.py`.", "", NOTES]
     lines += asyncio.run(tables())
     table = "\n".join(lines) + "\n"
@@ -361,9 +361,9 @@ def main() -> None:
 
 
 NOTES = """\
-Each line is one thing that happens where there are as many of something as the first column says. Gets, queries and writes
-are calls to the store; milliseconds are those of a SQLite file. On DynamoDB a get is a request for each 100 rows, a query
-one for each MB, and each takes some milliseconds. `docs/guide/scaling.md` says what follows."""
+Each line is one operation, with the number of agents, runs or rows in the first column. Gets, queries and writes are calls
+to the store; milliseconds are those of a SQLite file. On DynamoDB a get is a request for each 100 rows, a query one for
+each MB, and each takes some milliseconds. `docs/guide/scaling.md` explains the consequences."""
 
 
 if __name__ == "__main__":

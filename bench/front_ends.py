@@ -1,9 +1,9 @@
-"""How long a model's word takes to a page over HTTP, in each encoding of `helix.http`.
+"""Measure the time from a model's word to a page over HTTP, in each encoding of `helix.http`.
 
     python bench/front_ends.py        prints the table and saves it to bench/results/front_ends.md (one minute)
 
-The app is a process of its own. The model says 40 words a second; each word is the time at which it was said, and the
-reader notes when the event with that word has come. `bench/coalesced_words.py` has a deployed stage's WebSocket.
+The app is a separate process. The model writes 40 words a second. Each word is the time at which it was written, and the
+reader records when the event with that word arrives. `bench/coalesced_words.py` measures the WebSocket of a deployed stage.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def serve() -> None:
 
 
 def word_of(event: Mapping[str, Any]) -> str | None:
-    """The text that an event adds, in any of the encodings."""
+    """Return the text that an event adds, in any of the encodings."""
     said = event.get("chunk") or event
     return said["delta"] if said.get("type") in ("text-delta", "TEXT_MESSAGE_CONTENT", "text_delta") else None
 
 
 async def heard(url: str, encoding: str) -> list[float]:
-    """Milliseconds that each word took."""
+    """Return the delay of each word in milliseconds."""
     session = f"ses-{encoding}"
     names = {"ag-ui": {"threadId": session}, "chunks": {"session_id": session}}.get(encoding, {"id": session})
     found = []

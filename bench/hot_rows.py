@@ -1,8 +1,9 @@
-"""Which items many runs write at once, and how often: the real services on a store with DynamoDB's limits on one item.
+"""Find the items that many runs write at once, and how often: the real services on a store with DynamoDB's limits on one
+item.
 
     python bench/hot_rows.py            prints the table and saves it to bench/results/hot_rows.md (3 minutes)
 
-The clock is simulated: nothing sleeps. Each run goes to one of `PROCESSES` processes, which have nothing in common but the
+The clock is simulated, so the bench never sleeps. Each run belongs to one of `PROCESSES` processes, which share only the
 store.
 """
 
@@ -33,12 +34,13 @@ PROCESSES = 300
 SECONDS = 3
 RUN_S = 1.0
 LIMIT = 500
-"""Writes a second that no item may pass."""
+"""The maximum writes a second for one item."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`failed`: how often it raised, because a transaction was refused until the store gave up. `took`: seconds, sorted."""
+    """`failed`: how often the work raised an error because the store gave up on a rejected transaction. `took`: seconds,
+    sorted."""
 
     what: str
     shards: str
@@ -89,7 +91,7 @@ def measure(
 
 
 def usage(rate: int, times: int, *, shards: int = usage_counters.SHARDS) -> Measured:
-    """Ends of runs of one agent: each marks its run row, leaves the index of open runs and counts its usage."""
+    """End runs of one agent: each marks its run row, leaves the index of open runs and counts its usage."""
 
     async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
         clock = LoopClock()
@@ -111,7 +113,8 @@ def usage(rate: int, times: int, *, shards: int = usage_counters.SHARDS) -> Meas
 
 
 def admissions(rate: int, times: int, *, most: int, account: bool, each: int = slot_shards.SLOTS_EACH) -> Measured:
-    """Runs of one agent that take a slot, work for a second and give it back. most: the limit. account: of all agents."""
+    """Admit runs of one agent that take a slot, work for a second and return it. most: the limit. account: the limit
+    applies to all agents."""
 
     async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
         slots = RowSlots(store, account_limit=most if account else None)
@@ -136,13 +139,13 @@ def admissions(rate: int, times: int, *, most: int, account: bool, each: int = s
 
 
 WORST, USED, CALLS = 50_000, 5_000, 6
-"""Of a call, in micro-dollars, and calls of a run."""
+"""The worst-case and the actual price of a call, in micro-dollars, and the calls of a run."""
 
 
 def budgets(rate: int, times: int, *, calls: int, shards: int = budget_shards.SHARDS) -> Measured:
-    """Bounded runs under one budget of all runs, from its window's first draw on. Each reserves for `CALLS` calls, drawing
-    where its blocks do not suffice, and returns the rest after a second. calls: that the budget has room for, as used.
-    A run that finds no room is refused, and that is no failure."""
+    """Execute runs under one budget for all runs, starting with the window's first draw. Each run reserves for `CALLS`
+    calls, draws if its blocks do not suffice, and returns the rest after a second. calls: the number of calls that the
+    budget has room for, at their actual price. A run without room is refused, which does not count as a failure."""
 
     async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
         clock, processes = LoopClock(), [RowBudgets(store, shards=shards) for _ in range(PROCESSES)]

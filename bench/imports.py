@@ -1,5 +1,5 @@
-"""What importing Helix costs over a bare interpreter, and what a model costs until it is ready to be called: time and
-resident memory, medians over fresh processes, which take turns so that a busy machine is busy for all.
+"""Measure the import of Helix over a bare interpreter, and the start of each model until it can be called: time and
+resident memory. Values are medians over fresh processes, which take turns so that load on the machine affects all of them.
 
 python bench/imports.py               prints the tables and saves them to bench/results/imports.md
 """
@@ -30,7 +30,7 @@ CASES = {
     "and the executor": "from helix import Agent, LLMConfig, LocalExecutor, tool; LocalExecutor(':memory:')",
 }
 ALONE = "its package alone"
-"""What `openai/...` takes without Helix: an adapter over that package cannot be ready much sooner."""
+"""The time of `openai/...` without Helix: an adapter over that package cannot be ready much sooner."""
 READY = {
     "boto3": """
 import os
@@ -62,7 +62,7 @@ def probe(code: str) -> tuple[float, float, float, bool]:
 
 
 def medians(cases: dict[str, str]) -> dict[str, tuple[float, float, float]]:
-    """Of wall time in ms, CPU time in ms and memory in MB, the cases' runs interleaved."""
+    """Return wall time in ms, CPU time in ms and memory in MB; the runs of the cases are interleaved."""
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
     for _ in range(RUNS):
         for name, code in cases.items():
@@ -88,7 +88,7 @@ def main() -> None:
         "# Cost of importing",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, .pyc present; `python bench/imports.py`. "
-        f"Medians of {RUNS} fresh processes, on {os.cpu_count()} processors with a load of {os.getloadavg()[0]:.1f}.",
+        f"Medians of {RUNS} fresh processes, on {os.cpu_count()} CPUs with a load of {os.getloadavg()[0]:.1f}.",
         "",
         "| what | ms | CPU ms | MB over bare |",
         "|---|---:|---:|---:|",
@@ -96,7 +96,7 @@ def main() -> None:
         "",
         "## Until a model can be called",
         "",
-        "The adapter and its package imported, its client made, in a process that has imported nothing else.",
+        "Each process imports only the adapter and its package, and creates the client.",
         "",
         "| models | package | ms | CPU ms | MB over bare | CPU, litellm = 1 |",
         "|---|---|---:|---:|---:|---:|",
@@ -106,7 +106,7 @@ def main() -> None:
         share = f"{used / found['litellm'][1]:.2f}"
         lines.append(f"| `{MODELS[name]}` | {name} {number} | {took:.0f} | {used:.0f} | {size - bare:.1f} | {share} |")
     took, used, size = found[ALONE]
-    lines += ["", f"The openai package alone, its client made: {took:.0f} ms, {used:.0f} CPU ms, {size - bare:.1f} MB."]
+    lines += ["", f"The openai package alone, with its client: {took:.0f} ms, {used:.0f} CPU ms, {size - bare:.1f} MB."]
     table = "\n".join(lines).replace("`all others`", "all others") + "\n"
     print(table)
     target = Path(__file__).parent / "results" / "imports.md"

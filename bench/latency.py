@@ -1,11 +1,11 @@
-"""How long a token takes to the client, and how long a run waits between two model calls: in the deployed app, offline.
+"""Measure the time from a token to the client, and between two model calls of a run, in the app deployed offline.
 
     python bench/latency.py        prints the table and saves it to bench/results/latency.md (two minutes and a half)
 
 The app is deployed into the emulator on this machine, with IAM enforced, and one client is connected by WebSocket. The
-model answers on a timer (`bench/offline/latency_agents.py`) and says in its text when it gave the first token: from
-there the time runs until the client's iterator gives that chunk. All clocks are this machine's one. On the way are
-Kinesis' own arrival time, and when `project_stream` began, which its metrics tell.
+model answers on a timer (`bench/offline/latency_agents.py`), and its text contains the time of the first token. The
+measured time ends when the client's iterator returns that chunk. All clocks are this machine's one. Kinesis' own arrival
+time and the start of `project_stream`, from its metrics, divide the path.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ AGENTS = Path(__file__).parent / "offline"
 WARM, RUNS, CHAINS = 4, 32, 3
 PATIENCE_S = 60.0
 CLOCK_S = 0.002
-"""Kinesis and the log tell milliseconds."""
+"""Kinesis and the log report milliseconds."""
 
 
 class Invocations:
-    """When each invocation of `project_stream` began: its log tells when it ended, and how long it took."""
+    """Return the start of each invocation of `project_stream`, from the end and the duration in its log."""
 
     def __init__(self, cloud: OfflineCloud) -> None:
         self._function = cloud.function("project_stream")
@@ -54,7 +54,7 @@ class Invocations:
 
 
 def arrivals(cloud: OfflineCloud) -> dict[str, float]:
-    """By run: when Kinesis had its first text."""
+    """Return by run the time at which Kinesis had its first text."""
     kinesis, found = cloud.client("kinesis"), dict[str, float]()
     name = f"helix-{cloud.stage}-chunks"
     for shard in kinesis.list_shards(StreamName=name)["Shards"]:
@@ -70,8 +70,8 @@ def arrivals(cloud: OfflineCloud) -> dict[str, float]:
 
 
 async def first_token(client: HelixClient) -> tuple[str, float, float] | None:
-    """(Run, when the model gave its first token, when the client had it). None where the model, on a busy machine, was
-    faster than the client's subscription: that token was replayed, not pushed."""
+    """Return (run, time of the model's first token, time at which the client had it). None if, on a busy machine, the
+    model was faster than the client's subscription; that token was replayed, not pushed."""
     handle = await client.run("talker", "Talk.")
     chunks = await handle.stream()
     subscribed = time.time()
@@ -85,8 +85,8 @@ async def first_token(client: HelixClient) -> tuple[str, float, float] | None:
 
 
 async def waits(client: HelixClient, agent: str) -> list[tuple[float, float, int]]:
-    """From each answer of the model to its next call, in one run: seconds; of them, those in which the process that asks
-    waited for AWS; with how many calls."""
+    """Return the seconds from each answer of the model to its next call in one run, those of them in which the calling
+    process waited for AWS, and the number of calls."""
     result = await (await client.run(agent, "Look around.")).result(PATIENCE_S)
     steps = json.loads(result.text or "")
     return [(asked - answered, waited, calls) for (_, answered, *_), (asked, _, waited, calls) in pairwise(steps)]
@@ -108,7 +108,7 @@ async def measure_direct(cloud: OfflineCloud) -> dict[str, list[float]]:
 
 
 async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
-    """Seconds, by what they are."""
+    """Return the seconds by part of the path."""
     invocations = Invocations(cloud)
     async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
         seen = await first_tokens(client)
@@ -136,15 +136,15 @@ PLAIN, INLINE = "a tool: model's answer to its next call", "an inline tool: the 
 OWN = "- **of it, the runner's own**"
 LIMITS_MS = {TOTAL: 150, OWN: 15}
 MOST_TIMES = 2
-"""How much longer a first chunk may take without Kinesis."""
+"""The maximum ratio for a first chunk without Kinesis."""
 NOTES = """\
-The model's first token comes 0.4 s after its call begins, the client is subscribed by then; functions are warm.
-On the way: `call_model` puts the chunk on Kinesis at once, MiniStack's poller is woken by the put and invokes
-`project_stream` (one batch at a time), which appends the segment to DynamoDB and then posts to the socket. With
-`streaming=direct`, `call_model` appends the segment, the poller is woken by that, and `project_stream` posts. A tool step
-has two invocations and three transitions. Steps with an inline tool share an invocation: between two model calls are one
-read's and three writes' time to DynamoDB and a put's to Kinesis, which MiniStack plays on the same processors, and the
-runner's own: what is not spent waiting for an answer of MiniStack. The tools themselves take no time."""
+The model's first token arrives 0.4 s after its call begins; by then the client is subscribed, and functions are warm.
+`call_model` puts the chunk on Kinesis at once. The put wakes MiniStack's poller, which invokes `project_stream` (one batch
+at a time). `project_stream` appends the segment to DynamoDB and then posts to the socket. With `streaming=direct`,
+`call_model` appends the segment, which wakes the poller, and `project_stream` posts. A tool step has two invocations and
+three transitions. Steps with an inline tool share an invocation. Between two model calls, they take the time of one read
+and three writes to DynamoDB and of a put to Kinesis, which MiniStack executes on the same CPUs, and the runner's own time.
+The runner's own time is the time not spent waiting for a response of MiniStack. The tools themselves take no time."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:

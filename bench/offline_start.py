@@ -1,10 +1,10 @@
-"""How long `helix dev` takes until the deployed app answers on this machine.
+"""Measure the time until `helix dev` serves the deployed app on this machine.
 
     python bench/offline_start.py        prints the table and saves it to bench/results/offline_start.md
 
-The real command, in a copy of the project, as in a fresh clone whose `make setup` is done: the first start synthesises the
-template; later ones find it. `ready` is the moment when the command prints where to connect; `answers` is the end of a
-client's first run, whose functions are still being started meanwhile. A reload counts from the saved file.
+It runs the real command in a copy of the project, like a fresh clone after `make setup`. The first start synthesizes the
+template, and later ones reuse it. `ready` is the moment when the command prints where to connect. `answers` is the end of a
+client's first run, during which its functions are still starting. A reload counts from the saved file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def project(folder: Path) -> Path:
 
 
 class Started:
-    """A `helix dev` that has printed where to connect; `ready` is how many seconds that took."""
+    """A `helix dev` that has printed where to connect; `ready` is the number of seconds until then."""
 
     def __init__(self, root: Path) -> None:
         begun = time.perf_counter()

@@ -1,9 +1,10 @@
-"""What limits a stage at 10 to 100,000 concurrent runs, and what 1,000 runs cost: computed from measured counts and quotas.
+"""Compute the limits of a stage at 10 to 100,000 concurrent runs, and the cost of 1,000 runs, from measured counts and
+quotas.
 
     python bench/scale_model.py            prints the tables and saves them to bench/results/scale_model.md and the guide
 
-Counts come from `bench/results/aws_calls.md` and `aws_short.md`, prices from `helix.core.aws_prices`, shards from the
-code. A run is `STEPS` model answers of 60 words, all but the last with a tool call. Quotas are the defaults of us-east-1.
+Counts come from `bench/results/aws_calls.md` and `aws_short.md`, prices from `helix.core.aws_prices`, shards from the code.
+A run is `STEPS` model answers of 60 words, all but the last with a tool call. Quotas are the defaults of us-east-1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SIZES = (10, 100, 1_000, 10_000, 100_000)
 STEPS, STEP_S, RUN_S = 6, 2.3, 13.6
 """Model 2 s, tool 0.2 s, invocations 0.1 s, as `aws_calls.py` assumes; the last step has no tool."""
 ITEM_PER_S = 100
-"""Transactions of about 10 ms that one item takes one after the other: others are refused."""
+"""The number of sequential transactions of about 10 ms on one item in a second; concurrent ones are rejected."""
 DOCS = "https://docs.aws.amazon.com"
 SOURCES = {
     "lambda": f"{DOCS}/lambda/latest/dg/gettingstarted-limits.html",
@@ -44,7 +45,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of a step with a tool and words: measured. `run_writes`: units of a run's claim and end, deployed."""
+    """Measured counts of a step with a tool and words. `run_writes`: the units of a deployed run's claim and end."""
 
     transitions: float
     invocations: float
@@ -56,7 +57,7 @@ class Counts:
 
 
 def measured(calls: str, short: str) -> Counts:
-    """Read from the tables that the two benches saved."""
+    """Read the counts from the tables that the two benches saved."""
     step = _row(calls, "1000 ")
     price = {row[0]: row[-1] for row in _rows(calls) if row[-1].startswith("$")}
     words = {name: float(value.strip("$")) for name, value in price.items()}
@@ -75,8 +76,8 @@ def measured(calls: str, short: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`needs`: what so many concurrent runs take of it. `source`: "" for a setting of the stage. `ours`: it is a limit of
-    Helix, and no quota of the account."""
+    """`needs`: the use by this many concurrent runs. `source`: "" for a setting of the stage. `ours`: a limit of Helix,
+    not a quota of the account."""
 
     what: str
     unit: str
@@ -88,7 +89,7 @@ class Limit:
 
     @property
     def runs(self) -> int:
-        """Concurrent runs that it holds."""
+        """Return the number of concurrent runs that the limit allows."""
         return int(self.quota / self.needs(1_000_000) * 1_000_000)
 
 
@@ -103,7 +104,7 @@ def limits(counts: Counts) -> list[Limit]:
         return steps(runs) * counts.messages
 
     def writes(runs: int) -> float:
-        """As if all of a run's rows were in one table."""
+        """Count all rows of a run in one table."""
         return steps(runs) * counts.writes + ends(runs) * counts.run_writes
 
     ask = "Service Quotas"
@@ -232,7 +233,7 @@ def tables(counts: Counts) -> str:
 
 
 def _dollars(counts: Counts, runs: int, shards: int) -> float:
-    """Steps, the claim and end of the run, and its share of the shards; without the model."""
+    """Price the steps, the claim and end of the run, and its share of the shards, without the model."""
     own = counts.run_writes * prices.DYNAMODB_WRITE_UNIT + 2 * prices.TRANSITION + prices.LAMBDA_REQUEST
     rest = shards * prices.KINESIS_SHARD_HOUR / 3600 / (runs / RUN_S)
     return 1000 * (STEPS * counts.dollars / 1000 + own + rest)

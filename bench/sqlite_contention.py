@@ -1,9 +1,9 @@
-"""How long a write to SQLite holds up the event loop, with four other processes writing to the same file.
+"""Measure how long a write to SQLite blocks the event loop, with four other processes writing to the same file.
 
     python bench/sqlite_contention.py     prints the table and saves it to bench/results/sqlite_contention.md
 
-A write is the transaction of a step: two rows, 2 KB. "In place" is the part of it that runs on the event loop; a write that
-finds the file busy, and what waits for the disk, goes on in the store's thread, and counts in "until done" only.
+A write is the transaction of a step: two rows, 2 KB. "In place" is the part that runs on the event loop. Writes that find
+the file busy, and waits for the disk, continue in the store's thread and count only in "until done".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write_for_ever(path: str, writer: int) -> None:
 
 
 class Timed(SQLiteStateStore):
-    """Measures what runs on the event loop."""
+    """A store that measures the time on the event loop."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -62,7 +62,7 @@ class Timed(SQLiteStateStore):
 
 async def measure(path: str) -> tuple[list[float], list[float], int]:
     store, done = Timed(path), []
-    await store.transact("first", step(0, 0))  # opens the file, on the thread
+    await store.transact("first", step(0, 0))  # opens the file on the thread
     store.held.clear()
     for number in range(1, WRITES):
         begun = time.perf_counter()
@@ -99,7 +99,7 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     head = (
-        f"# How long a write to SQLite holds up the event loop\n\nPython {platform.python_version()}, "
+        f"# How long a write to SQLite blocks the event loop\n\nPython {platform.python_version()}, "
         f"{platform.machine()}; "
         f"{WRITES} writes; `python bench/sqlite_contention.py`. At most {AT_MOST_MS} ms in place at p99.9.\n\n"
     )

@@ -1,9 +1,10 @@
-"""One client on a stream of 1,000 chunks a second for a minute: memory and delay, of the Python and the TypeScript client.
+"""Measure one client on a stream of 1,000 chunks a second for a minute: memory and delay of the Python and the TypeScript
+client.
 
     python bench/steady_stream.py     prints the table and saves it to bench/results/steady_stream.md (three minutes)
 
-The server is a `LoopbackGateway` on SQLite in a process of its own, and so is the client. A tool puts the chunks on the
-stream, each with the time at which it was made. Needs the packages of `clients/js` (`npm ci` there).
+The server is a `LoopbackGateway` on SQLite in a separate process, and so is the client. A tool puts the chunks on the
+stream, each with its creation time. Needs the packages of `clients/js` (`npm ci` there).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def serve(path: str, count: int, rate: int) -> None:
 
 
 async def read(url: str) -> None:
-    """Print `[numbers, milliseconds, []]` of all chunks that came, in the order in which they came."""
+    """Print `[numbers, milliseconds, []]` of all received chunks, in order of arrival."""
     numbers, delays = array("l"), array("d")
     async with HelixClient(url) as client:
         async for chunk in await (await client.run("talker", "go")).stream():
@@ -88,8 +89,8 @@ client.close();
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`seen`: numbers of the chunks that came, in that order. `delays`: ms. `memory`: RSS in MB of the server and the
-    client, at each sampled second. `heap`: MB that the TypeScript client holds after a collection, every 10 s."""
+    """`seen`: the numbers of the received chunks, in order of arrival. `delays`: ms. `memory`: RSS in MB of the server
+    and the client, at each sampled second. `heap`: MB that the TypeScript client holds after a collection, every 10 s."""
 
     seen: list[int]
     delays: list[float]
@@ -103,7 +104,7 @@ def rss(pid: int) -> float:
 
 
 async def measure(client: str, count: int, rate: int, sample_at: tuple[float, ...] = ()) -> Measured:
-    """client: `python` or `typescript`."""
+    """Measure one client: `python` or `typescript`."""
     pipe = asyncio.subprocess.PIPE
     with tempfile.TemporaryDirectory() as folder:
         arguments = [__file__, "serve", f"{folder}/helix.db", str(count), str(rate)]
@@ -161,8 +162,8 @@ async def table() -> list[str]:
         "",
         f"The TypeScript client holds {found.heap[0]:.1f} MB after a collection at 10 s, and {found.heap[-1]:.1f} MB at "
         "the end; the rest of",
-        "its RSS is what Node has not given back. A client's memory has the measured delays too. Times are of one machine",
-        "that others use too.",
+        "its RSS is memory that Node has not returned. A client's memory includes the measured delays. The machine also",
+        "had other load.",
     ]
 
 

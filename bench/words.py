@@ -1,11 +1,11 @@
-"""How long a model's word takes to a reader: in the same process and from another one, on memory and on SQLite.
+"""Measure the time from a model's word to a reader: in the same process and from another one, on memory and on SQLite.
 
     python bench/words.py        prints the tables and saves them to bench/results/words.md (two minutes)
 
-The model says words at 40 and at 200 a second, and each word is the time at which it was said; a reader notes when it has
-the word. Unpaced, a model says 5,000 words and never yields to the event loop. Processor time with Helix includes a reader
-of all words. It is compared with the package alone, used as its own guide says, against one server on loopback that is
-another process; Helix's adapter alone stands beside them.
+The model writes 40 and 200 words a second. Each word is the time at which it was written, and a reader records when it has
+the word. Without pauses, a model writes 5,000 words and never yields to the event loop. CPU time with Helix includes a
+reader of all words. It is compared with the package alone, used as its own guide recommends, against one server on loopback
+in another process. The table also has Helix's adapter alone.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ SESSION = "ses_words"
 LIMITS = {"here": (3.0, 10.0), "there": (25.0, 25.0)}
 FIRST_MS, CPU_RATIO = 20.0, 1.5
 PACKAGES = {"litellm": "litellm", "openai": "native"}
-"""Package -> the setting that chooses it."""
+"""The setting that selects each package."""
 
 
 class Speaker:
-    """Says `count` words, each the time at which it is said; at `rate` a second, or without ever yielding."""
+    """A model that writes `count` words, each the time at which it is written, at `rate` a second or without ever
+    yielding."""
 
     def __init__(self, count: int, rate: float | None) -> None:
         self.count, self.rate = count, rate
@@ -69,7 +70,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
 
 
 async def words(messages: AsyncIterator[StreamMessage]) -> list[tuple[float, str]]:
-    """When each word came, and the word."""
+    """Return each word and its arrival time."""
     found: list[tuple[float, str]] = []
     async for message in messages:
         chunk = message.chunk or {}
@@ -125,7 +126,7 @@ def served(file: str) -> Iterator[str]:
 
 
 def serve() -> None:
-    """A model that says all words at once."""
+    """A model that writes all words at once."""
     answer = ModelAnswer(text="".join(f"{n:07d} " for n in range(UNPACED)), delta_length=8)
     with OpenAIServer(lambda _: answer) as server:
         print(server.base_url, flush=True)
@@ -134,7 +135,7 @@ def serve() -> None:
 
 
 async def package_alone(package: str, url: str) -> float:
-    """Seconds of processor time of the package for all words, without Helix."""
+    """Return the CPU seconds of the package for all words, without Helix."""
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "stream": True}
     begun, found = time.process_time(), list[str]()
     if package == "openai":
@@ -150,7 +151,7 @@ async def package_alone(package: str, url: str) -> float:
 
 
 class Deaf:
-    """Asks the adapter, and lets nobody hear what it says."""
+    """An adapter that calls another and discards its answer."""
 
     def __init__(self, adapter: Any) -> None:
         self.adapter, self.cpu_s = adapter, 0.0
@@ -164,7 +165,7 @@ class Deaf:
 
 
 async def alone(package: str, url: str) -> float:
-    """Seconds of processor time of the adapter for all words."""
+    """Return the CPU seconds of the adapter for all words."""
     deaf = Deaf(ModelAdapter())
     async with LocalExecutor(":memory:", model=deaf) as executor:
         await (await executor.execute(speaks_at(package, url), "go")).result()
@@ -172,7 +173,7 @@ async def alone(package: str, url: str) -> float:
 
 
 async def heard(store: str, package: str, url: str) -> float:
-    """Seconds of processor time of a run with those words, and of a reader."""
+    """Return the CPU seconds of a run with those words, and of a reader."""
     async with LocalExecutor(store, model=ModelAdapter()) as executor:
         begun = time.process_time()
         handle = await executor.execute(speaks_at(package, url), "go")
@@ -201,7 +202,7 @@ def latency_row(name: str, rate: int, values: Sequence[float], limits: tuple[flo
 
 
 def kinds(folder: str) -> dict[str, Iterator[str]]:
-    """Places of new stores."""
+    """The locations of new stores."""
     files = (f"{folder}/{n}.db" for n in range(1000))
     return {"memory": iter(lambda: ":memory:", None), "SQLite": files}
 
@@ -252,7 +253,7 @@ async def table() -> list[str]:
                     f"| {name} | {began:.1f} | {FIRST_MS:g} | {own:.0f} | {package} | {p:.0f} | {a:.0f} | {b:.0f} "
                     f"| {b / p:.2f} | {CPU_RATIO} | {met} |"
                 )
-    lines += ["", "Times are of one machine that others use too; processor times are medians of runs side by side."]
+    lines += ["", "The machine also had other load. CPU times are medians of runs side by side."]
     return lines
 
 

@@ -1,1 +1,1 @@
-"""What the bench of calls to AWS is made of."""
+"""The parts of the benches that count calls to AWS."""

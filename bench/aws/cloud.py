@@ -1,7 +1,7 @@
-"""The deployed functions on moto: every verb its own process, as far as what it keeps in mind goes.
+"""The deployed functions on moto, with a separate memory for each verb, as in separate processes.
 
-Law: handlers are imported from functions/, events are made by playing infra/definition.py, settings come from the
-environment; only AWS is played.
+Law: handlers are imported from functions/, events come from executing infra/definition.py, and settings come from the
+environment; only AWS is simulated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ENVIRONMENT = {
     "HELIX_CHUNKS": CHUNKS,
     "HELIX_MACHINE": f"arn:aws:states:us-east-1:{ACCOUNT}:stateMachine:helix-bench-{{profile}}",
     "HELIX_SOCKETS": "https://sockets.invalid/bench",
-    "HELIX_ROLL_OVER_EVENTS": "1000000",  # one execution, however many steps
+    "HELIX_ROLL_OVER_EVENTS": "1000000",  # one execution, regardless of the number of steps
 }
 BEGUN = SystemClock().now()
 CONTEXT = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 900_000)
@@ -60,8 +60,8 @@ MACHINE = {"Comment": "recorded, not executed", "StartAt": "X", "States": {"X": 
 
 
 class Cloud:
-    """`processes`: the application of each verb, and of the `caller`. `invocations`: what for, and bytes printed.
-    `stretch`: how much slower time passes, because moto is slower than what it plays."""
+    """`processes`: the application of each verb, and of the `caller`. `invocations`: their purpose and the bytes
+    printed. `stretch`: the factor by which time is slowed, because moto is slower than AWS."""
 
     def __init__(self, stretch: float) -> None:
         self._stretch = stretch
@@ -82,7 +82,7 @@ class Cloud:
         if name not in self.processes:
             app = Application(cloud_settings.read_cloud_settings(os.environ), os.environ)
             self.wire.listen(app._session)
-            # moto is no database: one call at a time.
+            # moto is not a database: one call at a time.
             app._runner.get_loop().set_default_executor(ThreadPoolExecutor(1))
             app.clock = _Clock(self._stretch)
             app.__dict__["sockets"] = self.sockets
@@ -90,7 +90,7 @@ class Cloud:
         return self.processes[name]
 
     def restart(self, name: str) -> None:
-        """The next invocation finds a new process."""
+        """Make the next invocation find a new process."""
         self._ended.append(self.processes.pop(name))
 
     def invoke(self, verb: str, event: Any, *where: Any) -> Any:
@@ -107,7 +107,7 @@ class Cloud:
             self.invocations.append((where, len(printed.getvalue())))
 
     def caller(self, work: Any, *where: Any) -> Any:
-        """`work(executor)` in the process that clients talk to."""
+        """Run `work(executor)` in the process that clients talk to."""
         app = self.process("caller")
         with self.wire.at(*where):
             return app.run(work(app.executor))
@@ -115,11 +115,11 @@ class Cloud:
     # --- executions -----------------------------------------------------------------------------------------------
 
     def play(self, part: dict[str, Any], *, before: Any = None) -> Execution:
-        """One execution to its end. `before(verb, event)` comes before each delivery."""
+        """Execute one run to its end. `before(verb, event)` is called before each delivery."""
 
         async def invoke(verb: str, event: Any) -> Any:
             step = event["call"]["step"] if "call" in event else event.get("step", 0)
-            # Handlers have loops of their own, so they run where none is.
+            # Handlers have their own event loops, so they run in a thread without one.
             if before is not None:
                 await asyncio.to_thread(before, verb, event)
             answer = await asyncio.to_thread(self.invoke, verb, event, verb, step)
@@ -136,7 +136,7 @@ class Cloud:
         return asyncio.run(play())
 
     def project(self, step: int) -> None:
-        """Every record in an invocation of its own: what streaming costs at most."""
+        """Deliver every record in its own invocation, the most expensive case of streaming."""
         if self._iterator is None:
             shard = self.kinesis.describe_stream(StreamName=CHUNKS)["StreamDescription"]["Shards"][0]["ShardId"]
             place = {"StreamName": CHUNKS, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
@@ -154,7 +154,7 @@ class Cloud:
             self.invoke("project_stream", {"Records": [{"kinesis": body}]}, "project_stream", step)
 
     def watch(self, stream_id: str) -> None:
-        """One client, from now on."""
+        """Connect one client from now on."""
         from helix.gateway.connections import Connections
 
         app = self.process("caller")
@@ -168,7 +168,7 @@ class Cloud:
 
 
 class _Clock(SystemClock):
-    """Time that passes slower than ours: what a delivery has claimed is its own for as long as moto takes."""
+    """A clock that is slower than real time: a delivery keeps its claim for as long as moto takes."""
 
     def __init__(self, stretch: float) -> None:
         self._stretch = stretch
@@ -181,7 +181,7 @@ class _Clock(SystemClock):
 
 
 class _Sockets(MemorySockets):
-    """One client that takes everything; what it was sent is counted."""
+    """A client that accepts everything and counts the messages sent to it."""
 
     def __init__(self, cloud: Cloud) -> None:
         super().__init__()
@@ -202,10 +202,10 @@ def _handler(verb: str) -> Any:
 
 @contextlib.contextmanager
 def cloud(agents: str, *, stretch: float = 20.0) -> Iterator[Cloud]:
-    """`agents`: the module that has the agents, and their model as MODEL."""
+    """`agents`: the module with the agents, and their model as MODEL."""
     told = {**ENVIRONMENT, "HELIX_AGENTS": agents, "HELIX_MODEL": f"import:{agents}:MODEL"}
-    # Before each transaction moto copies whole tables, and keeps the copies for ever: gigabytes after 1,000 steps. They
-    # are for transactions that are refused, of which there are none here.
+    # Before each transaction moto copies whole tables and keeps the copies forever: gigabytes after 1,000 steps. It needs
+    # them only for rejected transactions, which do not occur here.
     kept = patch.object(Table, "__deepcopy__", lambda table, memo: table, create=True)
     with patch.dict(os.environ, told), kept, mock_aws():
         made = Cloud(stretch)
@@ -224,6 +224,6 @@ def cloud(agents: str, *, stretch: float = 20.0) -> Iterator[Cloud]:
 
 
 def text(size: int, seed: int = 1) -> str:
-    """Of 64 letters at random: a quarter is all that packing saves."""
+    """Return random text of 64 letters, which packing shortens by only a quarter."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return "".join(random.Random(seed).choices(letters, k=size))

@@ -1,3 +1,3 @@
-"""AWS list prices, where the package has them: `helix.core.aws_prices`."""
+"""AWS list prices, from the package: `helix.core.aws_prices`."""
 
 from helix.core.aws_prices import *  # noqa: F403

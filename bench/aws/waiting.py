@@ -1,4 +1,4 @@
-"""What a stage costs while its runs wait for models, and at rest: list prices, and the templates of the stage."""
+"""The cost of a stage while its runs wait for models, and at rest: list prices, and the templates of the stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES = {"Kinesis, fan-out": {}, "Kinesis, polled": {"enhanced_fan_out": "false
 
 
 def waiting_table(own_s: float) -> list[str]:
-    """Lambda's time for the model calls of 1,000 steps."""
+    """Price Lambda's time for the model calls of 1,000 steps."""
     lines = [
         f"| 1,000 model calls of | {' | '.join(f'{s} s' for s in ANSWERS_S)} |",
         "|---|" + "---:|" * len(ANSWERS_S),
@@ -32,7 +32,7 @@ def waiting_table(own_s: float) -> list[str]:
 
 
 def idle_table() -> list[str]:
-    """Dollars a month, by what is paid."""
+    """Return dollars a month, by charge."""
     stages = {name: _by_service(context) for name, context in STAGES.items()}
     services = sorted({service for one in stages.values() for service in one})
     lines = [f"| a month at rest | {' | '.join(stages)} |", "|---|" + "---:|" * len(stages)]

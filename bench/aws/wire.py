@@ -1,10 +1,11 @@
-"""Counts calls where they leave botocore, and what DynamoDB would charge for each.
+"""Count calls where they leave botocore, and the units that DynamoDB would charge for each.
 
-Law: an attempt is a call, a repeated one too. Sizes and units follow DynamoDB's rules for items, not the emulator's:
+Law: an attempt counts as a call, and so does a retry. Sizes and units follow DynamoDB's rules for items, not the
+emulator's:
 
     item        names of attributes (UTF-8) and their values; a number takes (digits + 1) / 2 + 1 bytes, null and bool 1
     write       1 unit per started KB of the larger of the item before and after; twice that in a transaction, where a
-                condition check costs like a write of the item it looks at
+                condition check costs like a write of the item it checks
     read        strongly consistent: 1 unit per started 4 KB, of each item (GetItem, BatchGetItem) or of the page (Query)
 """
 
@@ -23,8 +24,8 @@ PARAMS = "helix_params"
 
 @dataclass
 class Call:
-    """`rows`: table, sort key, bytes written (0: only looked at), of each item of a write; `paid`: units of each.
-    `data`: bytes put on Kinesis."""
+    """`rows` has table, sort key and bytes written of each item of a write; the bytes are 0 if the item was only
+    checked. `paid` has the units of each. `data` is the bytes put on Kinesis."""
 
     where: tuple[Any, ...]
     service: str
@@ -43,7 +44,7 @@ class Call:
 
     @property
     def looks_for_a_stop(self) -> bool:
-        """Twice a second, as long as a delivery takes: how often depends on the machine that this bench runs on."""
+        """This read happens twice a second during a delivery, so its count depends on the speed of this machine."""
         return self.verb == "GetItem" and self.about.startswith("x#")
 
     @property
@@ -55,8 +56,8 @@ class Call:
 
 
 class Wire:
-    """`peek(table, key)` reads an item without being counted. Calls belong to the innermost `at`. `refused`: transactions
-    whose conditions did not hold. `keys`: the names of a table's partition and sort key."""
+    """`peek(table, key)` reads an item without being counted. Calls belong to the innermost `at`. `refused`: the
+    transactions whose conditions failed. `keys`: the names of a table's partition and sort key."""
 
     def __init__(self, peek: Any, keys: tuple[str, str] = ("pk", "sk")) -> None:
         self.calls: list[Call] = []
@@ -66,7 +67,7 @@ class Wire:
         self._sizes: dict[tuple[str, str, str], int] = {}
 
     def listen(self, session: Any) -> None:
-        """To every client that this botocore session makes from now on."""
+        """Attach the counter to every client that this botocore session creates from now on."""
         session.register("before-parameter-build", self._asked)
         session.register("response-received", self._answered)
 

@@ -1,1 +1,1 @@
-"""What the replayed day of load is made of."""
+"""The parts of the replayed day of load."""

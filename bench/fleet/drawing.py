@@ -1,4 +1,4 @@
-"""The day as a picture: what came and waited, what was allowed and at work, and what it cost."""
+"""Draw the day: arrivals and waiting runs, allowed and active runs, and cost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import matplotlib.pyplot as plt
 INK, BLUE, ORANGE, RED, GREY = "#333333", "#1f77b4", "#ff7f0e", "#c0392b", "#b0b0b0"
 OURS, SOURCE = "govern", "as in the source"
 SLOTS = [slot / 12 for slot in range(289)]
-"""Five minutes each."""
+"""Intervals of five minutes."""
 SOURCE_STYLE = {"color": INK, "lw": 0.6, "ls": ":", "label": "limit, as in the source"}
 
 
 def draw(load: Load, days: Mapping[str, Told], path: Path) -> None:
-    """`days`: by whose they are."""
+    """Draw the picture. `days` has the results by ruler."""
     plt.rcParams.update({"svg.hashsalt": "helix", "font.size": 8, "svg.fonttype": "none"})
     figure, axes = plt.subplots(4, 1, figsize=(9, 9.5), sharex=True, layout="constrained")
     ours, source = days[OURS], days[SOURCE]
@@ -81,7 +81,7 @@ def _cost(axis: Axes, load: Load, ours: Told, source: Told) -> None:
 
 
 def _changes(points: Iterable[tuple[float, int]]) -> tuple[list[float], list[int]]:
-    """Hours and values, without repetitions: a smaller picture."""
+    """Return hours and values without repetitions, for a smaller picture."""
     hours: list[float] = []
     values: list[int] = []
     for at, value in points:

@@ -1,4 +1,4 @@
-"""What is asked of a day: no going back and forth, no money beyond a budget, and how long people waited."""
+"""Check a day for oscillation and for spending beyond a budget, and compute how long people waited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Overrun:
 
 
 def overruns(load: Load, told: Told) -> list[Overrun]:
-    """Windows of budgets in which more was spent than there was, in US dollars."""
+    """Return the budget windows whose spending exceeded the budget, in US dollars."""
     spent: defaultdict[tuple[str, str], int] = defaultdict(int)
     for (agent, minute), micros in told.micros.items():
         spent[agent, f"hour {minute // 60}"] += micros
@@ -37,7 +37,8 @@ def overruns(load: Load, told: Told) -> list[Overrun]:
 
 
 def oscillations(told: Told) -> list[tuple[Move, Move, Move]]:
-    """Three moves of an agent that alternate within ten minutes; that spent money closes and a new window opens is none."""
+    """Find three alternating moves of an agent within ten minutes. A stop for spent money, followed by a new window,
+    does not count."""
     found = []
     for agent in sorted({move.agent for move in told.moves}):
         moves = [move for move in told.moves if move.agent == agent and move.rule not in MONEY]
@@ -51,7 +52,7 @@ def _up(move: Move) -> bool:
 
 
 def ups_into_throttling(load: Load, told: Told) -> list[Move]:
-    """Steps up after calls that the provider refused, within the minutes that a decision looks back on."""
+    """Find steps up after calls that the provider rejected, within the minutes that a decision considers."""
     refused = sorted(told.refused_at)
     return [
         move
@@ -61,13 +62,13 @@ def ups_into_throttling(load: Load, told: Told) -> list[Move]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of them do not exceed; 0 without values."""
+    """Return the percentile `share` (0 to 1) of the values, or 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def hourly(told: Told, agent: str) -> dict[int, float]:
-    """US dollars by hour."""
+    """Return US dollars by hour."""
     found: Counter[int] = Counter()
     for (name, minute), micros in told.micros.items():
         if name == agent:
@@ -80,5 +81,5 @@ def slot_hours(told: Told, agent: str) -> float:
 
 
 def utilization(told: Told, agent: str) -> float:
-    """Share of the slots' time that runs were at work in."""
+    """Return the share of the slots' time in which runs were at work."""
     return told.busy_s[agent] / told.allowed_s[agent] if told.allowed_s[agent] else 0.0

@@ -1,7 +1,7 @@
-"""A day of load, made of a seed: a busy working day with bursts, a quiet night, an agent that runs away, and a provider
-that throttles.
+"""A day of load, generated from a seed: a busy working day with bursts, a quiet night, a runaway agent, and a provider that
+throttles.
 
-Times are seconds since midnight, token counts and durations are those of ordinary chat models; money is in micro-dollars at
+Times are seconds since midnight. Token counts and durations are those of ordinary chat models. Money is in micro-dollars at
 $2.50 and $10 per million tokens of input and output.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 HOUR, DAY = 3600.0, 86_400.0
 MICROS_INPUT, MICROS_OUTPUT = 2.5, 10.0
 MAX_OUTPUT = 2_000
-"""Tokens an answer may have: what its reservation counts with."""
+"""The maximum tokens of an answer, which its reservation assumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """From `start` to `end` the provider answers so many calls at once, each so much slower, and refuses the others."""
+    """A period from `start` to `end` in which the provider answers a limited number of calls at once, each more slowly,
+    and rejects the others."""
 
     start: float
     end: float
@@ -77,20 +78,20 @@ class Load:
 
 
 SLOW = {"target_tokens_per_second": 600, "target_p95_latency_ms": 20_000, "target_p99_latency_ms": 40_000}
-"""What these calls take: the defaults are for quicker ones."""
+"""The size and duration of these calls; the defaults describe quicker ones."""
 SUPPORT = Kind(
     "support",
     {"min": 1, "max": 12, "scaling": {**SLOW, "queue_depth_threshold": 1, "scale_up_step": 2}},
     hour_usd=25,
     day_usd=250,
 )
-"""People wait for it."""
+"""An agent that people wait for."""
 CRAWLER = Kind("crawler", {"min": 1, "max": 6, "scaling": SLOW}, hour_usd=4, day_usd=20)
-"""Nobody does; and it may loop."""
+"""An agent without waiting people, which may loop."""
 
 
 def make_day(seed: int, *, start: float = 0, hours: float = 24) -> Load:
-    """The hours from `start` on of the day that the seed makes."""
+    """Generate the hours from `start` on, of the day of the seed."""
     rng = random.Random(seed)
     bursts = [*sorted(rng.uniform(8, 19) * HOUR for _ in range(7)), 2.5 * HOUR]
     runaway = (13.4 * HOUR, 15.4 * HOUR)
@@ -102,7 +103,7 @@ def make_day(seed: int, *, start: float = 0, hours: float = 24) -> Load:
 
 
 def _support(rng: random.Random, bursts: list[float]) -> list[Arrival]:
-    """Few at night, most about noon; and bursts of many at once."""
+    """Few runs at night, most about noon, and bursts of many at once."""
     moments, at = [], 0.0
     peak = 5.5 / 60
     while (at := at + rng.expovariate(peak)) < DAY:
@@ -125,7 +126,7 @@ def _chat(rng: random.Random) -> tuple[Call, ...]:
 
 
 def _crawler(rng: random.Random, runaway: tuple[float, float]) -> list[Arrival]:
-    """Four runs an hour; and for two hours a loop that starts ever more runs, whose contexts grow with each call."""
+    """Four runs an hour, and for two hours a loop that starts ever more runs, whose contexts grow with each call."""
     moments, at = [], 0.0
     while (at := at + rng.expovariate(4 / HOUR)) < DAY:
         moments.append((at, rng.randint(3, 8), 600))

@@ -1,4 +1,4 @@
-"""A run's money: blocks drawn from the real budgets, as the engine draws them."""
+"""The money of a run: blocks drawn from the real budgets, as the engine draws them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Purse:
-    """reserve before a call, settle after it, and give back at the end of the run."""
+    """Reserve before a call, settle after it, and return the rest at the end of the run."""
 
     def __init__(self, replay: Replay, arrival: Arrival) -> None:
         self._replay, self._arrival = replay, arrival
@@ -25,7 +25,7 @@ class Purse:
         self._draws = 0
 
     async def reserve(self, micros: int) -> bool:
-        """False: a budget has no room for the call's worst case."""
+        """Reserve for a call. Return False if a budget has no room for its worst case."""
         replay = self._replay
         windows = {}
         for definition in replay.definitions[self._arrival.agent]:
@@ -63,7 +63,7 @@ class Purse:
         return True
 
     async def _refused(self, state: BudgetState) -> None:
-        """As the engine does: an alert, once per window."""
+        """Publish an alert once per window, as the engine does."""
         scope, period, unit, key = state.budget.split("/")
         now = self._replay.clock.now()
         current = state.limit - state.remaining

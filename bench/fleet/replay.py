@@ -1,7 +1,7 @@
-"""The day, replayed: real admission and real budgets on a memory store, a clock that jumps from event to event.
+"""A replay of the day: real admission and real budgets on a memory store, with a clock that jumps from event to event.
 
-Law: what is judged is the code that is deployed: `RowSlots` admits, `RowBudgets` holds the money, and who moves the
-limits is given in (`Ruler`). Only runs and the provider are played.
+Law: the bench judges the deployed code. `RowSlots` admits, `RowBudgets` holds the money, and a `Ruler` is passed in to move
+the limits. Only runs and the provider are simulated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .load import Arrival, Call, Kind, Load
 from .purse import Purse
 
 MIDNIGHT = 1_795_219_200.0
-"""A Saturday's, UTC: hours and days of budgets begin with the replay's."""
+"""A Saturday, UTC: the hours and days of budgets begin with those of the replay."""
 TRIES = 6
 WINDOW_S = 300.0
 
@@ -35,7 +35,7 @@ Act = Callable[[], Awaitable[None]]
 
 
 class ReplayClock:
-    """Where the replay is; nobody sleeps."""
+    """A clock that stands at the replay's time; nothing sleeps."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -48,18 +48,18 @@ class ReplayClock:
 
 
 class Ruler(Protocol):
-    """Who moves the limits. `enforced`: whether budgets refuse calls."""
+    """A policy that moves the limits. `enforced`: whether budgets refuse calls."""
 
     enforced: bool
 
     async def begin(self, replay: Replay) -> None: ...
 
     async def tick(self, replay: Replay) -> None:
-        """Every 30 seconds."""
+        """Act every 30 seconds."""
         ...
 
     async def queued(self, replay: Replay, agent: str, depth: int) -> None:
-        """A run was put into the queue."""
+        """React to a run that was put into the queue."""
         ...
 
 
@@ -83,8 +83,8 @@ class Move:
 
 @dataclass(slots=True)
 class Told:
-    """What came of a day. ends: how runs ended, by agent. micros: cost of the calls that began in a minute, by agent and
-    minute. refused_at: calls that the provider put off, and whose. Times since midnight."""
+    """The results of a day. ends: how runs ended, by agent. micros: cost of the calls that began in a minute, by agent
+    and minute. refused_at: calls that the provider throttled, with their agents. Times are since midnight."""
 
     waits: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     ends: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -97,7 +97,7 @@ class Told:
     """(time, agent, limit, running, queued), every 30 s."""
 
     def spent(self, agent: str) -> float:
-        """On that day, in US dollars."""
+        """Spending on that day, in US dollars."""
         return sum(micros for (name, minute), micros in self.micros.items() if name == agent and minute < 1440) / 1e6
 
 

@@ -1,7 +1,7 @@
-"""Who moves the limits: the deployed `govern`; nobody; and the policies as their source has them.
+"""The policies that move the limits: the deployed `govern`, fixed limits, and the policies of the original source.
 
-The last is written after the source's rules: one cooldown that begins with the decision, no lock against oscillation, the
-hour's rate as its only budget, which it never enforces, and no notion of a provider that throttles.
+The last follows the source's rules: one cooldown that begins with the decision, no lock against oscillation, the hourly
+rate as its only budget, which it never enforces, and no notion of a throttling provider.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALARM_DEPTH = 5
 
 @dataclass(slots=True)
 class Governed:
-    """`govern`, by its schedule and by the alarm on the queue's depth, as deployed."""
+    """The deployed `govern`, run by its schedule and by the alarm on the queue's depth."""
 
     enforced: bool = True
     _ringing: set[str] = field(default_factory=set)
@@ -83,7 +83,7 @@ class _Source:
 
 
 class _Moves:
-    """Decisions that are in force, as they are measured."""
+    """The decisions in force, as measured."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -96,7 +96,7 @@ class _Moves:
 
 @dataclass(slots=True)
 class Fixed:
-    """The same limit all day."""
+    """A constant limit."""
 
     share: float = 0.5
     enforced: bool = False
@@ -114,7 +114,7 @@ class Fixed:
 
 @dataclass(slots=True)
 class AsInTheSource:
-    """Looked at every 30 seconds, as the source's monitor does."""
+    """A check every 30 seconds, as in the source's monitor."""
 
     enforced: bool = False
     _decided: dict[str, float] = field(default_factory=dict)

@@ -1,8 +1,9 @@
-"""What `bench/latency.py` deploys: agents whose model tells, in its own text, when it was asked and when it answered.
+"""The agents that `bench/latency.py` deploys. Their model reports, in its own text, when it was called and when it
+answered.
 
-Law: the first word of an answer is the time at which it was given (Unix seconds); the last answer of a run lists, for
-each of its steps, when the model was asked, when it had answered, and for how many seconds since the answer before this
-process waited for AWS, with how many calls.
+Law: the first word of an answer is the time at which it was given (Unix seconds). The last answer of a run lists each of
+its steps: when the model was called, when it had answered, how many seconds this process waited for AWS since the previous
+answer, and with how many calls.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Nothing(BaseModel):
 
 
 CALLS: list[tuple[float, float]] = []
-"""From when to when botocore waited for each answer of AWS."""
+"""The intervals in which botocore waited for each response of AWS."""
 send = URLLib3Session.send
 
 
@@ -47,7 +48,7 @@ URLLib3Session.send = timed_send
 
 
 def waited(since: float) -> tuple[float, int]:
-    """Seconds in which at least one call waited, and the number of calls."""
+    """Return the seconds in which at least one call waited, and the number of calls."""
     calls = sorted(call for call in CALLS if call[0] > since)
     total, until = 0.0, since
     for begun, ended in calls:
@@ -57,7 +58,8 @@ def waited(since: float) -> tuple[float, int]:
 
 
 class TimedModel:
-    """Talks to agents without tools; asks the others for `STEPS` calls, one at a time and at once."""
+    """A model that writes text for agents without tools, and requests `STEPS` calls of the others, one at a time and at
+    once."""
 
     answered = 0.0
 

@@ -1,4 +1,5 @@
-"""What each contender asks of its cloud, counted: calls and units of DynamoDB, calls of S3 and of checkpoint services."""
+"""Count the requests of each contender to its cloud: calls and units of DynamoDB, calls of S3 and of checkpoint
+services."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def helix_counts(contender: Contender, time_out_s: float) -> dict[str, Any]:
 
 
 def server_counts(contender: Contender, time_out_s: float, count: Callable[[CountingAws, Iterable[int]], Any]) -> Any:
-    """Three runs, the last of which is followed by a turn in a new process. Its step 100 is what lies between the model's
-    calls 100 and 101."""
+    """Execute three runs; a turn in a new process follows the last one. Its step 100 covers everything between the
+    model's calls 100 and 101."""
     found: dict[str, Any] = {}
     with CountingAws() as server, tempfile.TemporaryDirectory() as folder:
 
@@ -64,7 +65,7 @@ def s3_counts(server: CountingAws, steps: Iterable[int]) -> dict[str, Any]:
 
 
 def checkpoint_counts(contender: Contender, time_out_s: float) -> dict[str, Any]:
-    """Calls to the service that keeps its checkpoints, which has no units; its reads come with the invocation."""
+    """Count calls to the service that keeps its checkpoints, which has no units. Its reads come with the invocation."""
     found: dict[str, Any] = {}
     for name, steps in (("none", 0), ("one", 1), ("step 100", 104)):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """An emulator of AWS on loopback (moto) that counts each call of DynamoDB and S3 on the wire.
 
-Law: units are DynamoDB's, by `bench/aws/wire.py`. A call belongs to the step that the script was last asked for: the
-contender's process says `GET /mark/<step>` when the model is asked.
+Law: units are DynamoDB's, by `bench/aws/wire.py`. A call belongs to the step for which the script was last called: the
+contender's process sends `GET /mark/<step>` when it calls the model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 class CountingAws:
     """`with CountingAws() as aws`: `aws.url` for `AWS_ENDPOINT_URL`. Calls before the first mark have the step 0. `s3`
-    counts requests by (step, method), `s3_bytes` what was put by step."""
+    counts requests by (step, method), `s3_bytes` the bytes put by step."""
 
     def __enter__(self) -> CountingAws:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
@@ -47,7 +47,7 @@ class CountingAws:
         return session.client(service, endpoint_url=self.url)
 
     def reset(self) -> None:
-        """An empty table `checkpoints`, an empty bucket `strands`, nothing counted."""
+        """Reset to an empty table `checkpoints`, an empty bucket `strands` and no counts."""
         self.client("s3").create_bucket(Bucket="strands")
         table = {"TableName": "checkpoints"}
         dynamodb = self.client("dynamodb")
@@ -63,7 +63,7 @@ class CountingAws:
         self.forget()
 
     def forget(self) -> None:
-        """What was counted; sizes of items are kept."""
+        """Return the counts; the sizes of items are kept."""
         self.wire.calls.clear()
         self.step, self.s3, self.s3_bytes = 0, Counter[tuple[int, str]](), Counter[int]()
 
@@ -94,7 +94,7 @@ class CountingAws:
 
 
 def with_bytes(value: Any) -> Any:
-    """Binary attributes are base64 on the wire."""
+    """Decode binary attributes, which are base64 on the wire."""
     if isinstance(value, list):
         return [with_bytes(item) for item in value]
     if not isinstance(value, dict):

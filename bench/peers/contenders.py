@@ -1,6 +1,7 @@
-"""Who is compared, where each lives, and how a job runs in a process of its own.
+"""The contenders, their environments, and how a job runs in its own process.
 
-Law: a job ends by itself or is ended after its time-out; what cannot be installed or run is a reason, never a hole.
+Law: a job ends by itself or is ended after its timeout. If a contender cannot be installed or run, the table has the
+reason, never a gap.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ VERSIONS = "import json, sys; from importlib.metadata import version; print(json
 
 
 class Failed(Exception):
-    """Why a job has no answer, in few words."""
+    """A short reason why a job has no result."""
 
 
 @dataclass
 class Contender:
-    """`without`: measures that it cannot take part in, with the reason. `broken`: why it cannot be run at all."""
+    """`without`: the measures in which it cannot take part, with the reason. `broken`: the reason why it cannot run at
+    all."""
 
     key: str
     name: str
@@ -43,7 +45,7 @@ class Contender:
         return Path(sys.executable) if self.key == "helix" else ENVIRONMENTS / self.key / "bin" / "python"
 
     def install(self) -> None:
-        """Makes the environment where it is not as pyproject.toml says."""
+        """Create the environment if it does not match pyproject.toml."""
         if self.key == "helix":
             return
         groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
@@ -86,7 +88,7 @@ def start(command: list[str], folder: str, **environment: str) -> subprocess.Pop
 
 
 def surroundings(folder: str, more: Mapping[str, str]) -> dict[str, str]:
-    """No credentials of this machine, nothing sent anywhere."""
+    """Return an environment without this machine's credentials and with telemetry off."""
     return {
         "PATH": os.environ.get("PATH", ""),
         "HOME": folder,
@@ -104,7 +106,7 @@ def surroundings(folder: str, more: Mapping[str, str]) -> dict[str, str]:
 
 
 def finish(process: subprocess.Popen[str], time_out_s: float) -> dict[str, Any]:
-    """The job's answer; `{"killed": True}` of one that ended by SIGKILL, as its script wanted."""
+    """Return the job's result; `{"killed": True}` if it ended by SIGKILL, as its script requested."""
     try:
         said, complained = process.communicate(timeout=time_out_s)
     except subprocess.TimeoutExpired:
@@ -169,7 +171,7 @@ CONTENDERS = [
 
 
 def chosen(names: Iterable[str]) -> list[Contender]:
-    """Helix, and the peers of these names; all where there are none."""
+    """Return Helix and the peers of these names, or all peers if no names are given."""
     wanted = set(names)
     unknown = wanted - {made.key for made in CONTENDERS}
     if unknown:

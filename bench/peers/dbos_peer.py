@@ -1,5 +1,5 @@
-"""DBOS: a workflow that loops over a model step and tool steps, on SQLite. It has no agents, no sessions and no model: the
-loop is what a user writes, the script is called inside the model step. Words go to a DBOS stream (`write_stream`)."""
+"""DBOS: a workflow that loops over a model step and tool steps, on SQLite. It has no agents, no sessions and no model.
+The loop is code that a user writes, and the model step calls the script. Text goes to a DBOS stream (`write_stream`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Durable:
             await self.run(message)
 
     async def resume(self, session: str) -> None:
-        """`launch` has begun the recovery."""
+        """Wait for the recovery, which `launch` has started."""
         handle: Any = await DBOS.retrieve_workflow_async(session)
         self.found = await handle.get_result()
 

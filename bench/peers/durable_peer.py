@@ -1,7 +1,7 @@
 """AWS durable execution SDK: a durable function that loops over `context.step` for the model and each tool, two at once
-by `context.parallel`, in the SDK's own local runner (`aws-durable-execution-sdk-python-testing`) on its SQLite or memory
-store. A dead function is invoked again as the service does it; the local runner has no public verb for that. It has no
-agents, no sessions, and no stream."""
+by `context.parallel`. It runs in the SDK's own local runner (`aws-durable-execution-sdk-python-testing`) on its SQLite
+or memory store. A dead function is invoked again as the service does it; the local runner has no public method for that.
+It has no agents, no sessions, and no stream."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DurableFunction:
         self.count(self.runner._service_client)
 
     def count(self, client: Any) -> None:
-        """Each call to the service, with the step that the script was last asked for, and bytes."""
+        """Record each call to the service with its bytes and the step for which the script was last called."""
         self.counted: list[list[Any]] = []
         checkpoint, get_state = client.checkpoint, client.get_execution_state
 

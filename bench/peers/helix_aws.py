@@ -1,7 +1,8 @@
-"""Helix's calls to DynamoDB for short runs and for step 100: the deployed functions on moto (`bench/aws/cloud.py`), the
-tool inline, as `bench/aws_calls.py` counts them. Prints one JSON line.
+"""Count Helix's calls to DynamoDB for short runs and for step 100: the deployed functions on moto (`bench/aws/cloud.py`),
+with an inline tool, as `bench/aws_calls.py` counts them. It prints one JSON line.
 
-The caller is counted too: `execute` before, `result` after. The stream's own table, which readers replay, is counted apart.
+The caller is counted too: `execute` before, `result` after. The stream's own table, which readers replay, is counted
+separately.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ SESSION = "bench"
 
 
 def turn(made: Cloud, first_step: int = 1) -> list[tuple[int, Call]]:
-    """One turn from the caller's `execute` to its `result`, in new processes: its calls, each with how often the model had
-    been asked by then. `first_step`: of the turn, as its execution starts with."""
+    """Return the calls of one turn from the caller's `execute` to its `result`, in new processes, each with the number
+    of model calls until then. `first_step`: the step at which the turn's execution starts."""
     for process in list(made.processes):
         made.restart(process)
     begun, asked = len(made.wire.calls), list[int]()

@@ -17,7 +17,7 @@ CLAIM_S = 3.0
 
 
 class Helix:
-    """`synchronous`, `max_runs`: of the store and the executor; None: their defaults."""
+    """`synchronous` and `max_runs` configure the store and the executor. None means their defaults."""
 
     PACKAGES = ("helix-agents",)
     synchronous: str | None = None
@@ -52,7 +52,8 @@ class Helix:
 
     @property
     def claim_s(self) -> float:
-        """A dead process keeps its session so long; the default would make the bench wait. Where none dies, it holds."""
+        """A dead process keeps its session for this long; the default would make the bench wait. In runs without a
+        death, it holds."""
         return CLAIM_S if self.synchronous is None else Settings().claim_s
 
     async def turn(self, session: str, message: str) -> None:
@@ -69,7 +70,7 @@ class Helix:
                 handle = await self.executor.resume(self.agent, session)
                 break
             except AgentAlreadyRunningError:
-                await asyncio.sleep(0.1)  # the dead process's claim lapses
+                await asyncio.sleep(0.1)  # the dead process's claim expires
         await handle.result()
 
     async def stream(self, session: str, message: str) -> AsyncIterator[str]:

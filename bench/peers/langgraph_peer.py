@@ -1,6 +1,6 @@
 """LangGraph: a `StateGraph` of a model and a tool node, one task per call (`Send`), with a checkpointer and
-`durability="sync"`, which saves a step before the next begins. The model is a plain node that plays the script; where words
-are streamed, it writes them to the graph's stream writer (`stream_mode="custom"`)."""
+`durability="sync"`, which saves a step before the next begins. The model is a plain node that plays the script. To
+stream text, it writes to the graph's stream writer (`stream_mode="custom"`)."""
 
 from __future__ import annotations
 

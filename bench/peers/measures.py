@@ -1,7 +1,7 @@
-"""The measures: each runs its rounds over all contenders in turn, so that a busy machine is busy for all of them.
+"""The measures. Each runs its rounds over all contenders in turn, so that load on the machine affects all of them.
 
-A measure gives rows: a name, and by contender a `Cell`. A ratio is the median over the rounds of peer over Helix, in the
-same round.
+A measure returns rows: a name, and a `Cell` for each contender. A ratio is the median over the rounds of peer over Helix,
+in the same round.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Options:
 
 @dataclass
 class Samples:
-    """By row and contender, one value of each round; None where a round has none. `reasons`: why."""
+    """One value of each round for each row and contender; None if a round has no value. `reasons` explains missing
+    values."""
 
     digits: int = 1
     values: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
@@ -77,7 +78,7 @@ def progress(measure: str, about: str) -> None:
 
 
 def each(measure: str, among: Sequence[Contender], rounds: int) -> Iterator[tuple[Contender, str]]:
-    """The contenders in turn, round after round, each with the reason why it cannot take part, or none."""
+    """Iterate over the contenders in turn, round after round, each with the reason why it cannot take part, if any."""
     for number in range(rounds):
         for contender in among:
             progress(measure, f"round {number + 1} of {rounds}, {contender.name}")
@@ -113,7 +114,7 @@ def first_words(among: Sequence[Contender], options: Options) -> Iterator[Row]:
 
 
 def durable_steps(among: Sequence[Contender], options: Options) -> Iterator[Row]:
-    """Rounds up to step 100; one round, longer, up to the last step wanted."""
+    """Measure several rounds up to step 100, and one longer round up to the last requested step."""
     found = Samples()
     for contender, reason in each("disk", among, options.rounds):
         step_rows(found, contender, "disk", MARKS, options, reason)
@@ -146,8 +147,8 @@ def step_rows(
 
 
 def ready(among: Sequence[Contender], options: Options) -> Iterator[Row]:
-    """From the start of an interpreter to its first model call, with a client for an OpenAI-compatible endpoint, and for
-    Bedrock where the framework names one in the same way."""
+    """Measure from the start of an interpreter to its first model call, with a client for an OpenAI-compatible endpoint,
+    and for Bedrock if the framework can select one in the same way."""
     found = Samples(0)
     with Door() as door:
         for number in range(options.rounds):
@@ -176,7 +177,7 @@ def entries(among: Sequence[Contender]) -> Iterator[tuple[str, Contender, tuple[
 
 
 class Door(LoopbackServer):
-    """Notes when the first request of a process comes, and how large the process then is."""
+    """A server that records when the first request of a process arrives, and the size of the process at that moment."""
 
     def __init__(self) -> None:
         super().__init__(self._open)
@@ -193,7 +194,7 @@ class Door(LoopbackServer):
         await responder.send_json(500, {"error": {"message": "measured"}})
 
     def time(self, contender: Contender, who: str, time_out_s: float) -> tuple[float, float]:
-        """Milliseconds and MB."""
+        """Return milliseconds and MB."""
         self._came.clear()
         url = f"{self.origin}/v1"
         environment = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
@@ -236,7 +237,7 @@ def disk(among: Sequence[Contender], options: Options) -> Iterator[Row]:
     yield from found.rows()
 
 
-"""Steps of 1 KB: more than fit into one item of 400 KB."""
+"""Measure steps of 1 KB that exceed one item of 400 KB in total."""
 AWS_ROWS = {
     "no tools: write units": ("none", "units"),
     "no tools: read calls": ("none", "reads"),
@@ -272,7 +273,7 @@ def aws(among: Sequence[Contender], options: Options) -> Iterator[Row]:
 
 
 def crashes(among: Sequence[Contender], options: Options) -> Iterator[Row]:
-    """Two contenders at a time: nothing is timed."""
+    """Run two contenders at a time, because nothing is timed."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for name, script in CRASHES.items():
             progress("crash", name)
@@ -307,7 +308,8 @@ def races(among: Sequence[Contender], options: Options) -> Iterator[Row]:
 
 
 def race(contender: Contender, options: Options) -> str:
-    """Two processes: the second asks its model, or is refused, while the first waits for its own, and ends after it."""
+    """Run two processes. The second calls its model, or is refused, while the first waits for its own, and ends after
+    it."""
     if reason := contender.broken or contender.without.get("race", ""):
         return reason
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 """OpenAI Agents: `Runner` with a `SQLiteSession`, on a file or in memory. The model implements `agents.models.Model` and
-plays the script; tracing is off. A dead turn is run again with nothing new to say (`input=[]`), on the stored history."""
+plays the script; tracing is off. A dead turn is run again without new input (`input=[]`), on the stored history."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class OpenAIAgents:
                 found.append(["user", given["content"]])
             elif given.get("type") == "function_call":
                 if found and found[-1][0] == "assistant" and found[-1][2]:
-                    found[-1][2].append(given["call_id"])  # calls of one answer are items of their own
+                    found[-1][2].append(given["call_id"])  # each call of an answer is an item of its own
                 else:
                     found.append(["assistant", "", [given["call_id"]]])
             elif given.get("type") == "function_call_output":

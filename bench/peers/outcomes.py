@@ -1,4 +1,4 @@
-"""What a crash or a race did, said in few words from the trace and the history."""
+"""Describe the outcome of a crash or a race in a few words, from the trace and the history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CRASHES = {
 
 
 def interrupted(script: dict[str, Any]) -> set[str]:
-    """The tool call that the kill hit: no framework can know whether it was done."""
+    """The tool call that the kill interrupted: no framework can know whether it completed."""
     return {f"tool {script['kill'][1]}.{1 if script['kill'][0] == 'tools' else 0}"} & {"tool 2.0", "tool 2.1"}
 
 
@@ -36,7 +36,7 @@ def after_crash(script: dict[str, Any], before: Sequence[str], after: Sequence[s
 
 
 def faults(history: Sequence[Sequence[Any]]) -> list[str]:
-    """What is wrong with the history of one turn."""
+    """Return the defects of the history of one turn."""
     found = []
     users = sum(entry[0] == "user" for entry in history)
     if users != 1:
@@ -57,7 +57,7 @@ def faults(history: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def after_race(first: dict[str, Any], second: dict[str, Any], history: Sequence[Sequence[Any]]) -> str:
-    """Two turns at once: `one`, answered `A`, and `two`, answered `B`."""
+    """Judge two turns at once: `one`, answered `A`, and `two`, answered `B`."""
     refused = [name for name, answer in (("first", first), ("second", second)) if "refused" in answer]
     said = {(entry[0], entry[1]) for entry in history if entry[0] != "tool"}
     wanted = {

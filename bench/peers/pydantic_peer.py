@@ -1,6 +1,7 @@
-"""Pydantic AI: on disk an agent with the `DBOSDurability` capability inside a DBOS workflow on SQLite, its tool a DBOS
-step, as its documents say; in memory a plain agent. A `FunctionModel` plays the script. History between turns is the
-caller's: there is no durable session to look into, so the history is the result of the recovered workflow."""
+"""Pydantic AI. On disk it is an agent with the `DBOSDurability` capability inside a DBOS workflow on SQLite, with its
+tool as a DBOS step, as its documentation recommends. In memory it is a plain agent. A `FunctionModel` plays the script.
+The caller keeps the history between turns. There is no durable session to inspect, so the history is the result of the
+recovered workflow."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ class PydanticAI:
             await self.run(message)
 
     async def resume(self, session: str) -> None:
-        """`launch` has begun the recovery."""
+        """Wait for the recovery, which `launch` has started."""
         handle = await self.dbos.retrieve_workflow_async(session)
         self.found = await handle.get_result()
 

@@ -1,8 +1,8 @@
-"""A process that imports what it needs and makes one model call, to a server on loopback: `ready.py WHO URL`.
+"""A process that imports its framework and makes one model call to a server on loopback: `ready.py WHO URL`.
 
-The bench takes the time and the memory when the request arrives. Each contender uses the client that its documents use for
-an OpenAI-compatible endpoint; `bare` is an interpreter that opens a socket. Nothing is imported above that a contender does
-not import itself.
+The bench takes the time and the memory when the request arrives. Each contender uses the client that its documentation
+recommends for an OpenAI-compatible endpoint; `bare` is an interpreter that opens a socket. The top of this file imports
+only modules that every contender imports itself.
 """
 
 import sys

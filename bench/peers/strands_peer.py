@@ -1,5 +1,5 @@
-"""Strands: an `Agent` with a `SnapshotSessionManager`, which its own docs recommend, saving on every message. It has no
-SQLite and no DynamoDB storage: here it has files (`LocalFileStorage`), memory or S3. The model implements
+"""Strands: an `Agent` with a `SnapshotSessionManager`, which its own documentation recommends, saving on every message.
+It has no SQLite and no DynamoDB storage, so it uses files (`LocalFileStorage`), memory or S3. The model implements
 `strands.models.Model` and plays the script."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The work that Helix and every peer do: one scripted model, one tool, one trace. The standard library alone.
+"""The work of Helix and of every peer: one scripted model, one tool, one trace. It uses only the standard library.
 
-A contender is a file of this folder with a class that has the verbs of `Contender`, and ends with `main(TheClass)`. The
-bench starts it in a process of its own with one job, a JSON object, and reads one JSON line from its standard output.
+A contender is a file of this folder with a class that has the methods of `Contender`, and ends with `main(TheClass)`. The
+bench starts it in a separate process with one job, a JSON object, and reads one JSON line from its standard output.
 
-Law: the script decides by the number of tool results that the model is shown, never by a counter, so a process that
-resumes is asked what the framework really asks again. The trace is written with O_APPEND and survives SIGKILL.
+Law: the script decides by the number of tool results in the model's input, never by a counter. So a process that resumes
+shows what the framework really requests again. The trace is written with O_APPEND and survives SIGKILL.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 RESULT_BYTES = 1024
 SESSION = "session"
 RUN: ContextVar[int] = ContextVar("RUN", default=0)
-"""Which of many runs this is."""
+"""The index of this run among many."""
 DONE = "Done: the work is finished, and here is what came of it."
 QUESTION = "Do the work, please, and say when it is done."
 
 
 def text(seed: int) -> str:
-    """1 KB that packing hardly shortens."""
+    """Text of 1 KB that packing hardly shortens."""
     return "".join(random.Random(seed).choices(LETTERS, k=RESULT_BYTES))
 
 
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says: text, or calls of the tool `work(n, branch)`."""
+    """The model's answer: text, or calls of the tool `work(n, branch)`."""
 
     text: str
     calls: list[Call]
@@ -58,10 +58,11 @@ class Answer:
 
 @dataclass
 class Script:
-    """`steps` answers with `width` calls each, then a text. `kill`: [place, step], where the process ends by SIGKILL:
-    `tool`, `tools` (the second of two, when the first has ended), `stream`, `model` (asked, nothing answered yet).
-    `words` at `rate` a second: each word is the moment when it was sent. `until`: a file whose coming ends the
-    model's thinking. `pause_s`: how long the model thinks. `marks`: an address that learns when the model is asked."""
+    """A script of `steps` answers with `width` calls each, then a text. `kill` is [place, step], where the process ends
+    by SIGKILL. The places are `tool`, `tools` (in the second of two, after the first has ended), `stream`, and `model`
+    (called, but not answered yet). With `words` at `rate` a second, each word is the time at which it was sent. `until`:
+    a file that ends the model's thinking when it appears. `pause_s`: how long the model thinks. `marks`: an address that
+    is notified when the model is called."""
 
     steps: int = 0
     width: int = 1
@@ -87,7 +88,8 @@ class Script:
             os.close(file)
 
     def ask(self, results: int) -> Answer:
-        """The answer after so many results of this turn. The model is paid for when it answers: `answered` says that."""
+        """Return the answer after this many results of the turn. The model is paid when it answers, which `answered`
+        records."""
         self.asked.append((time.perf_counter(), time.process_time()))
         self.of_run[RUN.get()].append(time.perf_counter())
         step = results // self.width + 1
@@ -104,7 +106,7 @@ class Script:
         self.note(f"model {answer.calls[0].n if answer.calls else 'done'}")
 
     async def think(self, results: int) -> Answer:
-        """An answer that comes whole."""
+        """Return an answer as a whole."""
         answer = self.ask(results)
         while self.until is not None and not os.path.exists(self.until):  # noqa: ASYNC110, another process makes it
             await asyncio.sleep(0.02)
@@ -114,7 +116,7 @@ class Script:
         return answer
 
     async def deltas(self, answer: Answer) -> AsyncIterator[str]:
-        """The text of an answer as it is streamed; empty for calls."""
+        """Iterate over the streamed text of an answer; empty for calls."""
         step = answer.calls[0].n if answer.calls else self.steps + 1
         begun = time.perf_counter()
         for n in range(self.words):
@@ -134,7 +136,7 @@ class Script:
         self.note(f"tool {n}.{branch}")
         self._maybe_die("tool", n)
         if branch == 1 and self.kill is not None and self.kill[0] == "tools":
-            time.sleep(0.7)  # the other call has ended, and whoever records it had time to
+            time.sleep(0.7)  # the other call has ended, and the framework had time to record it
             self._maybe_die("tools", n)
         return text(1000 * n + branch)
 
@@ -145,7 +147,7 @@ class Script:
 
 
 class Refused(Exception):
-    """The framework told the caller that another turn is at work."""
+    """The error by which the framework tells the caller that another turn is at work."""
 
 
 class Contender(Protocol):
@@ -167,7 +169,7 @@ class Contender(Protocol):
 
 
 async def words(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Milliseconds from each delta to its reader. The first turn, of a few words, warms up."""
+    """Return the milliseconds from each delta to its reader. The first turn, of a few words, warms up."""
     late: list[float] = []
     wanted = contender.script.words
     for number, contender.script.words in enumerate((5, wanted)):
@@ -184,7 +186,7 @@ async def steps(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def sessions(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """One-turn sessions, one after the other; how many seconds of processor time all took."""
+    """Execute one-turn sessions one after the other, and return the CPU seconds of all."""
     begun = time.process_time()
     for number in range(job["sessions"]):
         await contender.turn(f"{SESSION}-{number:05d}", QUESTION)
@@ -192,8 +194,8 @@ async def sessions(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def crowd(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """`runs` turns at once, in threads where the contender is `sync`; what went wrong with those that did not complete. One
-    turn alone warms up."""
+    """Execute `runs` turns at once, in threads if the contender is `sync`. Return the errors of those that did not
+    complete. One turn alone warms up."""
     turn = contender.turn
     if job.get("sync"):
         pool, loop = ThreadPoolExecutor(job["runs"]), asyncio.get_running_loop()
@@ -225,7 +227,7 @@ async def crowd(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def idle(contender: Any, sessions: int) -> None:
-    """So many sessions of one short turn each."""
+    """Create this many sessions of one short turn each."""
     script = contender.script
     steps, pause_s = script.steps, script.pause_s
     script.steps, script.pause_s = 0, 0
@@ -262,8 +264,8 @@ MEASURES = {made.__name__: made for made in (words, steps, sessions, crowd, turn
 
 
 def synchronous(setting: str) -> None:
-    """Every connection of this process to a SQLite file uses WAL and this setting: all contenders lose the same when the
-    power fails. Helix has a setting of its own, whose "FULL" shares the syncs of the log."""
+    """Make every SQLite connection of this process use WAL and this setting, so that a power loss has the same effect on
+    all contenders. Helix has its own setting, whose "FULL" shares the syncs of the log."""
     connect = sqlite3.connect
 
     def connected(database: Any, *given: Any, **named: Any) -> Any:
@@ -291,7 +293,8 @@ async def run(kind: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(kind: Any) -> None:
-    """The last line of standard output is the answer; the process ends without waiting for a framework's threads."""
+    """Print the result as the last line of standard output; the process then ends without waiting for a framework's
+    threads."""
     answer = asyncio.run(run(kind, json.loads(sys.argv[1])))
     print("\n" + json.dumps(answer), flush=True)
     os._exit(0)
