@@ -52,7 +52,7 @@ def agent(name: str = "helper", **fields: Any) -> Agent[Any, Any]:
 
 
 class Nothing(BaseModel):
-    """The input of tools without parameters."""
+    """Input of tools that take none."""
 
 
 class Text(BaseModel):

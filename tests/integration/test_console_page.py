@@ -55,7 +55,7 @@ async def test_a_function_agent_has_a_form(tmp_path: Path) -> None:
 
     @AgentClient(registry=registry).agent("quote")
     async def quote(item: str, pieces: int = 1) -> str:
-        """Return the price."""
+        """What it costs."""
         return f"{pieces} {item}: {pieces * 3} dollars"
 
     async with page_of(str(tmp_path / "a.db"), [registry.resolve("quote")]) as (browser, _):

@@ -47,7 +47,7 @@ async def test_agents_say_what_they_take_and_give() -> None:
 
     @functions.agent("price")
     async def price(order: str, urgent: bool = False) -> Text:
-        """Return the price."""
+        """Says the price."""
         return Text(text=order)
 
     registry.register(agent("helper", description="Helps.", state_schema=Log))
