@@ -1,4 +1,5 @@
-"""What all tests share. Property tests judge values, not the speed of a busy machine; loggers are as a test found them."""
+"""Setup that all tests share. Property tests do not fail on a slow machine, and each test starts with the loggers
+unchanged."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import botocore.session
 import pytest
 from hypothesis import HealthCheck, settings
 
-gc.disable()  # until all is imported and collected
-# Before they are imported: a failing law then shows the values it compared.
+gc.disable()  # The collection turns it on again at its end.
+# This must come before their import, so that a failing property shows the values that it compared.
 pytest.register_assert_rewrite(
     *(f"tests.contracts.{module}" for module in ("budgets", "cache", "segments", "slots", "slots_races"))
 )
@@ -27,20 +28,21 @@ botocore.session.create_loader = cache(botocore.session.create_loader)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than processors: half of a test's time is waiting for a server, a process or a clock."""
+    """Start one worker more than there are processors. Tests spend half their time waiting for a server, a process or a
+    clock."""
     return 1 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups share a server and stay on one worker; `browser` is one, so that one Chromium runs at a time. Groups go first,
-    so that single tests fill the workers in the end."""
+    """Keep each group on one worker, because its tests share a server, and run the groups first, so that single tests fill
+    the workers at the end. `browser` is a group, so that only one Chromium runs at a time."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_collection_finish() -> None:
-    """The garbage collector looks at nothing that was imported and collected: it stays to the end. To look through it again
-    and again takes a third of the time of all tests."""
+    """Exempt everything that was imported and collected from garbage collection. It lives until the end, and scanning it
+    repeatedly takes a third of the time of all tests."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
@@ -48,7 +50,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def own_loggers() -> Iterator[None]:
-    """A handler of a function takes the log of its whole process, which here is that of the tests after it."""
+    """Restore the loggers after each test. The log handler of a function captures the log of its whole process, which would
+    include later tests."""
     helix = logging.getLogger("helix")
     before = list(helix.handlers), helix.propagate, helix.level
     yield

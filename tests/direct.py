@@ -1,10 +1,10 @@
-"""The suites of the deployed app on stages without Kinesis: CLOUD_STREAMING=direct.
+"""Run the suites of the deployed app on stages without Kinesis (CLOUD_STREAMING=direct).
 
     python -m tests.direct [WORDS FOR PYTEST]
 
-Prints a table and saves it to bench/results/direct.md. The exit status is 1 if a test failed; the table then names it.
-Both suites take about a quarter of an hour on two processors. With words, such as `tests/e2e/test_direct.py`, pytest runs
-those; the table is printed and not saved.
+Prints a table and saves it to bench/results/direct.md. The exit status is 1 if a test failed; the table then names it. Both
+suites take about a quarter of an hour on two processors. With arguments, such as `tests/e2e/test_direct.py`, pytest runs
+those tests, and the table is printed but not saved.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def play(words: Sequence[str]) -> tuple[Counter[str], list[str], float]:
 
 
 def outcomes(report: Path) -> Iterator[tuple[str, str]]:
-    """Each test's name, and whether it `passed`, `failed` or was `skipped`."""
+    """Return each test's name and outcome: `passed`, `failed` or `skipped`."""
     for case in ElementTree.parse(report).iter("testcase"):
         found = [OUTCOMES[part.tag] for part in case if part.tag in OUTCOMES]
         yield f"{case.get('classname')}.{case.get('name')}", found[0] if found else "passed"

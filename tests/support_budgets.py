@@ -1,4 +1,4 @@
-"""Shared by the tests of budgets: answers that cost something, prices, and a look at what is left."""
+"""Helpers for the tests of budgets: answers with a cost, prices, and the rest of a budget."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from helix.ports.catalog import ModelInfo
 from helix.testing.clocks import ShiftedClock
 
 WORST = 100
-"""What a call may use at most in these tests, in tokens and in micro-dollars."""
+"""The maximum usage of a call in these tests, in tokens and in micro-dollars."""
 
 
 class Prices:
-    """A catalog of one price for every model: micro-dollars per token."""
+    """A catalog with one price for every model, in micro-dollars per token."""
 
     def __init__(
         self, input_micros: float | None = 1, output_micros: float | None = 2, longest: int | None = None
@@ -40,7 +40,7 @@ class Prices:
 
 
 class Counted:
-    """`Metrics` that keeps what it is told."""
+    """`Metrics` that store the reported values."""
 
     def __init__(self) -> None:
         self.told: list[Measures] = []
@@ -53,7 +53,7 @@ class Counted:
 
 
 def cost(tokens: int, micros: int | None = None, **more: Any) -> dict[str, Any]:
-    """A script entry's usage: so many tokens, and as many micro-dollars unless said otherwise."""
+    """Return a script entry's usage: this many tokens, and as many micro-dollars unless stated otherwise."""
     return Usage(prompt_tokens=tokens, cost_micros=tokens if micros is None else micros, calls=1, **more).model_dump()
 
 
@@ -62,7 +62,7 @@ def says(text: str, tokens: int, micros: int | None = None, **more: Any) -> dict
 
 
 def found(tokens: int) -> dict[str, Any]:
-    """A sub-agent's last answer."""
+    """Return a sub-agent's last answer."""
     return {"output": {"text": "found"}, "usage": cost(tokens)}
 
 
@@ -71,7 +71,7 @@ def asks(tokens: int, *calls: dict[str, Any]) -> dict[str, Any]:
 
 
 def bounded_executor(world: World, script: Any, *, worst: int = WORST, **options: Any) -> LocalExecutor:
-    """An executor whose calls use at most `worst`."""
+    """Return an executor whose calls use at most `worst`."""
     options.setdefault("clock", ShiftedClock())
     executor = world.executor(script, settings=options.pop("settings", QUICK), **options)
     executor.engine.worst_case = lambda request: Worst(worst, worst)
@@ -92,6 +92,6 @@ def worker(name: str = "worker", **fields: Any) -> Any:
 
 
 async def left(executor: LocalExecutor, definition: BudgetDefinition, ahead_s: float = 0) -> tuple[int, int]:
-    """(limit, remaining) of the present window, or of one so much earlier or later."""
+    """Return (limit, remaining) of the current window, or of one that is this much earlier or later."""
     (state,) = await executor.engine.budgets.get([definition.window(executor.engine.clock.now() + ahead_s)[0]])
     return (definition.limit, definition.limit) if state is None else (state.limit, state.remaining)

@@ -1,4 +1,5 @@
-"""A run worth crashing: parallel and sequential tools, state, a sub-agent, an approval, an output. And its recovery."""
+"""A run for crash tests, with parallel and sequential tools, state, a sub-agent, an approval and an output, and its
+recovery."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -125,7 +126,7 @@ GATED_SCRIPT: list[Entry] = [{"tool_calls": [call("gated", topic="x"), call("loo
 
 
 class LoggedModel:
-    """Writes a line when an answer is begun, and one when it is given: `model start <session> <step>`."""
+    """A model that logs the start and the end of each answer: `model start <session> <step>`."""
 
     def __init__(self, inner: LLMAdapter) -> None:
         self._inner = inner
@@ -156,7 +157,7 @@ def executor(
 async def settle(
     workers: LocalExecutor, agent: Agent, session_id: str, *, approve: bool = True, arguments: JsonObject | None = None
 ) -> str:
-    """Do what a user does until the session is completed: resume, retry, answer. Returns the last status."""
+    """Resume, retry or answer, as a user does, until the session is completed. Return the last status."""
     for _ in range(20):
         state = await workers.sessions.load(session_id)
         if state is None:
@@ -186,7 +187,7 @@ async def settle(
 
 
 async def quiet(workers: LocalExecutor) -> None:
-    """Until this executor works on nothing: a told parent may have been started."""
+    """Wait until this executor works on nothing. It may have started a parent that it notified."""
     import asyncio
 
     while workers._tasks:
@@ -194,7 +195,7 @@ async def quiet(workers: LocalExecutor) -> None:
 
 
 async def asked(store: StateStore, session_id: str) -> str | None:
-    """A call that waits for approval, in the session or under it."""
+    """Return a call that waits for approval, in the session or in a sub-agent."""
     for rows in await read_tree(store, session_id):
         session = rows.session
         if session is None or session.status != "paused":
@@ -206,7 +207,8 @@ async def asked(store: StateStore, session_id: str) -> str | None:
 
 
 async def bought(store: StateStore, session_id: str) -> set[str]:
-    """Lines that must not be logged again: the start of a tool that has its result, of an answer that is staged."""
+    """Return the lines that must not be logged again: the start of a tool that has its result, and of an answer that is
+    staged."""
     lines: set[str] = set()
     for rows in await read_tree(store, session_id):
         if rows.session is None:
@@ -223,19 +225,20 @@ async def bought(store: StateStore, session_id: str) -> set[str]:
 
 
 def choose(points: Sequence[Point]) -> list[Point]:
-    """Every write, and of the reads, which leave the same rows, each seventh."""
+    """Choose the crash points: every write, and every seventh read, because reads leave the same rows."""
     changes = writes(points)
     return changes + [point for point in points if point not in changes][::7]
 
 
 def fresh() -> None:
-    """For a test that begins: nothing is logged yet."""
+    """Clear the log at the beginning of a test."""
     SINK[0] = LOG.append
     LOG.clear()
 
 
 class Sweep:
-    """`act` with a crash everywhere; after each, a new worker settles the session and everything is checked."""
+    """A sweep over crash points: `act` crashes at each, and then a new worker settles the session and everything is
+    checked."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What tests of definitions share: an agent, its schemas, a tool and two plain functions."""
+"""Helpers that tests of definitions share: an agent, its schemas, a tool and two plain functions."""
 
 from typing import Any
 

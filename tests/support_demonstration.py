@@ -72,7 +72,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
 
 
 class Run:
-    """Drives the model over an agent's real tools, as an engine would."""
+    """A run that drives the model over an agent's real tools, as an engine would."""
 
     def __init__(self, agent: Agent[Any, Any], model: DemonstrationModel | None = None) -> None:
         self.agent, self.model = agent, model or DemonstrationModel(delta_delay_s=0)

@@ -31,7 +31,7 @@ PATIENCE_S = 20.0
 
 
 class Yard:
-    """One store; executors and workers on it, each with an engine of its own, as processes would have."""
+    """One store, with executors and workers on it. Each has its own engine, as in separate processes."""
 
     def __init__(self, kind: str, folder: Path, *agents: AnyAgent, script: Any = (), **settings: Any) -> None:
         self._kind, self._path, self._memory = kind, folder / "helix.db", MemoryStateStore()
@@ -60,7 +60,7 @@ class Yard:
         return task
 
     async def rested(self) -> None:
-        """Every execution has come to its end: the effects of their runs are done."""
+        """Wait until every execution has ended and the effects of their runs are done."""
         async with asyncio.timeout(PATIENCE_S):
             with self.queue.watch() as watch:
                 while await self.queue.open_work():
@@ -82,7 +82,7 @@ class Yard:
 
 
 async def seen(store: StateStore, place: tuple[Any, str], reached: Callable[[], Awaitable[Any]]) -> Any:
-    """Wait until `reached` answers something, looking whenever the partition changes."""
+    """Wait until `reached` returns a value. It is called whenever the partition changes."""
     async with asyncio.timeout(PATIENCE_S):
         with store.watch(*place) as watch:
             while not (found := await reached()):
@@ -91,7 +91,7 @@ async def seen(store: StateStore, place: tuple[Any, str], reached: Callable[[], 
 
 
 async def buying(executor: LaunchingExecutor, handle: AgentExecutionHandle[Any], step: int) -> SessionRow:
-    """The session once a worker asks the model for that step."""
+    """Return the session once a worker asks the model for that step."""
 
     async def reached() -> SessionRow | None:
         session = await executor.engine.history.existing(handle.session_id)
@@ -103,18 +103,18 @@ async def buying(executor: LaunchingExecutor, handle: AgentExecutionHandle[Any],
 
 
 async def asked(executor: LaunchingExecutor, handle: AgentExecutionHandle[Any], step: int, folder: Path) -> None:
-    """A worker's model is at that step and blocks: its claim is stored before it is asked."""
+    """Wait until a worker's model blocks at that step. Its claim is stored before the model is asked."""
     await buying(executor, handle, step)
     first = (await executor.sessions.get_messages(handle.session_id)).messages[0]
     async with asyncio.timeout(PATIENCE_S):
         while f"asked {first.content}" not in logged(folder):
-            await asyncio.sleep(0.01)  # a file tells nobody
+            await asyncio.sleep(0.01)  # a file sends no notification
 
 
 async def processes_of(
     runtime: AgentRuntime, agent_id: str, reached: Callable[[list[ProcessInfo]], bool]
 ) -> list[ProcessInfo]:
-    """The agent's processes as the rows tell, once they are so."""
+    """Return the agent's processes from the rows, once they are as expected."""
 
     async def look() -> list[ProcessInfo] | None:
         found = await read_processes(runtime.store, agent_id)

@@ -36,7 +36,8 @@ BRISK = ClientSettings(
 
 
 def executor_of(script: Any, *agents: AnyAgent, **options: Any) -> LocalExecutor:
-    """On memory, unless `store` is given; `agents` are what clients may name, default one called `helper`."""
+    """Return an executor on memory, unless `store` is given. `agents` are those that clients may name, by default one
+    called `helper`."""
     registry = AgentRegistry()
     for one in agents or (agent("helper"),):
         registry.register(one)
@@ -54,14 +55,15 @@ def _schema(group: str, name: str) -> Draft202012Validator:
 
 
 def check_frame(frame: dict[str, Any]) -> None:
-    """What a service sends is what the protocol's schema says."""
+    """Check that a message of the service fits the protocol's schema."""
     _schema("frames", frame["type"]).validate(frame)
     if frame["type"] == "reply":
         _schema("replies", frame["action"]).validate(frame["result"])
 
 
 class Mailbox:
-    """Implements `Sockets`: keeps what was posted, by connection. `fates` says how posts to a connection go."""
+    """An implementation of `Sockets` that stores what was posted, by connection. `fates` decides the result of posts to a
+    connection."""
 
     def __init__(self) -> None:
         self.frames: dict[str, list[bytes]] = {}
@@ -78,7 +80,7 @@ class Mailbox:
         self.frames.pop(connection_id, None)
 
     def read(self, connection_id: str) -> list[dict[str, Any]]:
-        """What has come since the last time, whole."""
+        """Return the complete messages that arrived since the last call."""
         joiner, told = Joiner(), []
         for frame in self.frames.pop(connection_id, []):
             value = json.loads(frame)
@@ -91,7 +93,7 @@ class Mailbox:
 
 
 class Desk:
-    """A gateway without a server: connections are names, and answers are read from a mailbox."""
+    """A gateway without a server. Connections are names, and answers are read from a mailbox."""
 
     def __init__(self, executor: Executor, *, anonymous: bool = False, authoriser: Authoriser | None = None) -> None:
         self.clock = ShiftedClock()
@@ -112,7 +114,7 @@ class Desk:
         return self.mailbox.read(connection_id)
 
     async def ask(self, connection_id: str, action: str, /, **fields: Any) -> dict[str, Any]:
-        """The one answer to a request, reply or error."""
+        """Send a request, and return its one answer, a reply or an error."""
         self._asked += 1
         request = {"v": 1, "action": action, "id": f"q{self._asked}", **fields}
         told = await self.say(connection_id, dumps(request))
@@ -146,8 +148,8 @@ Fault = Callable[[bytes], list[bytes]]
 
 
 class FaultySockets(LoopbackSockets):
-    """Each frame goes through `fault`, which says what is sent in its place. Replies go through unharmed unless
-    `all_frames`. `after(n)`: the connection is cut behind its n-th frame."""
+    """Sockets with faults. Each frame passes through `fault`, which returns the frames to send instead. Replies pass
+    unchanged unless `all_frames`. `after(n)` cuts the connection after its n-th frame."""
 
     def __init__(self, fault: Fault = lambda frame: [frame], *, cut_after: list[int] | None = None) -> None:
         super().__init__()
@@ -167,7 +169,7 @@ class FaultySockets(LoopbackSockets):
         return "sent"
 
     async def cut(self, connection_id: str) -> None:
-        """As a network does it: no closing handshake."""
+        """Cut the connection as a network does, without a closing handshake."""
         connection = self.open.get(connection_id)
         if connection is not None:
             connection.transport.abort()
@@ -178,7 +180,7 @@ class FaultySockets(LoopbackSockets):
 
 
 class DeafSockets(FaultySockets):
-    """Its first reply never arrives: the connection is cut in its place."""
+    """Sockets whose first reply never arrives, because the connection is cut instead."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         if b'"type":"reply"' in data and not self.posted:
@@ -192,7 +194,7 @@ class DeafSockets(FaultySockets):
 async def served(
     executor: LocalExecutor, *, sockets: LoopbackSockets | None = None, settings: ClientSettings = BRISK, **options: Any
 ) -> AsyncIterator[tuple[LoopbackGateway, HelixClient]]:
-    """A server for `executor`, and a client of it."""
+    """Start a server for `executor`, and a client of it."""
     token = options.pop("token", None)
     async with executor, LoopbackGateway(executor, sockets=sockets, **options) as gateway:
         async with asyncio.timeout(60), HelixClient(gateway.url, token, settings=settings) as client:
@@ -226,7 +228,7 @@ def desk_of(script: Any, *agents: Any, **options: Any) -> Desk:
 
 
 async def started(desk: Desk, connection: str = "ada", **fields: Any) -> dict[str, Any]:
-    """A run of the helper, to its end."""
+    """Play a run of the helper to its end."""
     place = await desk.result(connection, "run", **{"agent": "helper", "message": "hi", **fields})
     await desk.ended(place["session_id"])
     return place

@@ -1,4 +1,4 @@
-"""Shared by the tests of `LiteLLMAdapter`: requests, what callbacks heard, a clock, servers of two dialects."""
+"""Helpers for the tests of `LiteLLMAdapter`: requests, recorded callbacks, a clock, servers of two dialects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALL = ModelAnswer(tool_calls=[ModelToolCall("add", {"a": 1, "b": 2})])
 
 @dataclass
 class FakeClock:
-    """Time passes by sleeping only, and sleeping takes none."""
+    """A clock on which time passes only by sleeping, and sleeping takes no real time."""
 
     at: float = 1_000_000.0
     slept: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class FakeClock:
 
 @dataclass
 class Heard:
-    """What the callbacks were told, in order."""
+    """The calls of the callbacks, in order."""
 
     events: list[tuple[Any, ...]] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ class Heard:
 
 @pytest.fixture(params=["litellm", "native"])
 def each_adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests of a module once with litellm, and once with the package that is chosen where all are installed."""
+    """Run the tests of a module once with litellm, and once with the package that is chosen if all are installed."""
     if request.param == "native":
         monkeypatch.setattr(request.module, "LiteLLMAdapter", ModelAdapter)
 
@@ -93,8 +93,8 @@ Serve = Callable[..., OpenAIServer]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Start a server that plays the given script, and point litellm's OpenAI provider at it. litellm is loaded, which takes
-    seconds: no test waits for that."""
+    """Start a server that plays the given script, and point litellm's OpenAI provider at it. litellm is loaded here,
+    because that takes seconds for which no test waits."""
     load_litellm()
     servers: list[OpenAIServer] = []
 
@@ -136,7 +136,7 @@ def tool(name: str = "add", parameters: JsonObject | None = None, *, strict: boo
 
 
 def openai_event(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """One event of an OpenAI stream, for what `OpenAIServer` does not say."""
+    """Return one event of an OpenAI stream, for events that `OpenAIServer` does not send."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
     return f"data: {json.dumps(chunk)}\n\n".encode()

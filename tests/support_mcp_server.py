@@ -44,7 +44,7 @@ def buyer(done: list[str]) -> Any:
 
 
 def person(*forms: ElicitResult) -> tuple[Any, list[str]]:
-    """Who fills in these forms, one after the other, and what they were asked."""
+    """Fill in these forms, one after the other, as a client's user, and record the questions."""
     left, asked = list(forms), list[str]()
 
     async def fill(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -56,7 +56,7 @@ def person(*forms: ElicitResult) -> tuple[Any, list[str]]:
 
 @asynccontextmanager
 async def on_http(app: Any, sock: socket.socket | None = None, **config: Any) -> AsyncIterator[str]:
-    """The URL of an ASGI app, for as long as the block runs. `config`: more of uvicorn's."""
+    """Yield the URL of an ASGI app for the duration of the block. `config` are more settings of uvicorn."""
     sock = sock or socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1, **config)
@@ -87,7 +87,8 @@ class MadeTask(Result):
 
 
 class Tasks(ClientExtension):
-    """A client that takes tasks, and polls nothing by itself: `made` has their ids, `changes` what notifications bring."""
+    """A client that accepts tasks, and polls nothing by itself. `made` has their ids, and `changes` the content of
+    notifications."""
 
     identifier = EXTENSION
 
@@ -116,7 +117,7 @@ class _Params(RequestParams):
 
 
 class _Request(Request[_Params, str]):
-    """Of a method whose requests name no task."""
+    """A request of a method that names no task."""
 
 
 class _OfTask(_Request):
@@ -128,7 +129,7 @@ class _Anything(Result):
 
 
 async def ask(session: ClientSession, method: str, **params: Any) -> dict[str, Any]:
-    """The result of a request that the package does not know."""
+    """Return the result of a request that the package does not know."""
     kind = _OfTask if "taskId" in params else _Request
     request: Any = kind(method=method, params=_Params(**params))
     found = await session.send_request(request, _Anything)
@@ -136,7 +137,7 @@ async def ask(session: ClientSession, method: str, **params: Any) -> dict[str, A
 
 
 async def task_of(session: ClientSession, task_id: str, *statuses: str) -> dict[str, Any]:
-    """The task once it has one of these statuses."""
+    """Return the task once it has one of these statuses."""
     async with asyncio.timeout(PATIENCE_S):
         while (task := await ask(session, "tasks/get", taskId=task_id))["status"] not in statuses:
             await asyncio.sleep(0.02)
@@ -144,14 +145,14 @@ async def task_of(session: ClientSession, task_id: str, *statuses: str) -> dict[
 
 
 def text_of(result: CallToolResult) -> str:
-    """The text that a tool's result begins with."""
+    """Return the text at the beginning of the tool's result."""
     (first, *_) = result.content
     assert isinstance(first, TextContent)
     return first.text
 
 
 async def frames(http: httpx2.AsyncClient, url: str, message: dict[str, Any], **headers: str) -> AsyncGenerator[Any]:
-    """The messages that answer a request over HTTP, one after the other."""
+    """Yield the messages that answer a request over HTTP."""
     async with http.stream("POST", url, json=message, headers={**HEADERS, **headers}) as response:
         if response.headers["content-type"].startswith("application/json"):
             yield json.loads(await response.aread())
@@ -162,7 +163,7 @@ async def frames(http: httpx2.AsyncClient, url: str, message: dict[str, Any], **
 
 
 def listening(*task_ids: str, declared: bool = True, token: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The request `subscriptions/listen` of a client that shows forms, and its headers."""
+    """Return the request `subscriptions/listen` of a client that shows forms, and its headers."""
     capabilities: dict[str, Any] = {"elicitation": {}, "extensions": {EXTENSION: {}} if declared else {}}
     mcp = "io.modelcontextprotocol"
     meta = {f"{mcp}/protocolVersion": "2026-07-28", f"{mcp}/clientCapabilities": capabilities}
@@ -187,7 +188,7 @@ class Older:
         return frames(self.http, self.url, message, **self.headers)
 
     async def reply(self, method: str, /, number: int | None = None, **params: Any) -> dict[str, Any]:
-        """The last frame."""
+        """Send a request, and return the last frame."""
         return [frame async for frame in self.ask(method, number, **params)][-1]
 
     async def task(self, name: str, **arguments: Any) -> str:

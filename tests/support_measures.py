@@ -1,4 +1,4 @@
-"""Hearing what an engine measures, and models whose answers cost something."""
+"""Metrics that record what an engine measures, and models whose answers have a cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helix.core.usage import Usage
 
 
 class Heard:
-    """A `Metrics` that keeps all it is told."""
+    """`Metrics` that store everything that is reported."""
 
     def __init__(self) -> None:
         self.all: list[Measures] = []
@@ -25,15 +25,15 @@ class Heard:
         return [measures for measures in self.all if name in measures.values]
 
     def names(self) -> Counter[str]:
-        """Of what was more than nothing."""
+        """Return the names of the measures above zero."""
         return Counter(name for measures in self.all for name, value in measures.values.items() if value)
 
 
 def used(prompt: int = 100, completion: int = 10, micros: int = 500, **fields: Any) -> Usage:
-    """The usage of one call."""
+    """Return the usage of one call."""
     return Usage(prompt_tokens=prompt, completion_tokens=completion, cost_micros=micros, calls=1, **fields)
 
 
 def says(content: str, usage: Usage, **fields: Any) -> dict[str, Any]:
-    """A script entry: a text that cost this."""
+    """Return a script entry: a text with this cost."""
     return {"content": content, "usage": usage.model_dump(), **fields}

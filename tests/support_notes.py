@@ -1,4 +1,4 @@
-"""What tests of single runs share: an agent's notes, a tool that takes them, and the output that is asked for."""
+"""Helpers that tests of single runs share: an agent's notes, a tool that takes them, and the requested output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talking to a worker process of `tests/support`: one JSON line there, one back."""
+"""Communication with a worker process of `tests/support`: one JSON line there, one back."""
 
 import json
 import subprocess
@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 
 
 class Worker:
-    """`module` of `tests.support`, waiting for jobs. `variables`: its environment, by default that of this process."""
+    """A process of the `module` of `tests.support` that waits for jobs. `variables` is its environment, by default that of
+    this process."""
 
     def __init__(self, module: str, variables: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-m", f"tests.support.{module}"]
@@ -26,7 +27,7 @@ class Worker:
         return answer
 
     def race(self, do: str, db: Path | str, processes: int, **job: Any) -> list[Any]:
-        """What each process found; all must have ended well."""
+        """Return the results of all processes, which all must have ended normally."""
         answer = self.ask(do=do, db=str(db), processes=processes, **job)
         assert answer["codes"] == [0] * processes, "\n".join(map(str, answer["found"]))
         found: list[Any] = answer["found"]

@@ -1,4 +1,4 @@
-"""One engine whose deliveries are made by hand, and a store where things happen in between: for protocol scenarios."""
+"""One engine with manual deliveries, and a store in which things happen in between, for protocol scenarios."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class Ids:
 
 
 class Between(MemoryStateStore):
-    """Something happens between what a verb read and what it writes: right before the transaction of that name."""
+    """A store in which something happens between the reads and the writes of a verb: right before the transaction of that
+    name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class Between(MemoryStateStore):
 
 
 class World:
-    """Lambda-style deliveries of one engine, by hand."""
+    """A world in which Lambda-style deliveries of one engine are made by hand."""
 
     def __init__(self, script: Any) -> None:
         self.store, self.clock = Between(), Clock()
@@ -155,7 +156,7 @@ class World:
         return await self.engine.history.existing(session_id)
 
     async def row(self, call_id: str) -> CallRow:
-        """Of the open step."""
+        """Return the call's row in the open step."""
         rows = await self.engine.history.open_rows(await self.session())
         assert rows is not None
         return next(row for row in rows.calls if row is not None and row.call_id == call_id)

@@ -1,4 +1,4 @@
-"""What tests of stopping and going on share: a log in the state, a tool that writes it, and a run that was interrupted."""
+"""Helpers that tests of stopping and resuming share: a log in the state, a tool that writes it, and an interrupted run."""
 
 from __future__ import annotations
 

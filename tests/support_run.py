@@ -1,4 +1,4 @@
-"""Running agents in tests through the public door: scripted models, executors that share a store, gates to wait at."""
+"""Helpers that run agents through the public API: scripted models, executors that share a store, and gates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 10.0
 
 
 class World:
-    """One store, and executors on it: on SQLite each opens the file for itself, as another process would."""
+    """One store, and executors on it. On SQLite each executor opens the file for itself, as another process would."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self._path = kind, folder / "helix.db"
@@ -32,7 +32,7 @@ class World:
         self._executors: list[LocalExecutor] = []
 
     def executor(self, script: Any = (), *, settings: Settings = QUICK, **options: Any) -> LocalExecutor:
-        """`script` is a script for a `ScriptedModel`, or a model."""
+        """Return an executor. `script` is a script for a `ScriptedModel`, or a model."""
         model = script if hasattr(script, "generate_step") else ScriptedModel(script)
         store = self._memory if self.kind == "memory" else SQLiteStateStore(self._path)
         options.setdefault("registry", AgentRegistry())
@@ -60,7 +60,7 @@ class Text(BaseModel):
 
 
 def a_tool(name: str, execute: Callable[[Any, ToolContext[Any]], Any] | str, **fields: Any) -> Any:
-    """A tool without parameters, or with `input_schema`."""
+    """Return a tool without parameters, or with `input_schema`."""
     fields.setdefault("input_schema", Nothing)
     fields.setdefault("description", f"Does {name}.")
     return define_tool(name=name, execute=execute, **fields)  # type: ignore[arg-type]
@@ -71,13 +71,13 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def calls(*items: dict[str, Any], content: str | None = None) -> dict[str, Any]:
-    """A script entry that asks for these calls."""
+    """Return a script entry that asks for these calls."""
     entry: dict[str, Any] = {"tool_calls": list(items)}
     return entry | ({"content": content} if content is not None else {})
 
 
 class Gate:
-    """A place where something waits until the test lets it go on. `entered` tells that it got there."""
+    """A place where a task waits until the test opens it. `entered` says that the task has reached it."""
 
     def __init__(self) -> None:
         self.entered, self.opened = asyncio.Event(), asyncio.Event()
@@ -97,7 +97,7 @@ class Gate:
 
 
 def gated(gate: Gate, answer: Any) -> Callable[[LLMGenerateInput], Awaitable[Any]]:
-    """A script entry that answers once the gate is open."""
+    """Return a script entry that answers once the gate is open."""
 
     async def entry(request: LLMGenerateInput) -> Any:
         await gate.wait()
@@ -111,7 +111,7 @@ async def result_of(handle: AgentExecutionHandle[Any]) -> AgentResult[Any]:
 
 
 async def chunks_of(handle: AgentExecutionHandle[Any], **options: Any) -> list[StreamChunk]:
-    """The run's whole stream; waits for its end."""
+    """Return the run's whole stream, after its end."""
     async with asyncio.timeout(PATIENCE_S):
         return [chunk async for chunk in await handle.stream(**options)]
 
@@ -119,7 +119,7 @@ async def chunks_of(handle: AgentExecutionHandle[Any], **options: Any) -> list[S
 async def play(
     executor: LocalExecutor, who: Agent[Any, Any], message: Any = "go", **options: Any
 ) -> tuple[AgentExecutionHandle[Any], AgentResult[Any], list[StreamChunk]]:
-    """Execute to the end: handle, result, chunks."""
+    """Execute to the end. Return the handle, the result and the chunks."""
     handle = await executor.execute(who, message, **options)
     chunks = await chunks_of(handle)
     return handle, await result_of(handle), chunks
@@ -144,7 +144,7 @@ async def history(executor: LocalExecutor, session_id: str) -> list[AnyMessage]:
 
 
 def told(messages: Sequence[AnyMessage]) -> list[str]:
-    """Messages in short: `user: hi`, `assistant: text [tool, tool]`, `tool: content`."""
+    """Return short forms of messages: `user: hi`, `assistant: text [tool, tool]`, `tool: content`."""
     lines = []
     for message in messages:
         line = f"{message.role}: {message.content or ''}"
@@ -159,7 +159,7 @@ def results(messages: Sequence[AnyMessage]) -> list[str]:
 
 
 def assert_paired(messages: Sequence[AnyMessage]) -> None:
-    """Every call has exactly one result, right behind its answer and in call order; ids are unique."""
+    """Check that every call has exactly one result, right after its answer and in call order, and that ids are unique."""
     expected: list[str] = []
     seen: set[str] = set()
     for message in messages:
@@ -175,7 +175,7 @@ def assert_paired(messages: Sequence[AnyMessage]) -> None:
 
 
 def assert_stream(chunks: Sequence[ChunkBase]) -> None:
-    """Sequences ascend; text ends committed or discarded; tools are told in pairs, the end last."""
+    """Check that sequences ascend, text ends committed or discarded, tool chunks come in pairs, and the end comes last."""
     sequences = [chunk.sequence for chunk in chunks]
     assert sequences == sorted(set(sequences))
     open_calls: set[tuple[str, str]] = set()

@@ -1,8 +1,8 @@
-"""A small world for the sequencer: sessions with workers that stream, stage, crash and come back, over a log that keeps
-every record at least once; and the invariants of docs/protocol.md#invariants that its stream must hold.
+"""A small world for the sequencer: sessions whose workers stream, stage, crash and return, over a log that keeps every
+record at least once. It also has the invariants of docs/protocol.md#invariants that the stream must hold.
 
-The world is the protocol's store in miniature: one staged answer per (lineage, step), claims that only grow, turns that
-only grow. Chance comes from the `Random` it is given, so a seed is a history.
+The world is a miniature of the protocol's store: one staged answer per (lineage, step), and claims and turns that only
+grow. All randomness comes from the given `Random`, so a seed is a history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALLS = 2
 
 @dataclass
 class Session:
-    """The truth about one session, as a store would have it."""
+    """The true state of one session, as a store would have it."""
 
     name: str
     turn: int = 0
@@ -81,7 +81,7 @@ class World:
         self.settle()
         return self.log
 
-    # --- what happens ---------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         if self.processes:
@@ -109,14 +109,14 @@ class World:
             self.put_end(*self.random.choice(self.ends))
 
     def stop(self) -> None:
-        """An interrupt, in the middle of whatever the workers do."""
+        """Interrupt the run, whatever its workers are doing."""
         session = self.random.choice(self.sessions)
         if not session.over:
             session.over = True
             self.put_end(session, session.turn)
 
     def settle(self) -> None:
-        """What redelivery and the sweep do in the end: every session is over and has said so."""
+        """Do what redelivery and the sweep do in the end, so that every session is over and its end is on the stream."""
         for session in self.sessions:
             if not session.over:
                 for _ in self.worker(session, session.turn, last_step=session.step):
@@ -124,10 +124,10 @@ class World:
             self.put_end(session, session.turn)
         self.log += self.underway
 
-    # --- who does it ----------------------------------------------------------------------------------------------
+    # --- workers --------------------------------------------------------------------------------------------------
 
     def new_turn(self, session: Session) -> None:
-        """Execute, resume, retry, takeover or rewind: it may come at any time."""
+        """Start a new turn at any time: execute, resume, retry, takeover or rewind."""
         mode = self.random.choice(["continue", "close", "rewind"]) if session.turn else "continue"
         if session.turn:
             self.ends.append((session, session.turn))
@@ -149,12 +149,12 @@ class World:
                     session.staged[session.lineage, step] = session.staged[old, step]
         session.lineages[session.turn] = session.lineage
         self.put(session, session.turn, "run", mark="started", last=session.last)
-        for call_id in closed:  # a call whose outcome is unknown ends as such
+        for call_id in closed:  # a call with an unknown outcome ends as such
             self.tell_again(session, session.turn, session.step - 1, call_id)
         self.processes.append(self.worker(session, session.turn))
 
     def worker(self, session: Session, turn: int, last_step: int | None = None) -> Iterator[None]:
-        """One worker of one run: it may be one of several, and may live on when its time is over."""
+        """Play one worker of a run. The run may have several workers, and one may live on after its time."""
         lineage = session.lineages[turn]
         while session.turn == turn and not session.over:
             step = session.step
@@ -214,7 +214,7 @@ class World:
             yield
 
     def tell_again(self, session: Session, turn: int, step: int, call_id: str) -> None:
-        """The end of a call that is done, by a worker that did not do it and knows no numbers."""
+        """Stream the end of a finished call again, by a worker that did not execute it and has no sequence numbers."""
         claim = session.done[call_id]
         where: dict[str, Any] = {"step": step, "attempt": claim, "call_id": call_id, "tool_call_id": call_id}
         self.put(session, turn, "call", "tool_end", **where, mark="committed")
@@ -235,12 +235,12 @@ class World:
             **record,
         )
         self.log.append(made)
-        if self.random.random() < 0.3:  # sent again, or on its way twice: the other one arrives whenever
+        if self.random.random() < 0.3:  # sent again, or on its way twice, so the other copy arrives at any time
             self.underway.append(made)
 
 
 def project(world: World, admit: Admit = sequencer.admit, random: Random | None = None) -> list[StreamMessage]:
-    """The stream of the world's log, in batches cut by `random`."""
+    """Project the stream of the world's log, in batches cut by `random`."""
     head, rest = Head(), list(world.log)
     out: list[StreamMessage] = []
     while rest:
@@ -252,7 +252,7 @@ def project(world: World, admit: Admit = sequencer.admit, random: Random | None 
 
 
 def violation(world: World, stream: list[StreamMessage]) -> str | None:
-    """The first broken invariant, or None."""
+    """Return the first broken invariant, or None."""
     if [message.sequence for message in stream] != list(range(1, len(stream) + 1)):
         return "stream_gapless: sequences are not 1, 2, 3"
     for session in world.sessions:
@@ -322,7 +322,7 @@ def _calls(session: Session, stream: list[StreamMessage]) -> str | None:
             return f"stream_gapless: {chunk['type']} of claim {chunk['attempt']} after {seen} of claim {claim}"
         seen = [*seen, chunk["type"]] if chunk["attempt"] == claim else [chunk["type"]]
         expected = [["tool_start"], ["tool_start", "custom"], ["tool_start", "custom", "tool_end"]]
-        unknown = [["tool_end"], ["tool_start", "tool_end"]]  # closed by a later turn before it came further
+        unknown = [["tool_end"], ["tool_start", "tool_end"]]  # a later turn closed it before it got further
         if seen not in expected and not (seen in unknown and message.turn > turns[call_id]):
             return f"stream_gapless: claim {chunk['attempt']} of {call_id} shows {seen}"
         turns.setdefault(call_id, message.turn)
@@ -330,7 +330,7 @@ def _calls(session: Session, stream: list[StreamMessage]) -> str | None:
     for call_id, claim in session.done.items():
         _, lineage, step, _ = call_id.split("/")
         if int(lineage) != session.lineage or int(step) >= session.step:
-            continue  # left behind by a rewind, or of a step that is still open: whoever goes on will tell
+            continue  # a rewind abandoned it, or its step is still open and the next worker will stream it
         if claims.get(call_id, (0, []))[1][-1:] != ["tool_end"]:
             return f"stream_gapless: call {call_id} is done, and its end is not shown"
         if claims[call_id][0] != claim:
@@ -344,7 +344,7 @@ def _folds(stream: list[StreamMessage]) -> str | None:
 
 
 def mutant(old: str, new: str) -> Admit:
-    """`admit` of a sequencer with one piece of its text replaced: a rule taken out."""
+    """Return `admit` of a sequencer with one piece of its text replaced, which removes a rule."""
     source = inspect.getsource(sequencer._Admission)
     assert source.count(old) == 1, f"the sequencer has {source.count(old)} places {old!r}: update the mutant"
     space = dict(vars(sequencer))
@@ -360,7 +360,7 @@ _OVER = "if session.over:\n            return\n        "
 _SETTLE = "self._close_attempt(session, record)\n        "
 _LAST = "committed = record.last == (session.step, session.attempt)"
 
-# One rule each. Every one of them must break an invariant in some history.
+# One rule each. Removing any of them must break an invariant in some history.
 MUTANTS: dict[str, tuple[str, str]] = {
     "n of an attempt": ("if record.n <= session.n:", "if False:"),
     "n of a call": ('if record.mark != "committed" and record.n <= n:', "if False:"),

@@ -1,4 +1,4 @@
-"""A stream manager in a dictionary, over the real sequencer, and ways to break it; a clock that tests turn by hand."""
+"""A stream manager in a dictionary, over the real sequencer, with ways to break it, and a manually controlled clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ STREAM = "s1"
 
 
 class MemoryStreams:
-    """`page` limits what one read gives. `lose_next` appends fail before the write, `lose_answers` after it."""
+    """A stream manager in memory. `page` limits the length of one read. `lose_next` appends fail before the write, and
+    `lose_answers` after it."""
 
     coalesces: bool = False
 
@@ -76,7 +77,7 @@ class MemoryStreams:
         self.logs[stream_id] = [message for message in self.logs[stream_id] if message.sequence > up_to]
 
     async def idle(self) -> None:
-        """Until a reader waits for more."""
+        """Wait until a reader waits for more."""
         self.waiting.clear()
         await self.waiting.wait()
 
@@ -97,7 +98,7 @@ class HandClock:
 
 
 class Run:
-    """Writes one run's records as a worker does."""
+    """A writer of one run's records, as a worker writes them."""
 
     def __init__(self, streams: MemoryStreams, turn: int = 1, session: str = STREAM, stream: str = STREAM) -> None:
         self.streams, self.turn, self.session, self.stream = streams, turn, session, stream

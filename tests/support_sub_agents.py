@@ -1,4 +1,4 @@
-"""A boss and its children, for tests of sub-agents: the agents, what they say, and the child's session."""
+"""A boss and its children, for tests of sub-agents: the agents, their answers, and the child's session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans as a test reads them: what the exporter was given, as a tree."""
+"""Spans as a test reads them: the exporter's input, as a tree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Traces:
         return sorted((span for span in self.spans if span.name == name), key=lambda span: span.start_time or 0)
 
     def trees(self) -> list[list[str]]:
-        """One for each trace, in the order of their beginnings: names, indented below their parents."""
+        """Return one tree for each trace, in the order of their starts: names, indented below their parents."""
         traces: dict[int, list[ReadableSpan]] = {}
         for span in sorted(self.spans, key=lambda span: (span.start_time or 0, -(span.end_time or 0))):
             traces.setdefault(span.context.trace_id, []).append(span)

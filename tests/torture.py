@@ -1,10 +1,10 @@
-"""The long random walks, of which CI takes only the first seeds.
+"""Run the long random walks, of which CI plays only the first seeds.
 
     python -m tests.torture [--times 0.1] [--only protocol]
 
-Prints a table and saves it to bench/results/torture.md. The exit status is 1 if a walk failed; the table then has the
-test and the line that repeats it. All of them take about four hours on two processors. `--times` multiplies the number of
-walks. A part of the table (`--only`) is printed and not saved.
+It prints a table and saves it to bench/results/torture.md. The exit status is 1 if a walk failed, and the table then has
+the test and the line that repeats it. All of them take about four hours on two processors. `--times` multiplies the number
+of walks. A part of the table (`--only`) is printed and not saved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SPREAD = ("-n", "auto", "--dist", "loadgroup", "--max-worker-restart=0")
 
 @dataclass(frozen=True)
 class Job:
-    """`walks` is what HELIX_EXAMPLES says; `words` is what pytest gets, or a program (`-m ...`) that takes `--count`."""
+    """A job. `walks` is the value of HELIX_EXAMPLES. `words` are the arguments of pytest, or of a program (`-m ...`) that
+    takes `--count`."""
 
     name: str
     walks: int
@@ -58,7 +59,7 @@ JOBS = (
 
 
 def play(job: Job, walks: int) -> tuple[bool, float, str]:
-    """Whether it passed, the seconds it took, and what it said in the end."""
+    """Return whether it passed, the seconds it took, and its last output."""
     begun = time.monotonic()
     variables = {**os.environ, "HELIX_EXAMPLES": str(walks)}
     done = subprocess.run(job.command(walks), cwd=ROOT, env=variables, capture_output=True, text=True, check=False)

@@ -1,4 +1,5 @@
-"""A `StepFunctionsExecutor` on the offline cloud: its functions' settings, and the administrator's credentials."""
+"""A `StepFunctionsExecutor` on the offline cloud, with the settings of its functions and the administrator's
+credentials."""
 
 from __future__ import annotations
 
@@ -40,13 +41,14 @@ def variables_of(cloud: CloudForTests, verb: str) -> dict[str, str]:
 
 
 def deploy_edition(cloud: CloudForTests, name: str) -> None:
-    """What `cdk deploy` does when only the agents have changed: a new version of each function, and the alias on it."""
+    """Publish a new version of each step function and move its alias there, as `cdk deploy` does when only the agents
+    changed."""
     for verb in STEP_VERBS:
         configure(cloud, verb, variables={EDITION: name})
 
 
 def configure(cloud: CloudForTests, verb: str, *, variables: Mapping[str, str] | None = None, **more: Any) -> None:
-    """Change a function, publish it, and move its alias there: offline at once. `variables` go over those that it has."""
+    """Change a function, publish it, and move its alias there at once. `variables` are added to its environment."""
     functions, name = cloud.aws("lambda"), cloud.cloud.function(verb)
     if variables:
         more["Environment"] = {"Variables": {**variables_of(cloud, verb), **variables}}

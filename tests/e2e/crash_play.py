@@ -1,6 +1,6 @@
-"""A session that workers are killed under: what happens to it, how one waits for it, and what is left of it.
+"""A session whose workers are killed: its steps, the waits for it, and the check of what it leaves behind.
 
-Law: a play never helps the app. It waits, it repeats what was not answered, and it lets minutes pass.
+Law: a play never helps the app. It waits, repeats requests that were not answered, and lets minutes pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from helix.testing.invariants import find_problems, read_tree
 PATIENCE_S = 90.0
 LOOK_S = 0.1
 UNANSWERED_S = 8.0
-"""How long a client of these tests waits for an answer."""
+"""The time that a client of these tests waits for an answer."""
 TRIES = 20
 OLD_S = 120
 USER = "crashes"
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass
 class Play:
-    """One session of a scene. `point`: where its one crash is to be; empty: nowhere, only learn the points."""
+    """One session of a scene. `point` is where its one crash happens. If it is empty, the play only records the points."""
 
     cloud: CloudForTests
     executor: Executor
@@ -58,7 +58,7 @@ class Play:
         return (self.place / "fired").exists()
 
     def points(self) -> list[str]:
-        """Those that came by, in no order."""
+        """Return the points that the session reached, in no particular order."""
         found = []
         for path in sorted((self.place / "points").iterdir()):
             found += [f"{path.name}#{n}" for n in range(path.stat().st_size)]
@@ -85,7 +85,7 @@ class Play:
             raise AssertionError(f"{self.session}, killed at {self.point!r}: never that {what}") from None
 
     async def status(self, *wanted: str) -> str:
-        """Until the session has one of these."""
+        """Wait until the session has one of these statuses, and return it."""
 
         async def look() -> str:
             state = await self.executor.sessions.load(self.session)
@@ -94,7 +94,7 @@ class Play:
         return await self.until(look, f"it is {' or '.join(wanted)}")
 
     async def quiet(self, session: str = "") -> None:
-        """Until nobody works on the session, and everything about it is sound."""
+        """Wait until no worker works on the session and its rows and stream are consistent."""
         problems: list[str] = []
         store, streams = self.executor.store, self.executor.streams
         try:
@@ -105,7 +105,7 @@ class Play:
             raise AssertionError(f"{self.session}, killed at {self.point!r}, is not at rest: {problems}") from None
 
     async def patiently(self, wanted: str, *, sweeps: bool = False) -> None:
-        """Until the session is so; after a crash, or where `sweeps` are what helps, a minute may have to pass first."""
+        """Wait until the session has this status. After a crash, or with `sweeps`, minutes pass during the wait."""
 
         async def reached() -> bool:
             state = await self.executor.sessions.load(self.session)
@@ -127,13 +127,14 @@ class Play:
                 await asyncio.sleep(10 * LOOK_S)
 
     async def minute(self) -> None:
-        """What the next minute brings: everything is older than a moment, and the schedule is due."""
+        """Let a minute pass: age the session's open runs, and run the schedules that are due."""
         family = {rows.session_id for rows in await read_tree(self.executor.store, self.session)}
         await asyncio.to_thread(grow_old, self.cloud, family)
         await asyncio.to_thread(self.cloud.cloud.tick)
 
     async def executions(self, *, running: bool = False) -> list[dict[str, Any]]:
-        """Those of the session and of its sub-agents, each asked for by its name: others are none of ours."""
+        """Return the executions of the session and of its sub-agents. Each is read by name, so other tests' executions are
+        left out."""
         names = [
             f"{run.run_id}__part-{part}" if part > 1 else run.run_id
             for rows in await read_tree(self.executor.store, self.session)
@@ -156,7 +157,7 @@ class Play:
         return self.cloud.user(user, settings=ClientSettings(request_s=UNANSWERED_S, open_s=30, quiet_s=2))
 
     async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
-        """As a client does that sees no answer: ask the same again, and a minute may pass meanwhile."""
+        """Repeat a request until it is answered, as a client does, and let a minute pass after each timeout."""
         for _ in range(TRIES):
             try:
                 return await request()
@@ -167,7 +168,7 @@ class Play:
     # --- what is left ----------------------------------------------------------------------------------------------------
 
     async def transcript(self) -> dict[str, Any]:
-        """What must not depend on crashes: messages, state, output and status of the session and its sub-agents."""
+        """Return what must not depend on crashes: messages, state, output and status of the session and its sub-agents."""
         hide = [str(self.place), self.session]
         story = await read_report(self.executor, self.session, hide=[hide[0]])
         kept = {}
@@ -181,7 +182,7 @@ class Play:
         return told_plain
 
     def repeated(self) -> list[str]:
-        """Tools and model calls that started although their result was there."""
+        """Return the tools and model calls that started again although their result was stored."""
         lines = (self.place / "log").read_text().splitlines()
         assert {line.split()[0] for line in lines} == {"start", "done"}, f"{self.session} has logged nothing: {lines}"
         return repeated_in(lines)
@@ -204,7 +205,7 @@ async def _now(value: bool) -> bool:
 
 
 def grow_old(cloud: CloudForTests, sessions: Collection[str]) -> None:
-    """The open runs of these sessions were claimed two minutes earlier than they were, and wrote as long ago."""
+    """Move the claims and the last writes of these sessions' open runs two minutes into the past."""
     for session_id in sessions:
         _earlier(cloud, "sessions", {"pk": {"S": session_id}, "sk": {"S": SESSION}}, "updated_at")
     for number in range(PARTITIONS):
@@ -225,12 +226,12 @@ def _earlier(cloud: CloudForTests, table: str, key: dict[str, Any], field: str) 
             ExpressionAttributeValues={":s": {"N": str(OLD_S)}},
         )
     except dynamodb.exceptions.ConditionalCheckFailedException:
-        return  # it has ended meanwhile
+        return  # the run has ended meanwhile
 
 
 @contextmanager
 def events_lost(cloud: CloudForTests) -> Iterator[None]:
-    """Nobody is told that executions end."""
+    """Drop the events that announce the end of executions."""
     events, rule = cloud.aws("events"), cloud.cloud.function("ended")
     events.disable_rule(Name=rule)
     try:
@@ -240,7 +241,7 @@ def events_lost(cloud: CloudForTests) -> Iterator[None]:
 
 
 class Idle:
-    """A launcher that starts nothing: what it is told is lost."""
+    """A launcher that starts nothing, so that every start is lost."""
 
     async def start(self, part: Part) -> None:
         return None

@@ -1,6 +1,6 @@
-"""What happens to a session while workers are killed: each scene once without a crash, and once for each of its points.
+"""The scenes that sessions play while workers are killed: once without a crash, and once for each crash point.
 
-Law: a scene does what people and clients do, and repeats what was not answered, as they would; it never helps the app.
+Law: a scene does what users and clients do, and repeats requests that were not answered. It never helps the app.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ _POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
 
 @dataclass(frozen=True)
 class Scene:
-    """`verbs`: the functions whose points belong to it; `only` these, where another scene has the others. `at_once`: how
-    many sessions play it at a time. `times`: of points that come by so often, how many are taken: how many there are
-    depends on how records happen to be batched. `told`: somebody hears that executions end. `inline`: all tools are;
-    `steps`: how many an invocation takes at most, 0: as many as fit."""
+    """A scene and the crash points that it covers.
+
+    `verbs` are the functions whose points it covers, and `only` limits these to some operations if another scene covers the
+    rest. `at_once` is the number of sessions that play it concurrently. `times` limits how many occurrences of a frequent
+    point are used, because their number depends on how records are batched. `told` delivers the events that announce the
+    end of executions. `inline` makes all tools inline. `steps` is the maximum number of steps per invocation, and 0 means
+    as many as fit.
+    """
 
     act: Callable[[Play], Awaitable[None]]
     verbs: Sequence[str]
@@ -40,8 +44,9 @@ class Scene:
     steps: int = 0
 
     def points(self, verb: str, known: Sequence[str]) -> list[str]:
-        """Of all that came by, the points of this scene. What is durable before a write is what was so after the one before
-        it, or when the delivery came: so each write is a point once from the front, and from behind each time."""
+        """Select the points of this scene from all points that were reached. Before a write, the durable state is that of
+        the write before it, or that of the delivery's start. So each write has one point before it, and a point after it
+        for each occurrence."""
         chosen = []
         for point in known:
             where, what, side, number = _POINT.fullmatch(point).groups()  # type: ignore[union-attr]
@@ -52,7 +57,7 @@ class Scene:
 
 
 async def work(play: Play) -> None:
-    """Parallel and sequential tools, an inline one, state, a sub-agent, an output."""
+    """Use parallel and sequential tools, an inline tool, state, a sub-agent and an output."""
     child = plan(use(call("look", topic="deep"), text="Digging."), finish(summary="helped", sources=["deep"]))
     steps = [
         use(call("look", topic="a"), call("look", topic="b"), text="Two at once, then more."),
@@ -69,7 +74,7 @@ async def work(play: Play) -> None:
 
 
 async def many(play: Play) -> None:
-    """So many steps, one in an invocation, that the run goes on in another execution."""
+    """Take so many steps, one per invocation, that the run continues in another execution."""
     steps = [use(call("count", amount=n), text=f"Step {n}.") for n in range(1, 9)]
     talker = play.executor.agents.named("talker")
     handle = await play.executor.execute(talker, plan(*steps, say("Counted.")), session_id=play.session)
@@ -79,7 +84,7 @@ async def many(play: Play) -> None:
 
 
 async def halted(play: Play) -> None:
-    """A run is interrupted in a call of its third step, and goes on with the fourth."""
+    """Interrupt a run in a call of its third step, and continue it with the fourth."""
     steps = [use(call("count", amount=1)), use(call("look", topic="x"), call("count", amount=2))]
     steps += [use(call("wait", gate=play.file("gate")), call("look", topic="beside")), use(call("count", amount=3))]
     talker = play.executor.agents.named("talker")
@@ -95,7 +100,7 @@ async def halted(play: Play) -> None:
 
 
 async def asked(play: Play) -> None:
-    """A client's run and the answer to what it asks, each by a message."""
+    """Start a run as a client, and answer each of its questions with a message."""
     message = plan(use(call("gated", topic="x"), call("look", topic="y")), say("Allowed."))
     async with play.client() as client:
         handle = await play.insist(
@@ -118,7 +123,7 @@ async def asked(play: Play) -> None:
 
 
 async def stopped(play: Play) -> None:
-    """The execution is stopped from outside; its run fails, and is tried again."""
+    """Stop the execution from outside, so that the run fails, and retry the run."""
     message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("At last."))
     talker = play.executor.agents.named("talker")
     handle = await play.executor.execute(talker, message, session_id=play.session)
@@ -136,8 +141,8 @@ async def stopped(play: Play) -> None:
 
 
 async def streamed(play: Play) -> None:
-    """A client reads all of a run: what the projector brings, dense and once. It comes in two batches at least: the run
-    waits until its beginning has been read."""
+    """Read all chunks of a run as a client: they must arrive without gaps, and each once. They come in at least two
+    batches, because the run waits until its beginning was read."""
     steps = [use(call("look", topic="a"), text="One piece of text, and another one.")]
     steps += [use(call("wait", gate=play.file("gate"))), say("That was all of it.")]
     async with play.client() as client:
@@ -157,7 +162,7 @@ async def streamed(play: Play) -> None:
 
 
 async def unstarted(play: Play) -> None:
-    """A run was claimed and never started; later, it has ended without its effects."""
+    """Claim a run that is never started. Later it has ended, but its effects were not applied."""
     engine, talker = play.executor.engine, play.executor.agents.named("talker")
     engine.launcher = Idle()
     await play.executor.execute(talker, plan(use(call("look", topic="x")), say("Started.")), session_id=play.session)
@@ -173,7 +178,7 @@ async def unstarted(play: Play) -> None:
 
 
 async def interrupted(play: Play) -> None:
-    """A client stops its run and goes on with it."""
+    """Interrupt a run as its client, and resume it."""
     message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("On we go."))
     key = f"key of {play.session}"
     async with play.client() as client:
@@ -189,7 +194,7 @@ async def interrupted(play: Play) -> None:
 
 
 async def aborted(play: Play) -> None:
-    """A client ends its run for good, and its sub-agent with it."""
+    """Abort a run and its sub-agent as its client."""
     child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="late"))
     key = f"key of {play.session}"
     async with play.client() as client:

@@ -1,8 +1,8 @@
-"""Where the rights of deployed functions are probed: rows that are prepared with the administrator's.
+"""The bench on which the rights of deployed functions are probed. It prepares rows with the administrator's rights.
 
-Law: a probe starts no execution, and then invokes one function. So what is refused is refused to that function alone.
-`PROBES` names the rights that a probe uses; a right in no probe is in none of the roles, or it is one that nobody can
-miss here (`test_iam.UNSEEN`).
+Law: a probe starts no execution, and invokes one function. So every refusal belongs to that function. `PROBES` names the
+rights that each probe uses. A right without a probe is either granted to no role, or cannot be missed offline
+(`test_iam.UNSEEN`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from helix.testing.invariants import read_tree
 
 LARGE = 700_000
 HEAVY = {"heavy": noise(LARGE)}
-"""Of a session: makes its row larger than an item."""
+"""The size of a session state that makes its row larger than an item."""
 USER = "prober"
 FAR = 4_102_444_800.0
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Bench:
-    """Where probes of one function prepare: an engine with the administrator's rights, and sessions of their own."""
+    """The bench of one function's probes: an engine with the administrator's rights, and sessions of its own."""
 
     cloud: CloudForTests
     app: AdminApplication
@@ -67,7 +67,7 @@ class Bench:
         return Delivery(self.app.ids.new("d"), self.app.clock.now() + 60)
 
     async def claimed(self, *steps: Json, agent: str = "", state: Json | None = None, **options: Any) -> Position:
-        """A run that nobody executes yet."""
+        """Claim a run, and leave it unexecuted."""
         session = self.fresh()
         who = agent or ("roomy" if self.function.startswith("roomy") else "talker")
         message = {"message": plan(*steps), "state": state or {}}
@@ -76,27 +76,27 @@ class Bench:
         return Position(session, handle.run_id, 1, 1)
 
     async def staged(self, *steps: Json, **options: Any) -> tuple[Position, list[str]]:
-        """Its first step has been bought: the place of that step, and its calls."""
+        """Buy the first step of a run. Return the step's position and its calls."""
         place = await self.claimed(*steps, **options)
         move = await deliver_model(self.engine, place, self.delivery())
         return place, [call.call_id for call in move.calls]
 
     async def done(self, *steps: Json, **options: Any) -> Position:
-        """The first step's calls are done too: the place of the next one."""
+        """Execute the calls of the first step, too. Return the position of the next step."""
         place, calls = await self.staged(*steps, **options)
         for call_id in calls:
             await deliver_call(self.engine, place, call_id, self.delivery())
         return replace(place, step=2)
 
     async def ended(self, *steps: Json, **options: Any) -> Position:
-        """A run that has ended, and whose effects are open."""
+        """Play a run to its end, and leave its effects open."""
         place = await self.claimed(*(steps or (say("Done."),)), **options)
         return await self.to_the_end(place)
 
     async def child(
         self, *steps: Json, beside: Any = (), agent: str = "boss", **options: Any
     ) -> tuple[Position, Position, str]:
-        """A parent with a sub-agent that was started: both places, and the call that waits."""
+        """Start a sub-agent. Return the parent's position, the sub-agent's position, and the call that waits."""
         asked = use(ask("helper", plan(*steps)), *beside)
         above, calls = await self.staged(asked, finish(summary="all"), agent=agent, **options)
         await deliver_child(self.engine, above, calls[0], f"token of {above.session_id}", self.delivery())
@@ -105,8 +105,8 @@ class Bench:
         return above, Position(child.session_id, child.session.run_id, 1, 1), calls[0]
 
     async def calls(self, above: Position, below: Position) -> list[str]:
-        """What the sub-agent asks for, once it and its parent are paused."""
-        await deliver_model(self.engine, below, self.delivery())  # what people are asked is written with the answer
+        """Pause the sub-agent and its parent, and return the calls that the sub-agent asks about."""
+        await deliver_model(self.engine, below, self.delivery())  # this also writes the questions for people
         paused = await self.engine.history.existing(below.session_id)
         asked = [row.call_id for row in (await self.engine.history.open_rows(paused)).calls if row.state == "asked"]
         await self.bought(replace(below, step=2))
@@ -126,7 +126,7 @@ class Bench:
         return place
 
     async def lost(self, stream_id: str) -> None:
-        """The stream's last row points to an object that is not there, until `clean`: the projector minds it too."""
+        """Point the stream's last row to an object that does not exist. It fails the projector, too, until `clean`."""
         key = Key("streams", stream_id, segment_sort(10**9))
         await self.app.store.transact("lose", [Put(key, {"messages": [], "lost": noise(LARGE)})])
         bucket, s3 = self.app.settings.bucket, self.cloud.aws("s3")
@@ -135,7 +135,7 @@ class Bench:
         self._lost.append(key)
 
     async def clean(self) -> None:
-        """Leave nothing for the projector to stumble over, nor for a later sweep to do."""
+        """Remove what would fail the projector or give a later sweep work to do."""
         while self._lost:
             await self.app.store.transact("clean", [Delete(self._lost.pop())])
         for number in range(PARTITIONS) if self.function == "sweep" else ():
@@ -147,7 +147,7 @@ class Bench:
         return stream_id
 
     async def hidden(self, place: Position) -> None:
-        """A deletion has begun, and nobody goes on with it."""
+        """Begin a deletion, and leave it unfinished."""
         session = await self.engine.history.existing(place.session_id)
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
         await self.app.store.transact(
@@ -161,13 +161,13 @@ class Bench:
         await deliver_model(self.engine, place, self.delivery())
 
     async def connected(self) -> str:
-        """A connection that has hung up, though nobody has noticed yet."""
+        """Store a connection that has hung up without Helix noticing."""
         name = f"{self.function}{next(_numbers)}="
         await Connections(self.app.store, self.app.clock).open(name, USER, FAR)
         return name
 
     async def old(self, place: Position) -> None:
-        """The open run's claim, and its last write, are older than a sweep's grace."""
+        """Move the open run's claim and its last write past the sweep's grace period."""
         ages = [
             Update(open_run_key(place.run_id), set={"started_at": 0.0}),
             Update(session_key(place.session_id), set={"updated_at": 0.0}),
@@ -189,7 +189,7 @@ Prepare = Callable[[Bench], Awaitable[Json]]
 
 @dataclass(frozen=True)
 class Probe:
-    """`prepare` returns the event that the function is then invoked with. `rights` are (what, action)."""
+    """A probe. `prepare` returns the event for the function. `rights` are pairs of a resource and an action."""
 
     verb: str
     prepare: Prepare
@@ -216,11 +216,12 @@ SERVICES = {
     "sweep": "lambda",
     "metrics": "cloudwatch",
 }
-"""What rights are on, and whose actions they are."""
+"""The short names of the resources that rights are on, and the service of each one's actions."""
 
 
 def probe(verb: str, **rights: str) -> Callable[[Prepare], Prepare]:
-    """`rights`: what -> actions, with spaces between. A right that several probes use is named by one of them."""
+    """Register a probe. `rights` maps a resource to its actions, separated by spaces. A right that several probes use is
+    named by one of them."""
     named = tuple(
         (what, f"{SERVICES[what]}:{action}") for what, actions in rights.items() for action in actions.split()
     )

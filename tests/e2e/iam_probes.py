@@ -1,4 +1,4 @@
-"""Probes of the functions that a run consists of, and of the sweep."""
+"""Probes of the functions that execute a run, and of the sweep."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def a_failure_of_a_sub_agent(bench: Bench) -> Json:
 
 
 async def answered_below(bench: Bench, *, agent: str = "boss", **options: Any) -> Position:
-    """A sub-agent at work again after an answer, whose parent stays paused: its own call waits for another."""
+    """A sub-agent works again after an answer. Its parent stays paused, because another call of its own waits."""
     own, asked = call("gated", topic="own"), use(call("gated", topic="x"))
     above, below, _ = await bench.child(asked, finish(summary="done"), beside=[own], agent=agent, **options)
     (gated,) = await bench.calls(above, below)

@@ -1,6 +1,6 @@
-"""Probes of a stage without Kinesis: of the rights that its functions have beside, or in place of, those with Kinesis.
+"""Probes of a stage without Kinesis, for the rights that its functions have in addition to those with Kinesis, or instead.
 
-Functions append to the log themselves, and `project_stream` follows the log's table.
+Functions append to the log themselves, and `project_stream` reads the change stream of the log's table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNSEEN: dict[str, str] = {
     r"govern: dynamodb:ConditionCheckItem on sessions": "only where a session was deleted, or a sub-agent begins",
     r"govern: dynamodb:GetItem on streams": "only a row whose object is gone is read once more",
 }
-"""Rights that cannot be missed offline, and why, beside those of `iam_roles.UNSEEN`."""
+"""The rights that cannot be missed offline, with the reasons, in addition to those of `iam_roles.UNSEEN`."""
 
 
 def is_unseen(right: Right) -> bool:
@@ -48,7 +48,7 @@ async def a_tool_behind_a_lost_object(bench: Bench) -> Json:
 
 
 async def a_line_that_was_not_announced(bench: Bench) -> Json:
-    """Whoever claimed its runs died before the log had a record of them."""
+    """The process that claimed the runs died before the log had a record of them."""
     event, store = await a_line_that_is_long(bench), bench.app.store
     for waiting in await RowSlots(store).queue("crew"):
         rows = await store.query("streams", waiting.candidate.session_id)
@@ -67,7 +67,7 @@ async def a_large_segment(bench: Bench) -> Json:
 
 
 async def followed(bench: Bench, stream_id: str, text: str) -> Json:
-    """The event of a stream's first segment, as the stream of the table has it."""
+    """Append a stream's first segment. Return the event that the table's change stream has for it."""
     await bench.app.log.append(stream_id, [started(stream_id, text)])
     key = {"pk": {"S": stream_id}, "sk": {"S": segment_sort(1)}}
     table = {"TableName": bench.app.settings.streams_table}
@@ -83,7 +83,7 @@ def _as_text(attribute: dict[str, Any]) -> dict[str, Any]:
 
 
 def again(prepare: Prepare, *rights: tuple[str, str]) -> Probe:
-    """A probe with Kinesis puts chunks there; without it, it appends to the log."""
+    """Reuse a probe that puts chunks on Kinesis. Without Kinesis the same function appends to the log."""
     return replace(PROBES[prepare.__name__], rights=rights)
 
 

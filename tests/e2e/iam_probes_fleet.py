@@ -1,7 +1,7 @@
-"""Probes of what governs a fleet: slots, budgets, remembered answers, `govern` and `health`.
+"""Probes of what governs a fleet: slots, budgets, cached answers, `govern` and `health`.
 
-`chief` has a limit of 0: whoever claims a run of it gives it a place in the line. `helper` has one that nobody reaches.
-`govern` starts what it grants, so executions of `crew` do run; they are in no other probe's way.
+`chief` has a limit of 0, so each of its runs waits in line once it is claimed. `helper` has a limit that no test reaches.
+`govern` starts the runs that it grants, so executions of `crew` do run. They disturb no other probe.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR = TokenPeriod.HOURLY
 
 
 async def limit_agents(bench: Bench) -> None:
-    """As the probes here expect them."""
+    """Set the limits that the probes of this module expect."""
     slots = RowSlots(bench.app.store)
     await slots.set_limit("chief", 0)
     await slots.set_limit("helper", 10_000)
@@ -48,7 +48,7 @@ async def a_step_within_a_budget(bench: Bench) -> Json:
 
 
 async def _asked_before(bench: Bench) -> Position:
-    """Somebody else of the same tenant has asked the same, and was answered."""
+    """Let one user of a tenant ask a question and get an answer, and claim a run that asks the same question."""
     tenant = bench.fresh()
     first, again = [await bench.claimed(say("The same."), agent="mindful", user_id=tenant) for _ in range(2)]
     await bench.bought(first)
@@ -108,7 +108,7 @@ async def a_sub_agent_with_a_slot_that_has_ended(bench: Bench) -> Json:
 
 @probe("sweep", sessions="BatchGetItem", control="BatchGetItem ConditionCheckItem")
 async def a_run_that_got_no_place_in_the_line(bench: Bench) -> Json:
-    """Whoever claimed it died before it was admitted; others wait."""
+    """The process that claimed the run died before its admission, and other runs wait."""
     for _ in range(2):
         await bench.claimed(say("Never said."), agent="chief")
     slots, bench.engine.slots = bench.engine.slots, None
@@ -133,7 +133,7 @@ async def a_look_at_a_run_that_waits(bench: Bench) -> Json:
 
 
 async def _line(bench: Bench, **options: Any) -> None:
-    """As many runs of `crew` wait as it takes to get it more room; nothing was decided before."""
+    """Let enough runs of `crew` wait for `govern` to raise its limit, and remove all earlier decisions."""
     store, slots = bench.app.store, RowSlots(bench.app.store)
     await BudgetManager(store).remove_budget(HOUR, "crew", unit="usd")
     for waiting in await slots.queue("crew"):
@@ -150,7 +150,8 @@ async def _line(bench: Bench, **options: Any) -> None:
 
 
 def _alarm(bench: Bench) -> Json:
-    """Of the line. What the minute has asked CloudWatch for holds for five minutes; an alarm asks anew."""
+    """Return an alarm about the line. The minute caches what it read from CloudWatch for five minutes, but an alarm reads
+    it anew."""
     of = {"stage": "test", "agent": "crew"}
     trigger = {"Dimensions": [{"name": name, "value": value} for name, value in of.items()]}
     said = {"AlarmName": "helix-test-queue-depth-crew", "NewStateValue": "ALARM", "Trigger": trigger}
@@ -158,7 +159,7 @@ def _alarm(bench: Bench) -> Json:
 
 
 def _rest(bench: Bench) -> None:
-    """Wait for the runs that were granted before: they would grant in their turn."""
+    """Wait for the runs that were granted before, since each of them grants another one at its end."""
 
     def working() -> list[Json]:
         return bench.cloud.executions(status="RUNNING", profile="crew")
@@ -192,7 +193,7 @@ async def a_minute(bench: Bench) -> Json:
 
 @probe("govern", objects="GetObject")
 async def a_line_that_begins_with_a_large_run(bench: Bench) -> Json:
-    """Looked at by a process that has asked CloudWatch nothing yet."""
+    """The line is read by a process that has read nothing from CloudWatch yet."""
     bench.cloud.cloud.retire_workers()
     state = {"notes": {"before": noise(LARGE)}}
     await _line(bench, first=say(noise(LARGE)), state=state, metadata=HEAVY)
@@ -247,6 +248,6 @@ async def a_look_at_the_stage(bench: Bench) -> Json:
 
 @probe("health", token="GetSecretValue")
 async def a_look_at_the_figures(bench: Bench) -> Json:
-    """By a process that has not read the token yet."""
+    """The figures are read by a process that has not read the token yet."""
     bench.cloud.cloud.retire_workers()
     return _page("metrics", authorization="Bearer none")

@@ -1,4 +1,4 @@
-"""Probes of the functions between writers, the stream's log and the sockets."""
+"""Probes of the functions between the writers, the stream's log and the sockets."""
 
 from __future__ import annotations
 

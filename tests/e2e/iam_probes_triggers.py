@@ -1,4 +1,4 @@
-"""Probes of what starts runs for events and for HTTP requests: both claim as a client's message does."""
+"""Probes of the functions that start runs for events and for HTTP requests. Both claim a run as a client's message does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = plan(say("Never said."))
 
 
 def starting(**rights: str) -> Callable[[Callable[[Bench], Awaitable[Json]]], Prepare]:
-    """A probe of both. What it prepares says the agent, the session and the message."""
+    """Register a probe for both functions. `prepare` returns the agent, the session and the message."""
 
     def add(prepare: Callable[[Bench], Awaitable[Json]]) -> Prepare:
         async def of_event(bench: Bench) -> Json:
@@ -97,13 +97,13 @@ async def a_request_that_changes_a_large_state(bench: Bench) -> Json:
 
 @starting(sessions="UpdateItem", control="GetItem Query UpdateItem DeleteItem")
 async def a_start_behind_an_open_end(bench: Bench) -> Json:
-    """The run before has ended, and whoever ended it died before the effects, with its slot."""
+    """The previous run has ended, and its worker died before the effects, so the run still holds its slot."""
     return asked((await bench.ended(agent="roomy")).session_id, "roomy")
 
 
 @starting(sessions="DeleteItem", tokens="SendTaskSuccess")
 async def a_start_behind_a_sub_agent(bench: Bench) -> Json:
-    """It is at work for a run whose execution was stopped, and the new message leaves it behind."""
+    """A sub-agent still works for a run whose execution was stopped, and the new message abandons it."""
     above, _, _ = await bench.child(use(call("look", topic="x")))
     await fail_run(bench.engine, bench.app.agents.named("boss"), above, bench.delivery())
     return asked(above.session_id, "boss")

@@ -1,4 +1,4 @@
-"""The roles of the deployed functions: what each may do, and how it is to have one right less for a while."""
+"""The roles of the deployed functions: their rights, and a way to remove one right for a while."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Right:
-    """`function` without its prefix; `what` by its short name."""
+    """A right. `function` is a name without its prefix, and `what` is the short name of a resource."""
 
     function: str
     what: str
@@ -61,13 +61,14 @@ UNSEEN: dict[str, str] = {
     r".*call_(model|tool): dynamodb:DeleteItem on sessions": "only a worker that stood still returns a claim not begun",
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
-"""Rights that cannot be missed offline, and why."""
+"""The rights that cannot be missed offline, with the reasons."""
 NOTHING = {"Effect": "Deny", "Action": "*", "Resource": "*"}
-"""For a policy of which nothing is left: IAM takes none without a statement."""
+"""The statement for a policy that would otherwise be empty, which IAM does not accept."""
 TWIN = "crew-"
-"""Functions of a second agent with resources: their rights are those of the first one's (tests/infra/test_roles.py)."""
+"""The prefix of the functions of a second agent with resources. Their rights are those of the first one's
+(tests/infra/test_roles.py)."""
 EVERYTHING = {"states": "tokens", "cloudwatch": "metrics", "dynamodb": "changes"}
-"""What an action on `*` is about, by its service."""
+"""The resource that an action on `*` is about, by service."""
 
 
 def is_unseen(right: Right) -> bool:
@@ -84,7 +85,7 @@ def name_of(arn: str, action: str) -> str:
 
 
 def is_own(arn: str, action: str) -> bool:
-    """Whether it is the stage's own, and called by its functions."""
+    """Return whether the resource is the stage's own and its functions call it."""
     return action.partition(":")[0] in EVERYTHING if arn == "*" else any(re.search(pattern, arn) for pattern in NAMES)
 
 
@@ -93,7 +94,7 @@ def listed(value: Any) -> list[str]:
 
 
 class Roles:
-    """The roles of all functions, as they were deployed."""
+    """The roles of all functions as deployed."""
 
     def __init__(self, cloud: CloudForTests) -> None:
         self._iam, functions = cloud.aws("iam"), cloud.aws("lambda")
@@ -113,7 +114,8 @@ class Roles:
             yield name, document if isinstance(document, dict) else json.loads(document)
 
     def rights(self, *, others: bool = True) -> set[Right]:
-        """`others`: False leaves out rights that a project grants on resources of its own."""
+        """Return the rights of all functions. `others=False` leaves out those that a project grants on its own
+        resources."""
         return {
             Right(function, name_of(arn, action), action)
             for function in self.functions
@@ -129,7 +131,7 @@ class Roles:
 
     @contextmanager
     def without(self, *rights: Right) -> Iterator[None]:
-        """The function's role has all of its rights but these."""
+        """Take these rights from the function's role for the duration of the context."""
         (function,) = {right.function for right in rights}
         role, before = self._roles[function], list(self.policies(function))
         for name, document in before:

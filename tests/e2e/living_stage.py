@@ -1,6 +1,6 @@
-"""Sessions in every state that a stage may have at the moment when it is upgraded, and what each has to do afterwards.
+"""Sessions in every state that a stage may have when it is upgraded, and what each must do afterwards.
 
-`leave` makes them through a client, `go_on` expects what the user of each may: nobody sees that the code has changed.
+`leave` creates them through a client. `go_on` expects from each what its user may expect: the upgrade is not noticeable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.testing.invariants import check_session
 USER = "ann"
 PATIENCE_S = 120.0
 LARGE = 500_000
-"""Of a state: more than an item has room for."""
+"""The length of a session state that is larger than an item."""
 ENDS = ("end", "fail", "paused")
 AT_WORK = ("in_model", "in_tool", "died", "parent", "first", "queued")
 
@@ -41,8 +41,12 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
 
 @dataclass
 class Living:
-    """folder: of the files that runs wait for. large: characters of a state. keyed: requests are known again. `seen`: the
-    stream of `done` as it was read before. `plans`, `runs`: what runs at work were asked, and their ids."""
+    """The sessions of a stage that is upgraded.
+
+    `folder` holds the files that runs wait for. `large` is the length of a large state. `keyed` says that repeated requests
+    are recognised. `seen` is the stream of `done` as it was read before the upgrade. `plans` and `runs` are the requests
+    and the ids of the runs at work.
+    """
 
     cloud: CloudForTests
     folder: Path
@@ -113,7 +117,7 @@ class Living:
         await until(self._has_died, "a death in a tool")
 
     async def _asked(self, client: HelixClient, name: str) -> str:
-        """The id of its run: of the same one, however often the same is asked."""
+        """Send the request and return its run's id. Repeats return the same run."""
         agent, message = self.plans[name]
         return (await client.run(agent, message, session_id=ident(name), key=name)).run_id
 
@@ -131,7 +135,7 @@ class Living:
         await self._manage(client)
 
     async def _finish(self, client: HelixClient) -> None:
-        """Runs that were at work, and the one in line, end as if nothing had been."""
+        """Finish the runs that were at work and the one in line, as if there had been no upgrade."""
         assert (await client.get_session(ident("queued"))).step_count == 0, "it did not wait"
         if self.keyed:
             assert {name: await self._asked(client, name) for name in AT_WORK} == self.runs
@@ -147,7 +151,7 @@ class Living:
         assert (await client.get_session(ident("parent"))).output == {"summary": "with it", "sources": []}
 
     async def _read(self, client: HelixClient) -> None:
-        """What was there, is there: messages, state, checkpoints, the stream from its beginning."""
+        """Expect all that was stored: messages, state, checkpoints, and the stream from its beginning."""
         session = await client.get_session(ident("done"))
         assert (session.turn, session.status) == (2, "completed")
         assert session.custom_state == {"seen": ["tea"], "total": 3, "notes": {}}
@@ -188,7 +192,7 @@ class Living:
         return (await client.get_session(ident(name))).status == status
 
     async def _manage(self, client: HelixClient) -> None:
-        """Branch before a turn, clone, a new turn, delete."""
+        """Branch before a turn, clone, start a new turn, and delete."""
         listed: dict[str, Any] = await client.list_checkpoints(ident("done"), limit=100)
         early = next(c for c in reversed(listed["checkpoints"]) if c["turn"] == 1 and c["step"] == 2)
         branch = await client.branch(ident("done"), early["id"])
@@ -210,7 +214,7 @@ class Living:
         assert (await client.list_sessions(limit=100))["sessions"] == []
 
     async def stream(self, client: HelixClient, name: str) -> list[StreamMessage]:
-        """All of it, as far as it goes: it ends with the run's end."""
+        """Return the whole stream, which ends with the run's end."""
         found: list[StreamMessage] = []
         session = await client.get_session(ident(name))
         async with aclosing(await client.follow(ident(name))) as messages:  # type: ignore[type-var]
@@ -221,7 +225,7 @@ class Living:
         raise AssertionError("the stream ended")
 
     async def sound(self, client: HelixClient) -> None:
-        """By the rules of today, every session at rest."""
+        """Check every session, which is at rest, by the rules of the current code."""
         executor = AdminApplication(self.cloud).executor
         listed: dict[str, Any] = await client.list_sessions(limit=100)
         for one in listed["sessions"]:

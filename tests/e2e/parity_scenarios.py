@@ -1,6 +1,6 @@
-"""What happens to sessions: each scenario once, for every runtime. The name of a scenario is its function's.
+"""The scenarios of the parity suite, each written once for every runtime. A scenario has the name of its function.
 
-Law: a scenario waits for states, never for time, so that what it leaves depends on nothing but what it did.
+Law: a scenario waits for states, never for time, so that its result depends only on its actions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ async def one_tool_after_the_other(stage: Stage) -> None:
 
 @scenario
 async def parallel_tools_change_the_state(stage: Stage) -> None:
-    """Appends add up, keys of their own hold, and of a conflict the last in call order is kept, with a warning."""
+    """Appended values add up and distinct keys are kept. For a conflict, the last value in call order wins, with a
+    warning."""
     calls = [call("look", topic="a"), call("add", amount=2), call("look", topic="b")]
     calls += [
         call("note", key="same", text="one"),
@@ -67,7 +68,7 @@ async def inline_tools(stage: Stage) -> None:
 
 @scenario
 async def tools_that_fail(stage: Stage) -> None:
-    """One raises, one is not there, one is called with the wrong arguments: the model reads it, and goes on."""
+    """One tool raises, one does not exist, and one gets the wrong arguments. The model reads each error and continues."""
     calls = [call("boom"), call("nobody", x=1), call("look", subject="?"), call("look", topic="fine")]
     assert (await stage.run("talker", plan(use(*calls), use(call("boom")), say("Nevertheless.")))).status == "completed"
 
@@ -224,7 +225,7 @@ async def too_many_steps(stage: Stage) -> None:
 
 @scenario
 async def a_budget_that_ends_between_steps(stage: Stage) -> None:
-    """The step after the large result has no room. A retry goes on with it once there is more."""
+    """The step after the large result exceeds the budget. A retry continues with that step after a raise."""
     budgets = BudgetManager(stage.executor.store)
     await budgets.set_budget(100_000, "total", session=stage.session)
     steps = [use(call("count", amount=1)), use(call("big", size=60_000)), use(call("count", amount=2))]
@@ -273,7 +274,7 @@ async def an_interrupt_during_tools(stage: Stage) -> None:
 
 @scenario
 async def an_interrupt_in_a_later_step(stage: Stage) -> None:
-    """The steps before it are done, and stay so."""
+    """The steps before it are complete and stay complete."""
     steps = [use(call("count", amount=1)), use(call("look", topic="x")), say(LONG, gate=stage.file("gate"))]
     handle = await stage.begin("talker", plan(*steps), "gate")
     assert await handle.interrupt("enough")
@@ -351,7 +352,7 @@ async def branch_and_clone(stage: Stage) -> None:
 
 @scenario
 async def another_edition_is_deployed_between_two_runs(stage: Stage) -> None:
-    """The run that goes on is the new edition's: its fingerprint, its prompt, its tools."""
+    """The resumed run uses the new edition: its fingerprint, its prompt and its tools."""
     await stage.edition("1")
     steps = [use(call("edited")), say(LONG, gate=stage.file("gate")), use(call("edited")), say("Both.")]
     handle = await stage.begin("changing", plan(use(call("edited")), say(LONG, gate=stage.file("gate"))), "gate")

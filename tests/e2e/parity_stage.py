@@ -1,7 +1,7 @@
-"""Where a scenario of the parity suite plays: in this process on SQLite, or in the cloud through the deployed functions.
+"""The stage of a parity scenario: in this process on SQLite, or in the cloud through the deployed functions.
 
-Law: a scenario knows an executor and files to open gates with, and not which of the two it has. When a scene is over,
-nobody works on its sessions any more: every run had its effects, and the stream has told its end.
+Law: a scenario knows an executor and the files that open gates, but not which runtime it has. At its end no worker works on
+its sessions: the effects of every run are applied, and the stream has its end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ AGENTS = {agent.name: agent for agent in CAST} | {
 
 @dataclass
 class Stage:
-    """`session` is a fresh id; a scenario that makes more adds them to `sessions`, and all of them are compared."""
+    """A stage for one scenario. `session` is a new id. A scenario that creates more sessions adds them to `sessions`, and
+    all of them are compared."""
 
     executor: Executor
     folder: Path
@@ -46,12 +47,12 @@ class Stage:
     agents: dict[str, Agent] = field(default_factory=lambda: dict(AGENTS))
 
     async def run(self, agent: str, message: Any, **options: Any) -> AgentResult[Any]:
-        """A new message, to the run's end."""
+        """Send a new message, and wait for the run's end."""
         options = {"session_id": self.session, **options}
         return await self.end(await self.executor.execute(self.agents[agent], message, **options))
 
     async def begin(self, agent: str, message: Any, gate: str) -> Any:
-        """A run that has come to its gate."""
+        """Start a run, and wait until it has reached its gate."""
         handle = await self.executor.execute(self.agents[agent], message, session_id=self.session)
         await self.reached(gate)
         return handle
@@ -62,7 +63,7 @@ class Stage:
         return result
 
     async def answer(self, agent: str, pending: Pending | str, **answer: Any) -> AgentResult[Any]:
-        """Answer a call that waits, in this session or below it, and wait for the root's next end."""
+        """Answer a waiting call of this session or of a sub-agent, and wait for the root's next end."""
         call_id = pending if isinstance(pending, str) else pending.call_id
         who = self.agents[agent]
         await self.executor.answer(who, self.session, Confirmation(call_id, **answer))
@@ -72,7 +73,7 @@ class Stage:
     # --- gates -----------------------------------------------------------------------------------------------------------
 
     def file(self, name: str) -> str:
-        """The path of a gate or a mark."""
+        """Return the path of a gate or a mark."""
         return str(self.folder / name)
 
     def open(self, name: str) -> None:
@@ -84,7 +85,7 @@ class Stage:
                 await asyncio.sleep(LOOK_S)
 
     async def recorded(self, tool_name: str) -> None:
-        """Until the call of that tool in the open step has its result."""
+        """Wait until the call of that tool in the open step has its result."""
         history = self.executor.engine.history
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -97,7 +98,7 @@ class Stage:
     # --- rest ------------------------------------------------------------------------------------------------------------
 
     async def quiet(self, session_id: str) -> None:
-        """Until nobody works on the session; fails with what is still wrong."""
+        """Wait until no worker works on the session, or fail with the remaining problems."""
         problems: list[str] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -117,7 +118,7 @@ class Stage:
         return told
 
     async def edition(self, name: str) -> None:
-        """Put another edition of `changing` in place of what is deployed: functions there, an executor here."""
+        """Replace the deployed edition of `changing`: new functions in the cloud, a new executor in this process."""
         self.agents["changing"] = changing(name)
         if self.cloud is not None:
             deploy_edition(self.cloud, name)

@@ -1,7 +1,8 @@
-"""What a session tells of itself, without what no two executions share: identities, times, how text was cut into deltas.
+"""The content of a session, without what differs between any two executions: ids, times, and the division of text into
+deltas.
 
-Law: a story is plain JSON, so that two of them can be compared by value, and a difference can be named by its path. Nothing
-is left out because it is inconvenient: what differs between two runtimes is a defect, or is listed in `FREE`.
+Law: a story is plain JSON, so that two stories can be compared by value and each difference has a path. A field is never
+left out because it is inconvenient: a difference between two runtimes is a defect, or is listed in `FREE`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from helix.testing.stream_invariants import read_all
 
 FREE = {
     "created_at", "updated_at", "started_at", "ended_at", "timestamp", "at",  # times
-    "version", "sequence", "start_sequence", "from_sequence",  # how often rows and streams were written
-    "attempt_id", "owner", "leased", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # who worked
+    "version", "sequence", "start_sequence", "from_sequence",  # counts of writes to rows and streams
+    "attempt_id", "owner", "leased", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # workers
 }  # fmt: skip
 RunReport = dict[str, Any]
 _CHECKPOINT = re.compile(r"cpv1-(\S+)-s(\d+)-t\d+-[0-9a-f]{6}")
@@ -28,8 +29,8 @@ _RUN = re.compile(r"run_(\d{6})_[0-9A-Z]{16}")
 
 
 async def read_report(executor: Executor, session_id: str, *, hide: Sequence[str] = ()) -> RunReport:
-    """The session with its sub-agents, in call order, and the stream of all of them. `hide`: texts (folders, say) that
-    differ between two executions, and are called `<0>`, `<1>`, ..."""
+    """Return the session with its sub-agents, in call order, and the stream of all of them. `hide` lists texts (such as
+    folders) that differ between two executions. They become `<0>`, `<1>`, ..."""
     tree = await read_tree(executor.store, session_id)
     root = tree[0].session
     assert root is not None, f"there is no session {session_id!r}"
@@ -44,7 +45,7 @@ async def read_report(executor: Executor, session_id: str, *, hide: Sequence[str
 
 
 async def _session(executor: Executor, rows: SessionRows) -> RunReport:
-    """Through the public door, and the rows where it shows less."""
+    """Read the session through the public methods, and from its rows if these show more."""
     state = await executor.sessions.get(rows.session_id)
     messages = await executor.sessions.load_conversation_messages(rows.session_id)
     checkpoints = []
@@ -56,14 +57,14 @@ async def _session(executor: Executor, rows: SessionRows) -> RunReport:
         "messages": [_cut(message.model_dump(mode="json")) for message in messages],
         "checkpoints": checkpoints,
         "runs": [_cut(run.model_dump(mode="json")) for run in rows.runs_in_order()],
-        # A sub-agent's has no fixed place: it may have ended by its parent's stop before its own was asked for.
+        # The chunk of a sub-agent has no fixed place: a stop of the parent may end it before its own stop is asked for.
         "stops": [] if state.parent_session_id else [_cut(s.model_dump(mode="json")) for s in rows.stops.values()],
         "lineages": {str(number): row.model_dump(mode="json") for number, row in rows.lineages.items()},
     }
 
 
 def _stream(messages: Sequence[StreamMessage], names: Names) -> dict[str, list[Any]]:
-    """By writer: what calls of one step tell, they tell at once; everything else has one order."""
+    """Group chunks by writer. The calls of one step write concurrently. All other chunks have one order."""
     lanes: dict[str, list[Any]] = {}
     for message in messages:
         body = _cut(message.chunk) if message.chunk is not None else {"type": message.kind}
@@ -81,7 +82,8 @@ def _stream(messages: Sequence[StreamMessage], names: Names) -> dict[str, list[A
 
 
 def _lane(body: RunReport) -> str:
-    """Calls by their id; what they emit by its name, because the chunk does not say which call it is of."""
+    """Return the writer of a chunk: a call by its id, and an emitted event by its name, because the chunk has no call
+    id."""
     place = f"{body['session']} turn {body['turn']}"
     match body["type"]:
         case "tool_start" | "tool_end" | "tool_approval_request":
@@ -95,7 +97,7 @@ def _lane(body: RunReport) -> str:
 
 
 def _joins(last: RunReport, body: RunReport) -> bool:
-    """Two deltas of one text, cut where a record ended."""
+    """Return whether two chunks are parts of one text, cut at the end of a record."""
     own = {"delta", "content"}
     return {k: v for k, v in last.items() if k not in own} == {k: v for k, v in body.items() if k not in own}
 
@@ -107,7 +109,7 @@ def _cut(value: Any) -> Any:
 
 
 class Names:
-    """Ids by what they stand for: sessions and runs by their place in the tree, checkpoints by their order."""
+    """Stable names for ids: sessions and runs by their place in the tree, checkpoints by their order."""
 
     def __init__(self, tree: Sequence[SessionRows], hide: Sequence[str]) -> None:
         known: dict[str, str] = {text: f"<{n}>" for n, text in enumerate(hide)}
@@ -121,7 +123,7 @@ class Names:
             for entry in rows.entries.values():
                 if isinstance(entry, AssistantRow):
                     for call_id, ref in entry.children.items():
-                        known.setdefault(ref.session_id, f"{name}/{entry.step}/{call_id}")  # minted, perhaps never used
+                        known.setdefault(ref.session_id, f"{name}/{entry.step}/{call_id}")  # perhaps never used
                         known.setdefault(ref.run_id, f"{name}/{entry.step}/{call_id}.run1")
         longest = sorted(known, key=len, reverse=True)
         self._known = known
@@ -136,7 +138,7 @@ class Names:
                 text = self._ids.sub(lambda found: self._known[found[0]], text)
                 return _RUN.sub(
                     lambda found: f"source.run{int(found[1])}", text
-                )  # in a copy: the run it was copied from
+                )  # in a copied session, the run that it was copied from
             case dict():
                 return {self.plain(name): self.plain(item) for name, item in value.items()}
             case list() | tuple():
@@ -151,7 +153,7 @@ def _place(rows: SessionRows, known: dict[str, str]) -> str:
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Where two stories differ: `path: wanted, found`."""
+    """Yield the differences between two stories as `path: wanted, found`."""
     match wanted, found:
         case dict(), dict():
             for name in sorted({*wanted, *found}):

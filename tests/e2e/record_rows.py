@@ -1,7 +1,7 @@
-"""`python -m tests.e2e.record_rows COMMIT FILE`: the rows that an earlier Helix stores, as DynamoDB has them.
+"""`python -m tests.e2e.record_rows COMMIT FILE`: record the rows that an earlier Helix stores in DynamoDB.
 
-A stage of that commit is deployed offline, `living_stage` leaves sessions in every state there, and FILE gets the items of
-its tables, one on each line. tests/integration/test_older_rows.py reads them.
+A stage of that commit is deployed offline, and `living_stage` leaves sessions in every state there. FILE gets the items of
+its tables, one per line. tests/integration/test_older_rows.py reads them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.support.offline_cloud import CloudForTests
 from tests.support.old_release import old_stage
 
 BYTES = "latin-1"
-"""Around a binary value, byte by character."""
+"""The encoding of a binary value, which maps each byte to a character."""
 SMALL = 2_000
-"""Characters of the largest state: a file has no objects of a bucket."""
+"""The length of the largest state. A file cannot hold the objects of a bucket."""
 TABLES = ("sessions", "streams", "control")
 
 

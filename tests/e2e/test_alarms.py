@@ -1,7 +1,7 @@
-"""From alarm to limit in the deployed app, with its rights: a queue grows, CloudWatch sounds, SNS tells `govern`, the limit
-rises, runs drain in order; and when it is quiet, the minute brings the limit down again.
+"""An alarm changes a limit in the deployed app, with its real rights. A queue grows, CloudWatch raises the alarm, and SNS
+invokes `govern`. The limit rises and the runs drain in order. When the queue is quiet, the minute lowers the limit again.
 
-The minute is off but where a test lets it pass, so nothing but the alarm can have raised the limit.
+The minute runs only if a test runs it, so only the alarm can have raised the limit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def alarm(fleet: CloudForTests, name: str = ALARM) -> str:
 
 
 def govern(fleet: CloudForTests) -> Json:
-    """What the minute does."""
+    """Run the `govern` schedule of the minute."""
     answer = fleet.aws("lambda").invoke(FunctionName=fleet.cloud.function("govern"), Qualifier="live", Payload=b"{}")
     told = json.loads(answer["Payload"].read())
     assert "FunctionError" not in answer, told
@@ -73,7 +73,7 @@ async def soon(condition: Callable[[], Awaitable[Any]], what: str) -> Any:
 
 
 class Crew:
-    """Runs of `crew`, each with a gate of its own: who is at its gate is at work."""
+    """Runs of `crew`, each with its own gate. A run that has reached its gate is at work."""
 
     def __init__(self, app: AdminApplication, folder: Path) -> None:
         self.app, self._folder = app, folder
@@ -94,7 +94,7 @@ class Crew:
         (self._folder / f"{number}").touch()
 
     async def at_work(self, numbers: set[int]) -> None:
-        """Until these have come to their gates; nobody else has."""
+        """Wait until exactly these runs have reached their gates."""
 
         async def look() -> bool:
             await asyncio.sleep(0)
@@ -109,7 +109,7 @@ class Crew:
 
 @asynccontextmanager
 async def waiting(fleet: CloudForTests, crew: Crew, count: int) -> AsyncIterator[list[Any]]:
-    """So many runs, asked for one after the other."""
+    """Start this many runs, one after the other."""
     async with fleet.user("crew") as client:
         handles = [await client.run("crew", crew.plan(number)) for number in range(count)]
         yield handles
@@ -158,7 +158,8 @@ async def test_a_queue_raises_the_limit_and_drains_in_order_and_quiet_lowers_it(
 async def test_a_check_that_says_no_raises_an_alarm_until_it_is_well(
     fleet: CloudForTests, app: AdminApplication
 ) -> None:
-    """Somebody's process asks the check and keeps the answer in the stage's tables; the minute counts it."""
+    """A check fails in one process, which stores its result in the stage's tables, and the minute counts it. The alarm ends
+    when the check passes."""
     alive, health = [False], HealthChecker(app.store)
     kind = CheckType.LIVENESS
     await health.register_check(
@@ -178,7 +179,7 @@ async def test_a_check_that_says_no_raises_an_alarm_until_it_is_well(
 
 
 async def test_people_are_told_of_a_budget_once(fleet: CloudForTests, app: AdminApplication) -> None:
-    """The engine raises the alert, the minute's `govern` publishes it."""
+    """The engine raises the alert, and `govern` publishes it in the next minute."""
     queue, queues = _listening(fleet), fleet.aws("sqs")
     await BudgetManager(app.store).set_budget(1_000, TokenPeriod.HOURLY, "talker")
     async with fleet.user("spender") as client:
@@ -200,7 +201,7 @@ async def test_people_are_told_of_a_budget_once(fleet: CloudForTests, app: Admin
 
 
 def _listening(fleet: CloudForTests) -> str:
-    """A queue that hears the notices."""
+    """Create a queue that receives the notifications."""
     queues, topic = fleet.aws("sqs"), fleet.cloud.outputs["NoticeTopicArn"]
     url: str = queues.create_queue(QueueName="people")["QueueUrl"]
     arn = queues.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]

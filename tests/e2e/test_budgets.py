@@ -1,4 +1,4 @@
-"""Budgets in the deployed app: 64 runs at once against a budget for 10, and what is refused goes on after a raise."""
+"""Budgets in the deployed app: 64 concurrent runs against a budget for 10. Refused runs continue after a raise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 RUNS, FOR, AT_ONCE = 64, 10, 8
 CRASHED, EXCEEDED = "runtime_crash", "budget_exceeded"
 ASKED = plan(say("word " * 39 + "last"))
-"""Of so many letters that the answer takes all that its agent may say."""
+"""A prompt whose answer is as long as its agent allows."""
 ANSWER = 200
 USED = 20 + ANSWER
 BOUND = prompt_tokens([SystemMessage(content=str(thrifty.system_prompt)), UserMessage(content=ASKED)], []) + ANSWER
@@ -33,13 +33,13 @@ WORST = ceil(BOUND * (100 + Settings().worst_case_margin_percent) / 100)
 
 
 async def spent(budgets: BudgetManager) -> int:
-    """With what is set aside."""
+    """Return the tokens spent and reserved."""
     return (await budgets.check_budget("thrifty"))["thrifty_total"]["current_tokens"]
 
 
 async def ends(application: AdminApplication, sessions: list[str]) -> list[SessionRow]:
-    """The sessions when all have ended: one look a second at all of them, so that nobody's run waits for the looking. Those
-    that the emulator was too busy for are asked again, a few at a time."""
+    """Return the sessions when all runs have ended. All of them are read once a second, so that the reads do not delay any
+    run. Runs that crashed because the emulator was busy are retried, a few at a time."""
     async with asyncio.timeout(400):
         while True:
             values = await application.store.get([session_key(name) for name in sessions])
@@ -54,14 +54,15 @@ async def ends(application: AdminApplication, sessions: list[str]) -> list[Sessi
 
 
 def had_an_accident(cloud: CloudForTests, session_id: str) -> bool:
-    """The emulator says so itself: a task failed, or took too long."""
+    """Return whether the emulator reports a failed or timed out task in an execution of the session."""
     events = [event for one in cloud.executions(session_id) for event in cloud.history(one["executionArn"])]
     return any(event["type"].endswith(("Failed", "TimedOut", "Aborted")) for event in events)
 
 
 async def test_64_runs_at_once_against_a_budget_for_10(cloud: CloudForTests) -> None:
-    """Functions of many processes draw from one row: spent never passes the line, and all that was not used comes back.
-    What a call had set aside that nobody heard of again is assumed spent: it takes the place of one that was answered."""
+    """Functions in many processes draw from one row. The tokens spent never exceed the limit, and unused reservations are
+    returned. A call whose worker disappeared is assumed to have spent its reservation, and takes the place of an answered
+    call."""
     application = AdminApplication(cloud)
     budgets, executor = BudgetManager(application.store), application.executor
     limit = FOR * WORST
@@ -87,7 +88,7 @@ async def test_64_runs_at_once_against_a_budget_for_10(cloud: CloudForTests) -> 
     assert all(had_an_accident(cloud, call.session_id) for call in unheard)
     assert len(done) + len(unheard) >= FOR and len(done) <= limit // USED
     least, most = len(done) * USED, len(done) * USED + len(unheard) * WORST
-    async with asyncio.timeout(60):  # the effects of the last run come after its result
+    async with asyncio.timeout(60):  # the effects of the last run are applied after its result is visible
         while not least <= await spent(budgets) <= most:
             await asyncio.sleep(0.5)
     own = [alert.level for alert in await budgets.get_alerts(agent_id="thrifty")]

@@ -1,4 +1,5 @@
-"""`helix check --stage`, on the offline cloud: a stage that is well passes, and a broken one says where. Nothing stays."""
+"""`helix check --stage` on the offline cloud. A healthy stage passes, and a broken one fails with the reason. The check
+leaves nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_a_stage_that_is_well(cloud: CloudForTests, capsys: pytest.CaptureFixtur
 
 
 def test_what_is_broken_is_named(cloud: CloudForTests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alarm that CloudWatch may not publish, which no metric shows; and a key that opens nothing."""
+    """CloudWatch may not publish an alarm, which no metric shows, and a key cannot decrypt anything."""
     monkeypatch.setattr(checks, "PATIENCE_S", 13.0)
     clients = StageClients.of(cloud.aws, cloud.cloud.stage)
     topics, topic = cloud.aws("sns"), clients.outputs["AlarmTopicArn"]

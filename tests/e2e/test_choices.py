@@ -1,4 +1,4 @@
-"""What the deployed app asks which model, and what it asks none: routes, and answers that are given again."""
+"""The choice of a model in the deployed app: routes, and cached answers that need no model."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Json = dict[str, Any]
 
 
 class Person:
-    """Somebody who asks agents of the deployed app, each time in a new session."""
+    """A user who asks agents of the deployed app, each time in a new session."""
 
     def __init__(self, cloud: CloudForTests, name: str) -> None:
         self._cloud, self._name = cloud, name
 
     async def ask(self, agent: str, message: str) -> tuple[str, Json]:
-        """The session's id, and its answer as the session keeps it."""
+        """Ask, and return the session's id and the answer that the session stores."""
         async with self._cloud.user(self._name) as client:
             handle = await client.run(agent, message)
             result = await handle.result(60)
@@ -43,7 +43,7 @@ class Person:
 
 
 def measured(cloud: CloudForTests, agent: str) -> Callable[[str], float]:
-    """The sum of a metric of the agent, since this was called."""
+    """Return a function that gives the increase of an agent's metric since this call."""
 
     def total(metric: str) -> float:
         found = cloud.aws("cloudwatch").get_metric_statistics(
@@ -64,7 +64,7 @@ def measured(cloud: CloudForTests, agent: str) -> Callable[[str], float]:
 async def test_an_answer_is_given_again_to_its_tenant_alone(
     fleet: CloudForTests, helix: Callable[..., Done], tmp_path: Path
 ) -> None:
-    """Whether the model is asked says its gate: whoever is asked leaves a mark there."""
+    """The model leaves a mark at its gate whenever it is asked, so the gate shows which answers came from the cache."""
     gate, mark = tmp_path / "gate", tmp_path / "gate.entered"
     gate.touch()
     since, message = measured(fleet, "mindful"), plan(say("The same.", gate=str(gate)))
@@ -89,7 +89,7 @@ async def test_an_answer_is_given_again_to_its_tenant_alone(
 
 
 def _paid(cost: Json) -> list[float]:
-    """Dollars, for each call of a model."""
+    """Return the cost of each model call in dollars."""
     return [line["usd"] for line in cost["lines"] if line["service"] == "Model"]
 
 
@@ -101,7 +101,8 @@ def budgets(fleet: CloudForTests) -> Iterator[BudgetManager]:
 async def test_a_route_takes_what_fits_and_the_cheaper_one_when_money_runs_short(
     fleet: CloudForTests, budgets: BudgetManager
 ) -> None:
-    """By litellm's table in the functions' layer: 9,000 words do not fit the quicker model's window."""
+    """Sizes and prices come from litellm's table in the functions' layer. 9,000 words exceed the context window of the
+    faster model."""
     person = Person(fleet, "chooser")
 
     async def chosen(*steps: Json) -> str:

@@ -1,4 +1,4 @@
-"""The commands about sessions at the deployed app offline: by its URL, and by its stage with AWS credentials."""
+"""The session commands against the deployed app offline: by its URL, and by its stage with AWS credentials."""
 
 from __future__ import annotations
 

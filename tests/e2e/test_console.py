@@ -1,4 +1,4 @@
-"""The console against the deployed app, in Chromium: what a person does there, and what the page must never do."""
+"""The console of the deployed app in Chromium: what a user does there, and what the page must never do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = (
 
 @pytest.fixture
 def user(request: pytest.FixtureRequest) -> str:
-    """One for each test: nobody sees another's sessions."""
+    """Return a new user for each test, so that a test does not see the sessions of another."""
     return f"console-{request.node.name[:60].replace('[', '-').replace(']', '')}"
 
 
@@ -50,7 +50,7 @@ async def browser(console: ConsoleServer) -> AsyncIterator[Watched]:
 
 
 async def finished(client: HelixClient, session_id: str, *statuses: str) -> Any:
-    """The session, once its run has ended so."""
+    """Wait until the session's run has ended with this status."""
     async with asyncio.timeout(WAIT_S):
         while (state := await client.get_session(session_id)).status not in statuses:
             await asyncio.sleep(0.1)
@@ -94,7 +94,7 @@ async def test_a_chat_with_tools_a_sub_agent_and_edited_arguments(
     assert await page.locator(".prose strong", has_text="look").count() == 1, "Markdown"
     await page.get_by_text("Reasoning").click()
     await shows(page, "Where can it be?")
-    for _ in range(2):  # what was live, and what is stored
+    for _ in range(2):  # live messages and stored messages are the same
         call_of_helper = page.locator("details.call", has=page.locator(".call-name", has_text="helper")).first
         if await call_of_helper.get_attribute("open") is None:
             await call_of_helper.locator("summary").first.click()
@@ -310,8 +310,8 @@ async def test_a_socket_that_is_cut_again_and_again_loses_nothing(
     closing: list[Any] = []
 
     def cut(route: Any) -> None:
-        """The first connection ends behind its third message, in the middle of what it brings. The next ones end behind
-        their first: a page that was slow to connect again is brought all that it missed in the second."""
+        """Close the first connection after its third message, in the middle of a text, and each later connection after its
+        first message. A page that reconnects slowly receives everything that it missed over the second connection."""
         server, seen, most = route.connect_to_server(), [0], 1 if cuts else BEFORE_CUT
 
         def received(message: Any) -> None:

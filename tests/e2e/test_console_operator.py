@@ -1,4 +1,4 @@
-"""The console of an operator against the deployed app: the fleet, a budget that stops a run, and the trace of a run."""
+"""The operator's console against the deployed app: the fleet, a budget that stops a run, and the trace of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def opened(cloud: CloudForTests, key: str, **options: Any) -> AsyncIterato
 
 
 async def moved(cloud: CloudForTests, client: HelixClient) -> Any:
-    """A decision of `govern` about `roomy`, of which nothing runs: each quiet minute lowers its limit."""
+    """Wait for a decision of `govern` about `roomy`. It has no runs, so each quiet minute lowers its limit."""
     handle = None
     while True:
         for _ in range(LOOKS):
@@ -88,7 +88,7 @@ async def test_a_scale_decision_appears_with_its_reason(cloud: CloudForTests, us
 
 
 async def paused(cloud: CloudForTests, client: HelixClient, user: str, message: str) -> str:
-    """The session of a run that a budget of the user stopped."""
+    """Create a session whose run was stopped by a budget of the user."""
     budgets = BudgetManager(AdminApplication(cloud).store)
     await budgets.set_budget(5, "total", tenant=user, on_exceeded="pause")
     handle = await client.run("thrifty", message)

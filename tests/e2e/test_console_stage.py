@@ -1,4 +1,4 @@
-"""The console that a stage serves itself: signing in by key and at an issuer, and what the page may connect to."""
+"""The console that a stage serves: sign-in by key and with an issuer, and the servers that the page may connect to."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from helix.client import HelixClient
 
 CLIENT, AUDIENCE = "helix-console", "helix-test"
 SOON_S = 3600 - 45
-"""When a token of an hour is renewed."""
+"""The time at which a token of one hour is renewed."""
 REFUSED = (
     "failed: HTTP Authentication failed; no valid credentials available",
     "/token: Failed to load resource: the server responded with a status of 400 (",
     "response code: 403",
 )
-"""What Chromium says of a wrong key, and of a renewal that the issuer refuses."""
+"""The errors that Chromium logs for a wrong key, and for a renewal that the issuer refuses."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def address(stage: CloudForTests, issuer: OidcIssuer) -> str:
 
 @pytest_asyncio.fixture
 async def browser(stage: CloudForTests, issuer: OidcIssuer) -> AsyncIterator[Watched]:
-    """Nothing but the page's own server, the stage's socket and the issuer is asked for anything."""
+    """A browser that may request only the page's own server, the stage's socket and the issuer."""
     async with browsing(None, viewport={"width": 1280, "height": 800}) as made:
         yield made
         unexpected = [error for error in made.errors if not any(words in error for words in REFUSED)]
@@ -62,7 +62,7 @@ async def browser(stage: CloudForTests, issuer: OidcIssuer) -> AsyncIterator[Wat
 
 
 async def opened(browser: Watched, address: str, *, clock: bool = False) -> Any:
-    """`clock`: the test moves the page's."""
+    """Open the page. With `clock`, the test controls the page's clock."""
     page = await browser.context.new_page()
     if clock:
         await page.clock.install()
@@ -145,7 +145,7 @@ async def test_an_answer_that_this_tab_did_not_ask_for_signs_nobody_in(
 
 
 async def test_what_an_issuer_answers_is_checked(browser: Watched, issuer: OidcIssuer, address: str) -> None:
-    """By ID token, as where the audience is the client itself."""
+    """The stage checks ID tokens, whose audience is the client itself."""
 
     async def by_id_token(route: Any) -> None:
         answer = await route.fetch()

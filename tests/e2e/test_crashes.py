@@ -1,8 +1,8 @@
 """Workers of deployed functions are killed at every point of the engine's crash tests, and the session does not show it.
 
-A scene is played once to learn its points, and then once for each: a worker is killed there, for real. What is left must
-be what the first play left, no finished tool and no paid answer may have been asked for again, and the stream is sound.
-CI plays every fifth point; `make torture` plays all.
+A scene is played once to record its points, and then once for each point, where a worker process is killed. The result must
+be that of the first play. No finished tool and no paid answer may be requested again, and the stream must be consistent. CI
+plays every fifth point; `make torture` plays all.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from helix.testing.invariants import check_session
 ROLL_OVER_EVENTS = variable("roll_over_events")
 STEPS_PER_INVOCATION = variable("steps_per_invocation")
 SOON, SOON_INLINE = "250", "50"
-"""Events: a call counts with all its retries, an inline one not at all."""
+"""Events before a roll-over. A call counts with all its retries, and an inline call does not count."""
 TIMEOUT_S, CLAIM_S = 8, 4
-"""Of functions, and how long a dead delivery is waited for."""
+"""The timeout of functions, and the time that others wait for a dead delivery."""
 FEW_INLINE = {INLINE: "", STEPS_PER_INVOCATION: "0"}
 PREFIX = prefix_of(str(Principal(USER)))
-"""How the ids of sessions begin that the user may choose."""
+"""The prefix of the session ids that the user may choose."""
 APPENDS = ".append_"
-"""In the names of points whose number depends on the clock: how records are batched."""
+"""Part of the names of points whose number depends on the clock, because records are batched."""
 STRIDE = 1 if os.environ.get("HELIX_EXAMPLES") else 5
 CASES = [(name, verb) for name, scene in SCENES.items() for verb in scene.verbs]
 
@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @contextmanager
 def configured(cloud: CloudForTests) -> Iterator[CloudForTests]:
-    """Deliveries and claims that die soon, executions that roll over soon, and a projector that can be killed."""
+    """Set short timeouts and claims, early roll-overs, and a projector that can be killed."""
     configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: SOON})
     configure(cloud, "call_tool", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S)})
     configure(cloud, "project_stream", Handler="cloud_agents.projector.handler")
@@ -62,7 +62,7 @@ def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
 
 
 class Learned:
-    """What a scene leaves without a crash, and its points."""
+    """The transcript of a scene without a crash, and its points."""
 
     def __init__(self, transcript: dict[str, Any], points: list[str]) -> None:
         self.transcript, self.points = transcript, points
@@ -74,7 +74,7 @@ def learned() -> dict[str, Learned]:
 
 
 def deploy(cloud: CloudForTests, scene: Scene) -> None:
-    """What the scene wants of `call_model`, if it is not so already."""
+    """Set the variables of `call_model` that the scene needs, unless they are set already."""
     soon = SOON_INLINE if scene.steps else SOON
     wanted = {INLINE: "1" if scene.inline else "", STEPS_PER_INVOCATION: str(scene.steps), ROLL_OVER_EVENTS: soon}
     if FEW_INLINE | variables_of(cloud, "call_model") | wanted != FEW_INLINE | variables_of(cloud, "call_model"):
@@ -131,7 +131,8 @@ async def _everywhere(name: str, verb: str, hasty: CloudForTests, learned: dict[
 
 
 async def _crash(cloud: CloudForTests, calm: Learned, name: str, session: str, point: str) -> tuple[list[str], bool]:
-    """What is wrong after a crash at `point`, and whether the point came by: another worker may have been quicker."""
+    """Return the problems after a crash at `point`, and whether that point was reached. Another worker may have been
+    faster."""
     async with _play(cloud, name, session, point) as play:
         found = list(differences(calm.transcript, await play.transcript()))
         found += [f"started again: {what}" for what in play.repeated()]
@@ -141,7 +142,7 @@ async def _crash(cloud: CloudForTests, calm: Learned, name: str, session: str, p
 
 @asynccontextmanager
 async def _play(cloud: CloudForTests, name: str, session: str, point: str) -> AsyncIterator[Play]:
-    """The scene, over."""
+    """Play the scene to its end."""
     play = play_of(cloud, f"{PREFIX}{name}_{session}", point)
     await SCENES[name].act(play)
 

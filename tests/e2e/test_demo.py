@@ -1,4 +1,4 @@
-"""`helix demo`: the stream as it comes, and the story that AWS tells, held against what its APIs say."""
+"""`helix demo`: its stream arrives live, and what it tells about AWS agrees with AWS's APIs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PATIENCE_S = 150
 
 
 Lines = list[tuple[float, str]]
-"""Lines of output with their moments."""
+"""Lines of output with their times."""
 
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For all demonstrations: the second one finds the synthesis of the first."""
+    """The state folder of all demonstrations. The second one reuses the synthesis of the first."""
     return tmp_path_factory.mktemp("demo")
 
 
@@ -95,12 +95,13 @@ def test_the_demo_whose_workers_are_killed_completes_and_tells(state: Path) -> N
 
 
 LONG_S = 40
-"""Longer than a claim, and than the pauses of its renewals together."""
+"""A time longer than a claim and longer than the pauses between its renewals together."""
 
 
 @pytest.mark.timeout(400)
 def test_a_tool_of_forty_seconds_runs_once_in_a_new_project(tmp_path: Path) -> None:
-    """In a function of its own and inline, side by side. It takes real time: claims are renewed by the worker's clock."""
+    """One project runs the tool in its own function, and another one runs it inline. The test takes real time, because
+    claims are renewed by the worker's clock."""
     with ThreadPoolExecutor() as pool:
         told = list(pool.map(lambda inline: slow_project(tmp_path / f"{inline}", inline), (False, True)))
     assert told == [
@@ -110,7 +111,7 @@ def test_a_tool_of_forty_seconds_runs_once_in_a_new_project(tmp_path: Path) -> N
 
 
 def slow_project(folder: Path, inline: bool) -> tuple[str, int]:
-    """The states of the one execution of a demonstration, and the starts of its tool."""
+    """Return the states of a demonstration's one execution, and the number of times that its tool started."""
     module, mark = new_project(folder), folder / "starts"
     about = '    """Find what is known about the query."""\n'
     text, decorator = module.read_text(), f"@tool(inline={inline})\n"
@@ -125,7 +126,7 @@ def slow_project(folder: Path, inline: bool) -> tuple[str, int]:
 
 
 def new_project(folder: Path) -> Path:
-    """The module of its agent."""
+    """Create a project, and return the module of its agent."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "helix.cli", "init", "shop", "--template", "minimal"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -134,7 +135,8 @@ def new_project(folder: Path) -> Path:
 
 @pytest.mark.timeout(200)
 def test_a_new_projects_model_of_openai_calls_a_tool_on_the_stage(tmp_path: Path) -> None:
-    """Through Responses: its reasoning is in the session's row, and goes back with the tool's result."""
+    """The model uses the Responses API. Its reasoning is stored in the session's row, and is sent back with the tool's
+    result."""
     module = new_project(tmp_path)
     text, found = re.subn(r'model="[^"]+"', 'model="openai/gpt-5.6", api="responses"', module.read_text())
     assert found == 1

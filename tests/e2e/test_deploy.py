@@ -1,6 +1,7 @@
-"""`helix deploy` and `helix destroy`: the real commands and the real CDK command line, into the emulator's CloudFormation.
+"""`helix deploy` and `helix destroy`: the real commands and the real CDK command line deploy into the emulator's
+CloudFormation.
 
-What the emulator cannot show is a real account's bootstrap roles, and how long things take there.
+The emulator cannot show a real account's bootstrap roles, or how long things take there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Account:
-    """The emulator as an AWS account, and the command line in the project's folder with credentials of it."""
+    """The emulator as an AWS account, and the command line in the project's folder with credentials of that account."""
 
     def __init__(self, emulator: Emulator, folder: Path) -> None:
         self.emulator, self._folder = emulator, folder
@@ -47,7 +48,7 @@ class Account:
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
         credentials = self.emulator.credentials.variables
-        # Without CDK's own check of the template, which takes most of its time and of which nothing here depends.
+        # CDK's own check of the template is off: it takes most of the time, and no assertion here depends on it.
         own = {"AWS_ENDPOINT_URL": self.emulator.url, "HOME": str(self._folder), "CI": "1", "CDK_VALIDATION": "false"}
         return subprocess.run(
             command,
@@ -74,7 +75,7 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """Bootstrapped as a person does it: the CLI's own template, with the bucket that it uploads to."""
+    """Bootstrap the account with the CLI's own template, including the bucket for uploads."""
     if not CDK.is_file():
         if shutil.which("npm") is None:
             pytest.fail("npm is missing: `helix deploy` is the CDK command line, which it installs")
@@ -97,7 +98,8 @@ def row(text: str, name: str) -> str:
 
 
 def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
-    """The first deployment retains its data; the second gives that up, which is what the refusal says to do."""
+    """The first deployment retains its data, so destroying it is refused. The second deployment follows the advice of the
+    refusal and gives the data up."""
     assert "there is no stage 'ship' here" in account.helix("destroy", "--yes").stderr
 
     done = account.helix("deploy", "--yes", "-c", "retain=true", "-c", "console=http")
@@ -141,7 +143,7 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
 
 
 def test_what_a_stage_retains_is_named_and_stays(account: Account) -> None:
-    """CDK's own command deploys it, and prints where it answers and what comes next."""
+    """CDK's own command deploys the stage. It prints the URLs and the next steps."""
     app = ["--app", f'"{sys.executable}" -m helix.infra.app', "--require-approval", "never"]
     plain = ["-c", "stage=ship", "-c", "retain=true", *app]
     refused = account.run(str(CDK), "deploy", *plain)

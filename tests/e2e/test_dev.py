@@ -1,4 +1,4 @@
-"""`helix dev`, the command itself: what it prints, what it keeps, what it watches, how it ends, and what it refuses."""
+"""The command `helix dev`: its output, its saved state, the files that it watches, its end, and its refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Dev:
-    """A `helix dev` in a session of its own, as in a terminal of its own."""
+    """A `helix dev` process in its own session, as in a terminal of its own."""
 
     def __init__(self, project: Path, *words: str, program: Sequence[str] = PROGRAM, **variables: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
@@ -82,7 +82,7 @@ class Dev:
             self.lines.extend(iter(printed.readline, ""))
 
     def until(self, pattern: str) -> re.Match[str]:
-        """The first place in what it has printed that fits; it fails when the command ends without."""
+        """Wait until the output matches, and return the match. Fail if the command ends without it."""
 
         def look() -> re.Match[str] | None:
             found = re.search(pattern, self.text, re.MULTILINE)
@@ -104,7 +104,7 @@ class Dev:
         return [own, *own.children(recursive=True)]
 
     def end(self, number: int = signal.SIGINT) -> int:
-        """The exit code; nothing that it started is left."""
+        """Return the exit code, and check that every process that it started has ended."""
         tree = self.tree()
         os.killpg(self.process.pid, number)
         code = self.process.wait(PATIENCE_S)
@@ -114,7 +114,7 @@ class Dev:
         return code
 
     def refusal(self) -> str:
-        """The one line with which it refused."""
+        """Return the one line of its refusal."""
         assert self.process.wait(PATIENCE_S) == 2
         self._reader.join(PATIENCE_S)
         (line,) = [line for line in self.lines if "synthesising" not in line]
@@ -134,7 +134,7 @@ def dev(project: Path, *words: str, program: Sequence[str] = PROGRAM, **variable
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with an agent of its own, to be edited."""
+    """Create a project with its own agent, which tests edit."""
     root = tmp_path_factory.mktemp("project")
     (root / "pyproject.toml").write_text('[tool.helix]\nsource = "layers"\nagents = ["cloud_agents", "edited"]\n')
     agents = root / "layers"
@@ -144,7 +144,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def ask(client: HelixClient, session_id: str | None = None) -> str:
-    """The session's id, after a run that has told the edition."""
+    """Run the agent, expect it to name the edition, and return the session's id."""
     handle = await client.run("edited", ASK, session_id=session_id)
     assert (await handle.result(90)).status == "completed"
     return handle.session_id
@@ -156,7 +156,7 @@ async def editions(client: HelixClient, session_id: str) -> list[str]:
 
 
 def saved_status(file: Path, session_id: str) -> str | None:
-    """The session's status in the emulator's saved state."""
+    """Return the session's status in the emulator's saved state."""
     tables = json.loads(file.read_text())["dynamodb"]["payload"]["tables"]["data"]
     (items,) = [table["items"] for name, table in tables.items() if name.endswith("-sessions'")]
     row = items.get(session_id, {}).get("session")
@@ -164,12 +164,12 @@ def saved_status(file: Path, session_id: str) -> str | None:
 
 
 def ended(receiver: TraceReceiver, run_id: str) -> bool:
-    """Whether the run's trace has come, to its root."""
+    """Return whether the run's trace has arrived with its root span."""
     return any(not span.parent_id for span in receiver.trace(run_ref(run_id, None).trace_id))
 
 
 def listening(process: psutil.Process) -> set[str]:
-    """The addresses at which it listens; none where it has ended by now."""
+    """Return the addresses at which the process listens. A process that has ended has none."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return {each.laddr.ip for each in process.net_connections() if each.status == psutil.CONN_LISTEN}
     return set()
@@ -230,7 +230,7 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             run_id = (await client.get_session(session)).current_run_id
         until(lambda: ended(elsewhere, run_id), "trace at the endpoint of one's own")
         assert "run edited" not in again.text
-        again.end(signal.SIGKILL)  # the emulator sees its input end, and saves its state
+        again.end(signal.SIGKILL)  # the emulator sees the end of its input, and saves its state
 
     with dev(project, *words, "--no-watch", "--logs", "json") as last:
         async with last.client() as client:
@@ -246,7 +246,7 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
 async def test_it_goes_on_after_sigkill_to_all_of_it(project: Path, tmp_path: Path) -> None:
     words = ["--port", "0", "--state", str(tmp_path), "--no-watch", *MODEL]
     with dev(project, *words) as killed:
-        killed.told("state")  # the first key is saved by now
+        killed.told("state")  # the first key was saved by now
         for process in reversed(killed.tree()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -275,7 +275,7 @@ def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
         assert started.end() == 0, started.text
         assert started.lines[-1] == "helix: stopped before the app was ready\n" and "Traceback" not in started.text
     with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
-        started.told("state")  # its functions are still being started
+        started.told("state")  # its functions are still starting
         assert started.end() == 0
         assert started.lines[-1] == "helix: stopping; sessions are saved\n" and "Traceback" not in started.text
     file, loading = project / "layers/edited.py", tmp_path / "loading"

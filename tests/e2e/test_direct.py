@@ -1,4 +1,5 @@
-"""A stage without Kinesis: text comes live, a reader goes on where it stopped, and a worker may die in mid-stream."""
+"""A stage without Kinesis: text arrives live, a reader resumes where it stopped, and a worker may die in the middle of a
+stream."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def test_there_is_no_kinesis(cloud: CloudForTests) -> None:
 
 
 async def test_a_reader_that_left_goes_on_where_it_stopped(cloud: CloudForTests) -> None:
-    """What it has read comes while the run waits: the gate opens only then."""
+    """The chunks that it read arrived while the run waited, since the gate opens only afterwards."""
     play = play_of(cloud, f"{PREFIX}direct_resume")
     message = plan(
         use(call("look", topic="a"), text="Live."), use(call("wait", gate=play.file("gate"))), say("And the rest.")
@@ -62,7 +63,8 @@ async def test_a_reader_that_left_goes_on_where_it_stopped(cloud: CloudForTests)
 
 
 async def test_a_worker_that_dies_in_mid_stream_is_taken_back(cloud: CloudForTests) -> None:
-    """Its words are on the log; readers learn that they do not count, and the next attempt's follow."""
+    """The log holds the text of the dead worker. Readers learn that it does not count, and then receive the text of the
+    next attempt."""
     calm_play = play_of(cloud, f"{PREFIX}direct_calm")
     assert "step_discarded" not in await told(calm_play)
     points = [p for p in calm_play.points() if "call_model" in p and ".append_attempt" in p]
@@ -84,7 +86,7 @@ async def test_each_right_that_only_such_a_stage_has_is_needed(cloud: CloudForTe
 
 
 async def told(play: Play) -> list[str]:
-    """The types of all chunks of a run of one step, whose last attempt says it all."""
+    """Return the types of all chunks of a run with one step, whose last attempt streams the whole text."""
     async with play.client() as client:
         handle = await play.insist(
             lambda: client.run("talker", plan(say("One piece of text, and another one.")), session_id=play.session)

@@ -1,4 +1,4 @@
-"""The deployed app's health over HTTP: words for everybody, figures for who has the token."""
+"""The deployed app's health over HTTP. Everyone may read the status, and the holder of the token may read the figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def token(cloud: CloudForTests) -> str:
 
 
 def renewed(cloud: CloudForTests) -> str:
-    """The token of a stage without a secret, which shows it once: made anew, as docs/guide/deploy.md says."""
+    """Renew the token of a stage without a secret, as docs/guide/deploy.md says. It is shown once."""
     store = AdminApplication(cloud).store
 
     async def make() -> str:
@@ -43,12 +43,12 @@ def renewed(cloud: CloudForTests) -> str:
         assert token is not None
         return token
 
-    with ThreadPoolExecutor(1) as elsewhere:  # some who ask run in an event loop
+    with ThreadPoolExecutor(1) as elsewhere:  # some callers run in an event loop
         return elsewhere.submit(asyncio.run, make()).result()
 
 
 def counters(client: httpx.Client, bearer: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every counter's samples, as Prometheus would read them."""
+    """Return the samples of each counter as Prometheus would read them."""
     page = client.get("/metrics", headers={"Authorization": f"Bearer {bearer}"})
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/plain")
     families = list(text_string_to_metric_families(page.text))
@@ -58,7 +58,7 @@ def counters(client: httpx.Client, bearer: str) -> dict[tuple[str, tuple[tuple[s
 
 
 def test_probes_are_answered_without_credentials(cloud: CloudForTests, http: httpx.Client) -> None:
-    """Ready once the schedule has swept."""
+    """The stage is ready after the first scheduled sweep."""
     assert http.get("/live").status_code == 200
     cloud.cloud.tick()
     until(lambda: http.get("/ready").status_code == 200, "readiness")
@@ -81,7 +81,7 @@ def test_whoever_has_no_token_learns_no_figures(cloud: CloudForTests, http: http
 
 
 async def test_counters_count_every_run_and_never_fall(cloud: CloudForTests, http: httpx.Client) -> None:
-    """Whichever process answers, and after all of them have ended."""
+    """The counters are right whichever process answers, and also after all processes have ended."""
     bearer = token(cloud)
     before = counters(http, bearer)
     async with cloud.user("figures") as client:
@@ -90,7 +90,7 @@ async def test_counters_count_every_run_and_never_fall(cloud: CloudForTests, htt
             assert (await handle.result(30)).status == "completed"
 
     def grown() -> dict[str, float]:
-        """By how much, of each counter; none falls."""
+        """Return the increase of each counter, and check that none decreased."""
         now, more = counters(http, bearer), dict[str, float]()
         for key, value in now.items():
             assert value >= before.get(key, 0.0), key

@@ -1,4 +1,4 @@
-"""`helix fleet --stage` and `helix cost --stage`, over the tables of the deployed app."""
+"""`helix fleet --stage` and `helix cost --stage`, which read the tables of the deployed app."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
 
 
 async def test_each_minute_says_how_an_agents_model_calls_do(fleet: CloudForTests, helix: Callable[..., Done]) -> None:
-    """Of an agent that no limit binds, by a run that has ended before the minute."""
+    """The agent has no limit, and its run ended before the minute."""
     begun = SystemClock().now()
     async with fleet.user("patient") as client:
         assert (await (await client.run("thrifty", plan(say("Well.")))).result(60)).status == "completed"
@@ -84,7 +84,7 @@ async def test_each_minute_says_how_an_agents_model_calls_do(fleet: CloudForTest
 
 
 async def test_a_line_goes_by_priority_and_a_full_one_refuses(fleet: CloudForTests, tmp_path: Path) -> None:
-    """Over the socket, where a client may let others go first."""
+    """The client connects over the socket, where it may let other runs go first."""
     slots, gate = RowSlots(AdminApplication(fleet).store), str(tmp_path / "gate")
     await slots.set_limit("changing", 1)
     await slots.set_queue("changing", max_queue=3)
@@ -109,7 +109,7 @@ async def test_a_line_goes_by_priority_and_a_full_one_refuses(fleet: CloudForTes
 async def test_a_run_that_a_budget_pauses_goes_on_after_a_raise(
     fleet: CloudForTests, helix: Callable[..., Done]
 ) -> None:
-    """Its result says what it waits for; nobody has to ask the stream."""
+    """The run's result says what it waits for, so a client need not read the stream."""
     scope = ("total", "--tenant", "frugal", "--unit", "tokens")
     assert helix("fleet", "set-budget", "5", *scope, "--on-exceeded", "pause").code == 0
     async with fleet.user("frugal") as client:

@@ -1,7 +1,7 @@
-"""Nobody does more here than a role allows, and every right of every function is one that it cannot do without.
+"""No function may do more than its role allows, and every right of every function is needed.
 
-Each right is taken away from a deployed role, alone, and a short probe (`iam_probes`) then fails and names it. The rights
-are those of the synthesised template: one that no probe uses fails `test_every_right_has_a_probe`.
+Each right is removed from a deployed role, alone. A short probe (`iam_probes`) then fails and names it. The rights are read
+from the synthesised template, and a right without a probe fails `test_every_right_has_a_probe`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ WHERE = (iam_probes, iam_probes_sockets, iam_probes_fleet, iam_probes_triggers)
 ROOMY = "roomy"
 AT_ONCE = 4
 GRANTING = ("sweep", "govern")
-"""What one of them would do, the other does: never at once."""
+"""Functions that would do each other's work, so their probes never run concurrently."""
 PROFILE_VERBS = ("call_model", "call_tool")
 REFUSED = re.compile(r"(?:is not authorized to perform:|AWS denies) ([\w:-]+)")
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
-    """With triggers, whose functions other stages do not have."""
+    """A cloud with triggers, whose functions other stages do not have."""
     context = {"triggers": json.dumps(iam_probes_triggers.TRIGGERS)}
     with deployed(tmp_path_factory.mktemp("rights"), context=context) as made:
         yield made
@@ -56,16 +56,16 @@ def roles(cloud: CloudForTests) -> Roles:
 
 
 def roles_of(cloud: CloudForTests) -> Roles:
-    """Ready for probes."""
+    """Prepare the roles for probes."""
     asyncio.run(iam_probes_fleet.limit_agents(Bench.of(cloud, "nobody")))
     roles = Roles(cloud)
-    for function in roles.functions:  # a refusal is read from its log
+    for function in roles.functions:  # refusals are read from its log
         configure(cloud, function, variables={"HELIX_LOG_CONTENT": "1"})
     return roles
 
 
 def cases() -> Iterator[tuple[str, str]]:
-    """(function, probe)."""
+    """Return pairs of a function and a probe."""
     for name, probe in PROBES.items():
         yield probe.verb, name
         if probe.verb in PROFILE_VERBS:
@@ -80,7 +80,7 @@ def no_schedule(cloud: CloudForTests) -> Iterator[None]:
 
 @contextmanager
 def without_schedules(cloud: CloudForTests) -> Iterator[None]:
-    """The minute's own govern, which has all its rights still, would do what a probe is there for."""
+    """Disable the schedules. The scheduled `govern` has all its rights, and would do the work that a probe prepared."""
     events, minute = cloud.aws("events"), cloud.cloud.function("govern")
     events.disable_rule(Name=minute)
     try:
@@ -129,7 +129,7 @@ def test_every_right_has_a_probe(roles: Roles) -> None:
 
 @pytest.mark.parametrize("fails", [True, False], ids=["fail_run may", "fail_run may not"])
 async def test_a_run_that_is_denied_an_operation_ends(cloud: CloudForTests, roles: Roles, fails: bool) -> None:
-    """`call_tool` may not claim its call. Where `fail_run` may not end the run either, the sweep does."""
+    """`call_tool` may not claim its call, so the run fails. If `fail_run` may not end the run either, the sweep ends it."""
     bench, before = Bench.of(cloud, "denied"), len(list(cloud.log))
     denied = Right("call_tool", "sessions", "dynamodb:PutItem")
     mute = nullcontext() if fails else roles.without(Right("fail_run", "sessions", "dynamodb:PutItem"))
@@ -154,14 +154,15 @@ async def test_a_run_that_is_denied_an_operation_ends(cloud: CloudForTests, role
 
 @pytest.mark.timeout(900)
 async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
-    """Functions at once, for they have nothing to do with each other; their rights one after the other."""
+    """Functions are probed concurrently, because they are independent. The rights of one function are probed one after the
+    other."""
     turns, granting = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
 
     async def try_all(function: str) -> list[str]:
         async with granting if function in GRANTING else nullcontext(), turns:
             bench = Bench.of(cloud, function)
             probes = [PROBES[name] for of, name in cases() if of == function]
-            # A sweep that govern starts would begin the runs that the next probe prepares.
+            # A sweep that `govern` starts would execute the runs that the next probe prepares.
             with roles.without(*roles.rights_of("sweep")) if function == "govern" else nullcontext():
                 return [line for probe in probes for line in await missed(cloud, roles, bench, probe)]
 
@@ -171,11 +172,11 @@ async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
 
 
 TRIES = 2
-"""Runs of `crew` that still work may leave `govern` nothing to do."""
+"""Attempts for `govern`, because runs of `crew` that still work may leave it nothing to do."""
 
 
 async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe) -> list[str]:
-    """What is wrong: refused with all rights, or not refused without one of them."""
+    """Return the problems: a refusal with all rights, or no refusal without one of them."""
     wrong = []
     if refused := await refusals(cloud, bench.function, await probe.prepare(bench)):
         wrong.append(f"with all its rights, {bench.function} is refused {refused} by {probe.prepare.__name__}")
@@ -195,7 +196,7 @@ async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe)
 
 @pytest.mark.timeout(900)
 async def test_nobody_misses_what_is_not_seen(cloud: CloudForTests, roles: Roles) -> None:
-    """So that the list is exact: when the emulator learns to look at one of them, it gets a probe."""
+    """This keeps the list exact. When the emulator learns to check one of these rights, the right needs a probe."""
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def try_all(function: str) -> list[str]:
@@ -214,14 +215,14 @@ async def test_nobody_misses_what_is_not_seen(cloud: CloudForTests, roles: Roles
 
 
 async def refusals(cloud: CloudForTests, function: str, event: Json) -> set[str]:
-    """The actions that the function was refused in this invocation, as its answer and its log tell."""
+    """Return the actions that the function was denied in this invocation, read from its answer and its log."""
     name, before = cloud.cloud.function(function), len(list(cloud.log))
     asked = {"FunctionName": name, "Qualifier": "live", "LogType": "Tail", "Payload": json.dumps(event)}
     answer = await asyncio.to_thread(cloud.aws("lambda").invoke, **asked)
     last = base64.b64decode(answer["LogResult"]).decode(errors="replace").splitlines()[-1]
 
     def request() -> str | None:
-        """Of the invocation: its log is longer than what the answer has of it."""
+        """Return the invocation's request id. The log is longer than the part in the answer."""
         lines = [line for line in list(cloud.log)[before:] if line["function"] == name and line["line"].endswith(last)]
         return lines[0]["request_id"] if lines else None
 

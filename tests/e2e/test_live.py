@@ -1,4 +1,4 @@
-"""`helix check --live` against the emulator as an account: every scene is played, and nothing of the stage stays."""
+"""`helix check --live` against the emulator as an account. It plays every scene, and leaves nothing of its stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_every_scene_is_played_and_nothing_stays(account: Account) -> None:
     words = ("check", "--live", "--stage", "live", "-c", "offline=true")
     asked = account.run(sys.executable, "-m", "helix.cli", *words)
     assert asked.returncode == 2 and "a deployment needs your consent" in asked.stderr
-    left = {"Name": "helix-live-live-check", "SecretString": "{}"}  # of a check that was killed
+    left = {"Name": "helix-live-live-check", "SecretString": "{}"}  # what a killed check left
     account.client("secretsmanager").create_secret(**left)
     done = account.run(sys.executable, "-m", "helix.cli", *words, "--yes", "--json", patience_s=800)
     head, *scenes, end = [json.loads(line) for line in done.stdout.splitlines()]

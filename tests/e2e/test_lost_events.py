@@ -1,6 +1,6 @@
-"""What the platform loses, the next sweep finds: a start, an event, a machine's end, the rest of a deletion.
+"""The next sweep repairs what the platform loses: a start, an event, a machine's end, the rest of a deletion.
 
-Law: `play.minute()` is called once. Where a sweep is what helps, one is enough.
+Law: `play.minute()` is called once. If a sweep is what repairs the session, one sweep is enough.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from helix.gateway.connections import Connections
 
 PREFIX = prefix_of(str(Principal(USER)))
 WAKING_S = 3.0
-"""As long as a sub-agent's end may take to wake its parent here."""
+"""The maximum time in which a sub-agent's end wakes its parent here."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def play(cloud: CloudForTests, request: pytest.FixtureRequest) -> Play:
 
 
 async def stop(play: Play, session: str = "") -> None:
-    """The platform ends the execution of this session."""
+    """Stop the execution of this session, as the platform may do."""
     found = [e for e in await play.executions(running=True) if f'"{session or play.session}"' in e["input"]]
     (execution,) = found
     await asyncio.to_thread(play.cloud.stop, execution["executionArn"])
@@ -52,7 +52,7 @@ async def child_of(play: Play) -> str:
 
 @asynccontextmanager
 async def waiting(play: Play, agent: str, *steps: dict[str, Any]) -> AsyncIterator[Any]:
-    """A run that is at its gate; the gate is opened at the end."""
+    """Start a run that waits at its gate, and open the gate at the end."""
     who = play.executor.agents.named(agent)
     handle = await play.executor.execute(who, plan(*steps), session_id=play.session)
     await play.reached("gate")
@@ -60,7 +60,7 @@ async def waiting(play: Play, agent: str, *steps: dict[str, Any]) -> AsyncIterat
 
 
 async def test_a_start_that_was_refused(play: Play, cloud: CloudForTests) -> None:
-    """The claim stands, and its client was told that something went wrong."""
+    """The claim remains, and the client was told that an error occurred."""
     async with play.client() as client:
         with Roles(cloud).without(Right("ws_message", "machines", "states:StartExecution")):
             with pytest.raises(HelixError):
@@ -72,7 +72,7 @@ async def test_a_start_that_was_refused(play: Play, cloud: CloudForTests) -> Non
 
 
 async def test_a_machine_that_was_stopped(play: Play) -> None:
-    """Its event comes: no sweep is needed."""
+    """The event arrives, so no sweep is needed."""
     gate = use(call("wait", gate=play.file("gate")))
     async with waiting(play, "talker", use(call("look", topic="x")), gate, say("Never said.")):
         await stop(play)
@@ -103,7 +103,7 @@ async def test_a_machine_that_was_stopped_and_nobody_was_told(play: Play, cloud:
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_a_sub_agent_whose_machine_was_stopped(told: bool, play: Play, cloud: CloudForTests) -> None:
-    """Its parent is woken with a failed result, and goes on."""
+    """Its parent resumes with a failed result, and continues."""
     child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="never"))
     steps = [use(ask("helper", child), call("look", topic="beside")), finish(summary="without it")]
     with nullcontext() if told else events_lost(cloud):
@@ -123,7 +123,7 @@ async def test_a_sub_agent_whose_machine_was_stopped(told: bool, play: Play, clo
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_a_parent_whose_machine_was_stopped(told: bool, play: Play, cloud: CloudForTests) -> None:
-    """Its sub-agent works on; whoever tries again finds it, and never has another."""
+    """Its sub-agent keeps working. A retry finds that sub-agent, and never creates another one."""
     child = plan(use(call("look", topic="deep")), use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
     boss = play.executor.agents.named("boss")
     with nullcontext() if told else events_lost(cloud):
@@ -148,8 +148,8 @@ async def test_a_parent_whose_machine_was_stopped(told: bool, play: Play, cloud:
 async def test_a_stage_that_is_deleted_and_keeps_its_data(
     told: bool, play: Play, cloud: CloudForTests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No run is left at work: neither the one that waits for its sub-agent, nor the sub-agent's. Both can go on later.
-    Between the ends of two executions there is time to wake a parent."""
+    """No run is left at work: neither the one that waits for its sub-agent, nor the sub-agent's. Both can continue later.
+    Between the ends of the two executions there is time to wake the parent."""
     child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
     boss = play.executor.agents.named("boss")
     stage = look(cloud.aws("cloudformation"), "helix-test")
@@ -183,7 +183,8 @@ def schedules(cloud: CloudForTests) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("point", ["begin_delete:after#0", "delete_rows:after#0"])
 async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, request: pytest.FixtureRequest) -> None:
-    """Whoever deleted died on the way: the session is gone for everybody, and then its rows and objects are."""
+    """The worker that deletes it dies on the way. The session is gone for every caller, and the sweep deletes its rows and
+    objects."""
     play = play_of(cloud, PREFIX + re.sub(r"\W", "_", point), f"ws_message.{point}")
     steps = [use(call("grow", size=900_000)), use(call("look", topic="x")), say("Done.")]
     async with play.client() as client:
@@ -191,7 +192,7 @@ async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, reque
         assert (await handle.result(60)).status == "completed"
     await play.quiet()
     assert objects(cloud, play.session)
-    # Asked for by nobody who would ask again.
+    # No client repeats this request.
     connections = Connections(play.executor.store, play.executor.engine.clock)
     await connections.open("deletes=", USER, FAR)
     deletion = event_of("deletes=", {"v": 1, "id": "r1", "action": "delete", "session_id": play.session})
@@ -205,7 +206,8 @@ async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, reque
     left: list[Any] = []
 
     async def nothing_left() -> bool:
-        """But what expires by itself: the keys of its requests, and a row that keeps late writers out of its stream."""
+        """Check that only rows that expire remain: the keys of its requests, and a row that rejects late writes to its
+        stream."""
         rows = [
             row for table in ("sessions", "streams", "control") for row in await asyncio.to_thread(cloud.rows, table)
         ]
@@ -231,6 +233,6 @@ def running(play: Play, count: int) -> Callable[[], Awaitable[bool]]:
 
 
 def objects(cloud: CloudForTests, session: str) -> int:
-    """How many there are of it in the bucket."""
+    """Return the number of the session's objects in the bucket."""
     found = cloud.aws("s3").list_objects_v2(Bucket=cloud.cloud.outputs["BucketName"], Prefix="overflow/")
     return sum(f"/{quote(session, safe='')}/" in one["Key"] for one in found.get("Contents", ()))

@@ -1,4 +1,4 @@
-"""The agents of the deployed app as MCP tools, through `helix mcp`: by its stage with AWS credentials, and by its URL."""
+"""The agents of the deployed app as MCP tools through `helix mcp`: by its stage with AWS credentials, and by its URL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_deployed_agent_is_a_tool_that_asks(cloud: CloudForTests, tmp_pa
         await client.call_tool("talker", {"message": message})
         task = await task_of(client.session, tasks.made[0], "input_required")
         filled = {key: {"action": "accept", "content": {"approve": True}} for key in task["inputRequests"]}
-    async with Client(stdio_client(command), extensions=[tasks], **options) as client:  # another process
+    async with Client(stdio_client(command), extensions=[tasks], **options) as client:  # a second process
         await ask(client.session, "tasks/update", taskId=tasks.made[0], inputResponses=filled)
         task = await task_of(client.session, tasks.made[0], "completed")
         assert task["result"]["structuredContent"]["output"].endswith("It is done.")

@@ -1,7 +1,7 @@
-"""Every metric of Helix that an alarm or a dashboard of the deployed stage looks at is emitted by real runs.
+"""Real runs emit every metric of Helix that an alarm or a dashboard of the deployed stage uses.
 
-What is looked at is asked of the deployed stage, what was emitted of its CloudWatch. (The metrics of AWS's own are compared
-with AWS's documentation: tests/infra/test_alarms.py.)
+The metrics in use are read from the deployed stage, and the emitted ones from its CloudWatch. AWS's own metrics are
+compared with AWS's documentation in tests/infra/test_alarms.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def looked_at(cloud: CloudForTests) -> Iterator[tuple[str, Series]]:
-    """(where, what) of every alarm and every graph that shows a metric of Helix."""
+    """Return pairs of a place and a metric of Helix, for every alarm and every graph."""
     cloudwatch = cloud.aws("cloudwatch")
     for page in cloudwatch.get_paginator("describe_alarms").paginate():
         for alarm in page["MetricAlarms"]:
@@ -53,7 +53,7 @@ def emitted(cloud: CloudForTests) -> set[Series]:
 
 
 def unit_of(cloud: CloudForTests, metric: str) -> str:
-    """In which the metric of the whole stage came."""
+    """Return the unit of the metric for the whole stage."""
     found = cloud.aws("cloudwatch").get_metric_statistics(
         Namespace=NAMESPACE,
         MetricName=metric,
@@ -67,7 +67,7 @@ def unit_of(cloud: CloudForTests, metric: str) -> str:
 
 
 def end_failed(cloud: CloudForTests, session_id: str, run_id: str) -> None:
-    """What EventBridge tells of an execution that failed, here of a run that is over."""
+    """Send the event that EventBridge sends for a failed execution, for a run that is already over."""
     event = json.loads((ROOT / "events" / "fail_run_status.json").read_text())
     place = {"session_id": session_id, "run_id": run_id, "part": 1, "step": 1, "events": 0}
     event["detail"] |= {"status": "FAILED", "input": json.dumps(place)}
@@ -77,7 +77,7 @@ def end_failed(cloud: CloudForTests, session_id: str, run_id: str) -> None:
 
 
 async def play(cloud: CloudForTests, folder: Path) -> None:
-    """Whatever can happen to runs, once."""
+    """Let everything happen once that can happen to runs."""
     app = AdminApplication(cloud)
     async with cloud.user("measured") as client:
 
@@ -100,7 +100,7 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
         assert await run("brief", say("Too dear.")) == "budget_exceeded"
 
         health = HealthChecker(app.store)
-        unwell = HealthCheck(name="tools", failure_threshold=1, check_fn=lambda: False)  # which is a warning
+        unwell = HealthCheck(name="tools", failure_threshold=1, check_fn=lambda: False)  # this logs a warning
         await health.register_check("crew", unwell)
         await health.check_health("crew", run=True)
 
@@ -115,7 +115,7 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
 
 
 async def test_whatever_is_looked_at_was_emitted(fleet: CloudForTests, tmp_path: Path) -> None:
-    """By name and dimensions; in the unit that the graphs' axes have; and nothing arrives that the table does not have."""
+    """The name and the dimensions agree, the unit is that of the graphs' axes, and every emitted metric is in the table."""
     wanted: dict[Series, str] = {series: where for where, series in looked_at(fleet)}
     assert {name for name, _ in wanted} == set(UNITS), "all that is measured is on the dashboards"
     await play(fleet, tmp_path)

@@ -1,4 +1,4 @@
-"""The deployed app, offline: a client over WebSocket, a run through every part, and what stands between users."""
+"""The deployed app offline: a client over WebSocket, a run through every part, and the separation of users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_run_goes_through_the_deployed_app(cloud: CloudForTests) -> None
 
 
 async def test_an_approver_changes_the_arguments_and_looks_at_all_there_is(cloud: CloudForTests) -> None:
-    """With the rights that the deployed function has."""
+    """The deployed function does this with its real rights."""
     async with cloud.user("smoke") as client, cloud.user("eve") as eve:
         handle = await client.run("talker", plan(use(call("gated", topic="x")), say("Allowed.")))
         (pending,) = (await handle.result(30)).pending
@@ -65,7 +65,8 @@ async def test_a_step_with_one_tool_takes_three_transitions(cloud: CloudForTests
 
 
 async def test_steps_with_inline_tools_are_taken_in_one_invocation(cloud: CloudForTests) -> None:
-    """And from the first step with a tool of its own on, in another."""
+    """They share an invocation until the first step with a tool that is not inline. That tool runs in another
+    invocation."""
     steps = [use(call("look", topic="a"), call("add", amount=1), times=3), say("Done.")]
     async with cloud.user("smoke") as client:
         inline = await client.run("swift", plan(*steps))
@@ -103,9 +104,9 @@ async def test_strangers_learn_nothing(cloud: CloudForTests) -> None:
 
 
 async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForTests) -> None:
-    """It cannot set the header Authorization. What it sends is answered, however deep it is nested."""
+    """A browser cannot set the Authorization header. Its messages are answered, however deeply they are nested."""
     key = cloud.key("browser")
-    page = websockets.Origin("http://localhost:5173")  # of the developer's own server
+    page = websockets.Origin("http://localhost:5173")  # an origin of the developer's own server
     offered = [websockets.Subprotocol("helix.v1"), websockets.Subprotocol(f"bearer.{key}")]
     async with websockets.connect(cloud.url, origin=page, subprotocols=offered) as browser:
         assert browser.subprotocol == "helix.v1"
@@ -122,7 +123,7 @@ async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForT
 
 
 async def test_a_message_of_120_kb_arrives(cloud: CloudForTests) -> None:
-    """In frames of 32 KB. One frame of it would end the connection."""
+    """It arrives in frames of 32 KB. A single frame of this size would end the connection."""
     text = plan(say("Done.")) + " " * 120_000
     async with cloud.user("smoke") as client:
         handle = await client.run("talker", text)
@@ -139,7 +140,7 @@ async def test_a_message_of_120_kb_arrives(cloud: CloudForTests) -> None:
 
 
 async def test_a_schedule_calls_the_sweep(cloud: CloudForTests) -> None:
-    async with cloud.user("awake") as client:  # at rest it would not
+    async with cloud.user("awake") as client:  # a session at rest would refuse this
         await (await client.run("talker", plan(say("Well.")))).result(60)
     before = len(cloud.log.of("sweep"))
     assert cloud.cloud.tick() >= 1

@@ -1,4 +1,4 @@
-"""A CDK app of one's own, offline: its bucket is there, the tools that it grants it to read it, and no other."""
+"""A user's own CDK app, offline: its bucket exists, and only the tools with a grant may read it."""
 
 from __future__ import annotations
 

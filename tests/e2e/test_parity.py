@@ -1,7 +1,8 @@
-"""The same agents and the same model, in this process and through the deployed app, leave the same session and stream.
+"""The same agents and the same model leave the same session and stream in this process and in the deployed app.
 
-Each scenario plays in both runtimes; both leave sound sessions; and what the runtime left is compared with what a second,
-in-process one left: messages, checkpoints, state, run rows and chunks. See `parity_story` for what is not compared.
+Each scenario plays in both runtimes, and both must leave consistent sessions. The result of the runtime is compared with
+that of a second execution in this process: messages, checkpoints, state, run rows and chunks. See `parity_story` for what
+is not compared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def test_the_same_everywhere(name: str, runtime: str, tmp_path: Path, requ
 async def leaves_the_same(
     name: str, runtime: str, tmp_path: Path, request: pytest.FixtureRequest, mark: str = ""
 ) -> None:
-    """`mark` keeps sessions of one cloud apart."""
+    """Play the scenario and compare the results. `mark` separates the sessions of one cloud."""
     stories = []
     for place, where in (("reference", "local"), (runtime, runtime)):
         session = f"ses_{name}_{place}{mark}"
@@ -43,7 +44,7 @@ async def leaves_the_same(
 
 
 async def _was_executed(stage: Stage, cloud: CloudForTests) -> None:
-    """What is compared is what Step Functions did: each run has its execution."""
+    """Check that Step Functions executed each run, so that the comparison is about the deployed app."""
     for run in (await stage.executor.sessions.list_runs(stage.session)).runs:
         arn = cloud.cloud.machine().replace(":stateMachine:", ":execution:")
         until(partial(_has_ended, cloud, f"{arn}:{run.run_id}"), f"end of the execution of {run.run_id}")
@@ -54,7 +55,7 @@ def _has_ended(cloud: CloudForTests, execution: str) -> bool:
 
 
 async def test_an_edition_deployed_in_mid_run(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A run is data: its next step runs the new code, and its row says that the agent is another one now."""
+    """A run is data. Its next step runs the new code, and its row says that the agent has changed."""
     async with stage_of("cloud", tmp_path, request, "ses_edition") as stage:
         await stage.edition("1")
         steps = [use(call("edited")), use(call("wait", gate=stage.file("gate"))), use(call("edited")), say("Both.")]

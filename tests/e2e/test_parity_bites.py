@@ -1,4 +1,4 @@
-"""The comparison of the parity suite has teeth: whatever one runtime loses, doubles or changes is named."""
+"""The comparison of the parity suite works: it names whatever one runtime loses, doubles or changes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_spoilt_story_is_noticed(what: str, tmp_path: Path, request: pyt
 
 
 class Tampering(SegmentStreams):
-    """A log that changes the records of one kind on their way in."""
+    """A log that changes the incoming records of one kind."""
 
     change: Callable[[list[dict[str, Any]]], None]
     kind = ""

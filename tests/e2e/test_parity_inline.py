@@ -1,4 +1,4 @@
-"""The parity suite where all tools are inline: one invocation of `call_model` takes as many steps as fit, or one each."""
+"""The parity suite with inline tools only. One invocation of `call_model` takes as many steps as fit, or one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["many_steps", "one_step"])
 def steps(cloud: CloudForTests, request: pytest.FixtureRequest) -> Iterator[int]:
-    """How many steps an invocation takes at most; 0: as many as fit. All tools of all agents are inline meanwhile."""
+    """The maximum number of steps per invocation, where 0 means as many as fit. All tools of all agents are inline in the
+    meantime."""
     configure(cloud, "call_model", variables={INLINE: "1", STEPS_PER_INVOCATION: str(request.param)})
     yield request.param
     configure(cloud, "call_model", variables={INLINE: "", STEPS_PER_INVOCATION: "0"})
@@ -37,7 +38,7 @@ async def test_the_same_with_inline_tools(
 
 
 def invocations(stage: Stage, run_id: str) -> int:
-    """How often `call_model` was invoked for the run's first part."""
+    """Return how many times `call_model` was invoked for the run's first part."""
     assert stage.cloud is not None
     arn = stage.cloud.cloud.machine().replace(":stateMachine:", ":execution:")
     entered = stage.cloud.transitions(f"{arn}:{run_id}")
@@ -50,12 +51,12 @@ async def test_how_many_steps_an_invocation_takes(steps: int, tmp_path: Path, re
         done = [use(call("look", topic="a"), call("add", amount=1), call("note", key="k", text="v")), use(call("boom"))]
         result = await stage.run("talker", plan(*done, say("Done.")))
         assert (result.status, result.steps) == ("completed", 3)
-        # With one step an invocation, the fold of the last one's calls is the next invocation's.
+        # With one step per invocation, the results of the last step's calls are folded by the next invocation.
         assert invocations(stage, result.run_id) == (1 if steps == 0 else 3)
 
 
 async def test_an_edition_deployed_in_mid_run(steps: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """An invocation runs the code that it began with; the next one runs what is deployed by then."""
+    """An invocation runs the code that it started with. The next invocation runs the code that is deployed by then."""
     async with stage_of("cloud", tmp_path, request, f"ses_edition_{steps}") as stage:
         await stage.edition("1")
         gate = use(call("wait", gate=stage.file("gate")))

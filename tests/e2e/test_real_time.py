@@ -1,7 +1,7 @@
-"""Work of real length on a stage whose claims, retries and state machines take the time that they take on AWS.
+"""Work of realistic length on a stage whose claims, retries and state machines take as long as on AWS.
 
-It waits for real time: a claim is renewed by its holder's clock, and lapses by the clock of who waits for it. All scenes
-play at once, so the test is as long as the longest of them, and needs little of the processor.
+The test waits for real time: a holder renews its claim by its own clock, and the claim expires by the clock of the process
+that waits for it. All scenes play concurrently, so the test is as long as the longest one and needs little processor time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE_S = 600.0
 LOOK_S = 4.0
 CLAIM_S = Settings().claim_s
 STARTS_AT_ONCE = 2
-"""Functions start cold, which takes processor time."""
+"""The number of functions that start at once. Cold starts take processor time."""
 EACH = 9
 """More deaths than any call survives."""
 
@@ -50,7 +50,7 @@ AGENTS: dict[Kind, str] = {"tool": "talker", "inline tool": "swift", "model": "t
 
 @dataclass(frozen=True)
 class Scene:
-    """`mark`: the file with a line for each start of its work."""
+    """One scene. The file `mark` has a line for each start of its work."""
 
     kind: Kind
     seconds: float
@@ -76,12 +76,13 @@ class Scene:
 
     @property
     def starts(self) -> int:
-        """Once, and once more after a death. A model is asked again after an interrupt, too."""
+        """The expected number of starts: one, and another one after a death. A model is also asked again after an
+        interrupt."""
         return 2 if self.fate == "crash" or (self.fate == "interrupt" and self.kind == "model") else 1
 
 
 class Deadlines:
-    """The deadlines that the claims of sessions and of their sub-agents had, by claim, as seen every few seconds."""
+    """The deadlines of the claims of sessions and of their sub-agents, by claim, read every few seconds."""
 
     def __init__(self, cloud: CloudForTests) -> None:
         self._store = cloud_executor(cloud).store
@@ -108,7 +109,7 @@ class Deadlines:
             self.seen[of][f"{value['owner']} {claim}"].add(value["deadline"])
 
     def longest_s(self, session_id: str) -> float:
-        """How far one claim was moved."""
+        """Return the longest time by which one claim was extended."""
         return max((max(seen) - min(seen) for seen in self.seen[session_id].values()), default=0.0)
 
 
@@ -119,7 +120,7 @@ def scenes(folder: Path) -> Iterator[Scene]:
 
 
 async def test_work_of_real_length_is_done_once(unhurried: CloudForTests, tmp_path: Path) -> None:
-    """And a tool that always kills its process has a result: after three starts, where it may be repeated."""
+    """A tool that always kills its process has a result as well, after three starts if it may be repeated."""
     before, deadlines = len(list(unhurried.log)), Deadlines(unhurried)
     async with unhurried.user("patient", settings=ClientSettings(request_s=PATIENCE_S)) as client:
         looking = asyncio.create_task(deadlines.look())
@@ -143,7 +144,8 @@ async def _begun(client: HelixClient, agent: str, message: str, turns: asyncio.S
 async def _played(
     cloud: CloudForTests, client: HelixClient, scene: Scene, deadlines: Deadlines, turns: asyncio.Semaphore
 ) -> list[str]:
-    """What is wrong. A silent worker's claim starts another execution, if the sweep sees it before the next delivery."""
+    """Return the problems of a scene. The claim of a silent worker starts another execution if the sweep sees it before the
+    next delivery."""
     handle = await _begun(client, AGENTS[scene.kind], scene.message, turns)
     deadlines.follow(handle.session_id)
     told, runs = [], 1
@@ -180,7 +182,7 @@ async def _killed(
         result.status,
         _starts(mark),
         [content.get("code") or content.get("status") for content in contents],
-        1 <= _executions(cloud, handle.session_id) <= 2 + MAX_DEATHS,  # a death starts one more at most
+        1 <= _executions(cloud, handle.session_id) <= 2 + MAX_DEATHS,  # a death causes one more start at most
     )
     wanted = ("completed", MAX_DEATHS, ["tool_crashed", "unknown"], True)
     return [] if found == wanted else [f"{agent} with a tool that kills: {found}, not {wanted}"]

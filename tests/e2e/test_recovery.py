@@ -1,6 +1,6 @@
-"""A function's process is killed in the middle of its work, and the run goes on: within the length of a claim, and a pause.
+"""A function's process is killed during its work, and the run continues within the length of a claim plus a pause.
 
-Nothing is configured for it: claims are as long as deployed, and retries pause as long as on AWS.
+Nothing is configured for the test: claims have the deployed length, and retries pause as long as on AWS.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CLAIM_S = 30.0
 SLACK_S = 15.0
-"""A worker's cold start, and what is left of the run, on a busy machine."""
+"""Time for a worker's cold start and the rest of the run, on a busy machine."""
 PATIENCE_S = 120.0
 TOOLS = {"again": "completed", "once": "completed", "care": "paused"}
-"""Each dies at its first try. What becomes of the run by its policy: retry, skip, ask."""
+"""The tools, each of which dies at its first attempt, and the run's status by its policy: retry, skip, ask."""
 
 
 def longest_pause_s() -> float:
-    """Between two deliveries of a call that another one may still be at work on."""
+    """Return the longest pause between two deliveries of a call on which another delivery may still work."""
     rule = definition(run_s=1, child_s=1)["States"]["CallModel"]["Retry"][0]
     assert rule["ErrorEquals"] == ["WorkInProgressError"]
     return float(rule["MaxDelaySeconds"])
@@ -41,7 +41,7 @@ AT_MOST_S = CLAIM_S + longest_pause_s() + SLACK_S
 
 @asynccontextmanager
 async def measured(what: str) -> AsyncIterator[None]:
-    """How long the run takes from its worker's death on."""
+    """Measure the time that the run takes after its worker's death."""
     clock = asyncio.get_running_loop().time
     begun = clock()
     yield
@@ -55,7 +55,7 @@ def test_claims_are_as_long_as_they_are() -> None:
 
 
 async def test_killed_in_a_model_call(unhurried: CloudForTests, tmp_path: Path) -> None:
-    """In the second step of its invocation; the step before is not repeated."""
+    """The worker dies in the second step of its invocation. The first step is not repeated."""
     gate = tmp_path / "gate"
     async with unhurried.user("model") as client:
         message = plan(use(call("count", amount=1)), say("All of it, after all.", gate=str(gate)))
@@ -94,6 +94,6 @@ async def _ended(agent: str, name: str, handle: Any, mark: Path) -> Any:
 
 
 async def _content(client: HelixClient, session_id: str) -> str:
-    """Of the call's result, where there is one."""
+    """Return the content of the call's result, or an empty text."""
     told: dict[str, Any] = await client.get_messages(session_id)
     return " ".join(str(message["content"]) for message in told["messages"] if message["role"] == "tool")

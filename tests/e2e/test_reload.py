@@ -1,4 +1,4 @@
-"""Hot reload and restarts: code changes, sessions stay."""
+"""Hot reload and restarts: the code changes, and the sessions stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ default_registry.register(agent)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with an agent to be edited, in a package that is a link to a folder elsewhere."""
+    """A project with an agent that tests edit, in a package that is a link to another folder."""
     root = tmp_path / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text('[tool.helix]\nsource = "layers"\nagents = ["cloud_agents", "edited"]\n')

@@ -1,7 +1,7 @@
-"""The deployed functions under moto's Step Functions interpreter, in place of MiniStack's: the same definition, other code.
+"""The deployed functions under moto's Step Functions interpreter instead of MiniStack's: the same definition, other code.
 
-The interpreter is in a process of its own. Its Lambda calls go to the stage's functions, whose clients of Step Functions
-lead to it. docs/guide/offline.md#emulators lists where the interpreters disagree.
+The interpreter runs in its own process. It invokes the stage's functions, whose Step Functions clients point to it.
+docs/guide/offline.md#emulators lists where the interpreters disagree.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ UNSEEN = {
     "MapStateSucceeded": 1,
 }
 BEGUN = 2
-"""Events of the execution's start, and of the state that is entered."""
+"""The history events for the execution's start and for entering a state."""
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/machine"
 
 
 class Moto(AdminApplication):
-    """The administrator's application, with the other Step Functions."""
+    """The administrator's application, with moto's Step Functions."""
 
     def __init__(self, cloud: CloudForTests, server: MotoServer, refusals: Path) -> None:
         super().__init__(cloud)
@@ -50,16 +50,16 @@ class Moto(AdminApplication):
         return self.states if service == "stepfunctions" else super().client(service, endpoint=endpoint, config=config)
 
     def refuse(self, verb: str, code: str, times: int) -> None:
-        """Lambda answers the next `times` invocations of that function with that error."""
+        """Let Lambda answer the next `times` invocations of that function with that error."""
         for number in range(times):
             (self._refusals / f"{self.cloud.cloud.function(verb)}~{code}~{number}").touch()
 
     async def begin(self, agent: str, message: str, session: str) -> Any:
-        """Begin, and return the handle."""
+        """Start a run, and return its handle."""
         return await self.executor.execute(self.executor.agents.named(agent), message, session_id=session)
 
     def history(self, run_id: str, status: str = "SUCCEEDED") -> list[dict[str, Any]]:
-        """The events of the run's execution, once it has that status."""
+        """Return the events of the run's execution, once it has that status."""
         arn = f"{self.cloud.cloud.machine().replace(':stateMachine:', ':execution:')}:{run_id}"
 
         def ended() -> bool:
@@ -158,7 +158,7 @@ async def test_a_final_error_fails_the_run_which_can_be_retried(moto: Moto) -> N
 
 
 async def test_both_histories_have_the_same_states(moto: Moto) -> None:
-    """The same plan on MiniStack's interpreter, as the stage's users play it. Its histories lack what `UNSEEN` lists."""
+    """The stage's users play the same plan on MiniStack's interpreter. Its histories lack the events in `UNSEEN`."""
     steps = plan(use(call("add", amount=1)), use(call("add", amount=2), call("add", amount=3)), say("Six."))
     handle = await moto.begin("talker", steps, "ses_moto_same")
     await handle.result(timeout_s=60)
@@ -170,6 +170,6 @@ async def test_both_histories_have_the_same_states(moto: Moto) -> None:
     assert entered(ministack) == entered(second)
     counts = [Counter(event["type"] for event in events) for events in (ministack, second)]
     assert counts[1] - counts[0] == UNSEEN and not counts[0] - counts[1]
-    for event in second:  # the counter in the payload never falls behind the history
+    for event in second:  # the counter in the payload is never below the number of events
         if event.get("stateEnteredEventDetails", {}).get("name") == "CallModel":
             assert json.loads(event["stateEnteredEventDetails"]["input"])["events"] >= event["id"] - BEGUN

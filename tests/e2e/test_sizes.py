@@ -1,6 +1,6 @@
-"""Long runs and large values through the deployed app: nothing in it fails because something got long.
+"""Long runs and large values through the deployed app. Nothing fails because of its length.
 
-What AWS bounds is measured, not believed: 25,000 events of an execution, 256 KB of a state's payload, 400 KB of an item.
+The limits of AWS are measured: 25,000 events per execution, 256 KB per state payload, 400 KB per item.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from helix.testing.invariants import check_session
 
 PAYLOAD_BYTES, ITEM_BYTES, EVENTS = 256 * 1024, 400 * 1024, 25_000
 IDS_AND_COUNTERS = 2_000
-"""Bytes: what a payload of ids and counters does not exceed."""
+"""The bytes that a payload of ids and counters does not exceed."""
 ROLL_OVER_EVENTS = variable("roll_over_events")
 STEPS_PER_INVOCATION = variable("steps_per_invocation")
 ROLLED_AT, STEPS = 320, 10
-"""Events after which a run goes on in another execution, and steps of one invocation, so that there are many of them."""
+"""The events after which a run continues in another execution, and the steps per invocation, so that there are many of
+both."""
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def early_roll_over(cloud: CloudForTests) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 async def test_eight_hundred_steps_roll_over(cloud: CloudForTests, early_roll_over: None) -> None:
-    """Most of them beside the model call, one in twenty in a function of its own; in several executions, one run."""
+    """Most steps have inline tools, and one in twenty uses a tool in its own function. The run uses several executions."""
     executor, session = cloud_executor(cloud), "ses_eight_hundred"
     some = [use(call("count", amount=1), times=95), use(call("add", amount=1), times=5)]
     handle = await executor.execute(
@@ -57,16 +58,15 @@ async def test_eight_hundred_steps_roll_over(cloud: CloudForTests, early_roll_ov
     assert len(executions) >= 3
     for execution in executions:
         history = cloud.history(execution["executionArn"])
-        # The estimate is an upper bound: what is counted rolls over at the limit, what is there is never more.
+        # The estimate is an upper bound: it triggers the roll-over at the limit, and the real number never exceeds it.
         assert len(history) <= ROLLED_AT + 50 < EVENTS
         assert largest_payload(history) <= IDS_AND_COUNTERS
     await until_sound(cloud, session)
 
 
 async def test_large_values_pass_end_to_end(cloud: CloudForTests) -> None:
-    """A 1 MB result (cut at 100,000 bytes, as documented), 300 KB of state, a 100 KB chunk and 3 MB of conversation,
-    seen by a client over WebSocket.
-    """
+    """A client over WebSocket receives a 1 MB result (cut at 100,000 bytes, as documented), 300 KB of state, a 100 KB chunk
+    and 3 MB of conversation."""
     async with cloud.user("sizes") as client:
         steps = [use(call("big", size=1_000_000)), use(call("grow", size=300_000)), use(call("shout", size=99_900))]
         handle = await client.run(
@@ -90,7 +90,7 @@ async def test_large_values_pass_end_to_end(cloud: CloudForTests) -> None:
     assert state["notes"] == {"grown 0": noise(300_000)}
     messages = await executor.sessions.load_conversation_messages(session)
     assert sum(len(message.content or "") for message in messages) > 3_000_000
-    # The model was shown all of it, also by the process that began the next turn.
+    # The model received all of it, also in the process that began the next turn.
     assert after.usage.prompt_tokens > 3_000_000
     await until_sound(cloud, session)
     for execution in cloud.executions(session):
@@ -98,7 +98,7 @@ async def test_large_values_pass_end_to_end(cloud: CloudForTests) -> None:
 
 
 async def test_nothing_stored_exceeds_an_item(cloud: CloudForTests) -> None:
-    """After whatever ran here before, and a state that is larger than an item."""
+    """This includes everything that ran here before, and a state that is larger than an item."""
     async with cloud.user("sizes") as client:
         handle = await client.run(
             "talker", plan(use(call("grow", size=900_000)), use(call("look", topic="x")), say("Done."))
@@ -118,7 +118,7 @@ async def until_sound(cloud: CloudForTests, session_id: str) -> None:
 
 
 def largest_payload(history: list[dict[str, Any]]) -> int:
-    """Bytes of the largest input or output of a state, a task or the execution."""
+    """Return the bytes of the largest input or output of a state, a task or the execution."""
     details = [part for event in history for part in event.values() if isinstance(part, dict)]
     texts = [
         part[name] for part in details for name in ("input", "output", "parameters") if isinstance(part.get(name), str)
@@ -127,7 +127,7 @@ def largest_payload(history: list[dict[str, Any]]) -> int:
 
 
 def item_size(item: dict[str, Any]) -> int:
-    """Bytes as DynamoDB counts them, or a few more."""
+    """Return at least the bytes that DynamoDB counts, and not many more."""
     return sum(len(name.encode()) + value_size(value) for name, value in item.items())
 
 

@@ -1,4 +1,4 @@
-"""Starts of the offline cloud: what a run meets whose machine went away under it, and what a start needs."""
+"""Starts of the offline cloud: the fate of a run whose machine disappeared, and the requirements of a start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_run_in_flight_fails_after_the_next_start_and_can_be_retried(tmp
 
 
 def swept(cloud: CloudForTests) -> bool:
-    """Whether the sweep finds the run that has lost its execution: it looks at none that is younger than 20 s."""
+    """Return whether the sweep finds the run that lost its execution. The sweep ignores runs younger than 20 s."""
     before = len(cloud.log.of("sweep"))
     cloud.cloud.tick()
     said = until(lambda: cloud.log.of("sweep")[before:], "sweep")

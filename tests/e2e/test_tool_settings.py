@@ -1,4 +1,4 @@
-"""Tools of a project of its own: a secret and a right that are declared, and one that is not."""
+"""Tools of a user's own project: a declared secret, a declared right, and a right that is not declared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Traces and costs of the deployed app, offline: one trace across all its functions, and a ledger that the services'
-own APIs confirm.
-"""
+"""Traces and costs of the deployed app, offline: one trace spans all its functions, and the services' own APIs confirm the
+ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from helix.local.traces import Received, TraceReceiver, render
 from helix.sessions.ledger import ledger
 
 HASTY_S = 8
-"""Timeout of a function whose death is waited for."""
+"""The timeout of a function whose death the test waits for."""
 VERBS = ("call_model", "call_tool", "start_run", "finish_run")
 
 
@@ -51,13 +50,13 @@ async def book_of(cloud: CloudForTests, session_id: str) -> Ledger:
 
 
 def whole(receiver: TraceReceiver, trace_id: str) -> list[Received]:
-    """The trace, once its root has come: functions send what they did before they answer."""
+    """Return the trace once its root has arrived. Functions send their spans before they answer."""
     spans = receiver.trace(trace_id)
     return spans if any(not span.parent_id for span in spans) else []
 
 
 def names(spans: list[Received]) -> list[str]:
-    """The tree, without the figures; what ran side by side in the order of its names."""
+    """Return the tree of names, without figures. Concurrent spans are ordered by name."""
     below: dict[str, list[Received]] = {}
     for span in spans:
         below.setdefault(span.parent_id, []).append(span)
@@ -121,7 +120,7 @@ async def test_one_trace_and_one_ledger_of_a_run_with_tools_and_a_sub_agent(
 
 
 async def test_a_function_that_is_killed_leaves_a_mark(traced: CloudForTests, receiver: TraceReceiver) -> None:
-    """The attempt that died sent nothing; the one after it says that it is the second."""
+    """The attempt that died sent nothing. The next attempt says that it is the second."""
     configure(traced, "call_tool", Timeout=HASTY_S)
     session_id = f"{prefix_of(str(Principal('tracer')))}killed"
     armed = traced.crashes / session_id / "armed"

@@ -1,4 +1,4 @@
-"""Each kind of trigger, declared and deployed offline: an event in, a run out, and its second delivery none."""
+"""Each kind of trigger, deployed offline: an event starts a run, and its second delivery starts none."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def sent(stage: CloudForTests, queue: str, *bodies: Any) -> None:
 
 
 def started(stage: CloudForTests, trigger: str) -> list[dict[str, Any]]:
-    """What the function logged of each message of the trigger that has a run."""
+    """Return the log entries of the trigger's messages that started a run."""
     lines = [json.loads(line) for line in stage.log.of("start_triggered") if line.startswith("{")]
     return [line for line in lines if line.get("message") == f"trigger {trigger} started a run"]
 
 
 def runs(stage: CloudForTests, trigger: str, deliveries: int) -> dict[str, str]:
-    """Session by run, once so many deliveries have one and the runs are done."""
+    """Wait until that many deliveries have started a run and the runs have ended. Return the sessions by run."""
     until(lambda: len(started(stage, trigger)) >= deliveries, f"{deliveries} deliveries of {trigger}")
     found = {line["run_id"]: line["session_id"] for line in started(stage, trigger)}
     for run, session in found.items():
@@ -90,7 +90,7 @@ def test_a_bad_message_goes_aside_and_the_others_go_on(stage: CloudForTests) -> 
 
 
 def taken(stage: CloudForTests, number: int) -> dict[str, Any]:
-    """Attributes by body, of the messages in the dead-letter queue."""
+    """Take the messages from the dead-letter queue. Return their attributes by body."""
     client, found = stage.aws("sqs"), dict[str, Any]()
     url = stage.cloud.outputs["TriggerFailuresUrl"]
 

@@ -1,6 +1,7 @@
-"""A stage with sessions in every state is upgraded from an earlier Helix, and each of them goes on.
+"""A stage with sessions in every state is upgraded from an earlier Helix, and each session continues.
 
-The earlier Helix is the repository's own history: its template, deployed, and its functions, which do the work until then.
+The earlier Helix comes from the repository's history. Its template is deployed, and its functions do the work before the
+upgrade.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ RELEASES = {
     "before short and packed rows": "6934f783c07716e051ecc274f1bd53bd2d6d1909",
     "before projects": "fb9ceceb2a6a9787bd18a46ce7b989af92668d14",
 }
-"""Commits. A release goes here when the stored format changes after it."""
+"""Commits of earlier releases. A release is added when the stored format changes after it."""
 UNKEYED = {"before short and packed rows"}
-"""Their request keys do not hold for the code of today: a repeat of a request finds the session at work."""
+"""Releases whose request keys the current code does not recognise. A repeated request finds the session at work."""
 
 
 def codes(stage: OldStage) -> dict[str, Any]:
-    """By function, the layers that are live: its own code is a line, which may be as before."""
+    """Return the live layers of each function. A function's own code is one line, which may be unchanged."""
     names, ask = stage.cloud.functions(), stage.aws("lambda").get_function_configuration
     return {name: sorted(str(layer) for layer in ask(FunctionName=name, Qualifier=ALIAS)["Layers"]) for name in names}
 

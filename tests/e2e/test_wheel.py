@@ -1,7 +1,7 @@
-"""The package as a user has it: the wheel, installed, and a project of one's own in a folder of one's own.
+"""The package as a user has it: the wheel, installed, and the user's own project in its own folder.
 
-Third-party packages are those of the environment that runs this: installing 1.4 GB again shows nothing more. Of Helix the
-new environment has the wheel alone, and no command runs in this repository.
+The third-party packages are those of the environment that runs the test, because installing 1.4 GB again proves nothing
+more. The new environment has only the wheel of Helix, and no command runs in this repository.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment that has the wheel, in `folder`."""
+    """An environment in `folder` with the wheel installed."""
 
     folder: Path
 
@@ -114,7 +114,7 @@ class Installed:
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not PRIVATE.match(name) and name != "PYTHONPATH"}
         path = os.pathsep.join([str(self.binaries), os.environ["PATH"]])
-        # Without CDK's own check of the template, which takes long and of which nothing here depends.
+        # CDK's own check of the template is off: it takes long, and no assertion here depends on it.
         return {**own, "PATH": path, "CDK_VALIDATION": "false", "CI": "1", **more}
 
     def run(self, place: Path, *words: str, code: int = 0, **variables: str) -> str:
@@ -134,7 +134,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     sources, env = folder / "sources", folder / "env"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     sources.mkdir()
-    for part in PARTS:  # aside, because setuptools leaves files beside the sources, and takes what it left before
+    for part in PARTS:  # in a copy, because setuptools leaves files beside the sources and packages old ones again
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, sources / part, symlinks=True, ignore=ignored)
         else:
@@ -145,7 +145,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     shutil.rmtree(sources)
     venv.create(env, with_pip=False)
     (site,) = env.glob("lib/python*/site-packages")
-    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")  # their own .pth files are not read
+    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its .pth files are not read
     (wheel,) = folder.glob("*.whl")
     python = str(env / "bin" / "python")
     subprocess.run([*pip, "--python", python, "install", *quiet, str(wheel)], check=True, timeout=PATIENCE_S)
@@ -194,14 +194,15 @@ def test_from_init_to_destroy(installed: Installed, tmp_path: Path) -> None:
 
 
 def account(project: Path) -> dict[str, Any]:
-    """Address and credentials of its offline account."""
+    """Return the address and the credentials of its offline account."""
     lines = (project / ".helix" / "env").read_text().splitlines()
     told = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=AWS" not in line)
     return {name: value.strip("'\"") for name, value in told.items()}
 
 
 def test_what_a_project_declares(installed: Installed, tmp_path: Path) -> None:
-    """Its own CDK app, a secret, rights, and each way to start a run: all of them find what the tool may, and no more."""
+    """Its own CDK app declares a secret, rights, and each way to start a run. Through each, the tool may do what is
+    declared, and nothing else."""
     installed.run(tmp_path, "helix", "init", "shop", "--template", "minimal")
     shop = tmp_path / "shop"
     (shop / "auditor.py").write_text(AUDITOR)
@@ -240,6 +241,6 @@ def test_what_a_project_declares(installed: Installed, tmp_path: Path) -> None:
 
 
 def show(installed: Installed, project: Path, session: str, aws: Mapping[str, Any]) -> str:
-    """The session, once it is there."""
+    """Return the session, once it exists."""
     listed = installed.run(project, "helix", "sessions", "--stage", "dev", **aws)
     return installed.run(project, "helix", "show", session, "--stage", "dev", **aws) if session in listed else ""

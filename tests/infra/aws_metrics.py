@@ -1,6 +1,6 @@
-"""AWS's own metrics that the templates may name: by namespace and dimensions, as AWS documents them.
+"""AWS's own metrics that the templates may name, by namespace and dimensions, as AWS documents them.
 
-Law: this is read from AWS's documentation, and not from `infra/`. Each entry names the page.
+Law: this list comes from AWS's documentation, and not from `infra/`. Each entry names the page.
 """
 
 from __future__ import annotations
@@ -60,5 +60,5 @@ STATISTICS = frozenset({"Sum", "Maximum", *PERCENTILES})
 
 
 def documented(namespace: str, dimensions: frozenset[str]) -> frozenset[str]:
-    """Names of metrics. Raises `KeyError` for dimensions that the namespace does not have."""
+    """Return the names of the metrics. Raise `KeyError` for dimensions that the namespace does not have."""
     return frozenset(_DOCUMENTED[namespace, dimensions].split())

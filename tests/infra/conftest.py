@@ -1,4 +1,4 @@
-"""Templates as `python -m helix.infra.app` writes them, each synthesised once for all tests of a session."""
+"""Templates as `python -m helix.infra.app` writes them, each synthesised once per test session."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 Synth = Callable[[dict[str, str]], Assembly]
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker has the warm process, so it runs all tests of templates."""
+    """Run all tests of templates on one worker, because it has the warm process."""
     for item in items:
         if "/tests/infra/" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group("templates"))
@@ -77,7 +77,7 @@ def run_app(
 
 @pytest.fixture(scope="session")
 def synth(tmp_path_factory: pytest.TempPathFactory, python: Synthesiser) -> Synth:
-    """Tests of one session share what is synthesised."""
+    """Return a function that synthesises. Tests of one session share its results."""
     packages, made = tmp_path_factory.mktemp("deps") / "python", dict[str, Assembly]()
     packages.mkdir()
     (packages / "somebody_else.py").write_text("")

@@ -1,4 +1,4 @@
-"""What the templates look at: every metric of every alarm and dashboard, as (namespace, name, dimensions, statistic)."""
+"""Every metric of every alarm and dashboard in the templates, as (namespace, name, dimensions, statistic)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.infra.templates import Assembly, Template, text
 
 @dataclass(frozen=True)
 class Observed:
-    """`dimensions` with references as text (`<LogicalId>`). `where`: the alarm's name, or dashboard and graph. `axis`: what
-    the graph's axis is called."""
+    """A metric in use. `dimensions` have references as text (`<LogicalId>`). `where` is the alarm's name, or the dashboard
+    and the graph. `axis` is the label of the graph's axis."""
 
     where: str
     namespace: str
@@ -30,7 +30,7 @@ class Observed:
 
 
 def alarms(assembly: Assembly) -> dict[str, tuple[Template, dict[str, Any]]]:
-    """By name, with the template that has it."""
+    """Return the alarms by name, with the template that has each."""
     return {a["AlarmName"]: (t, a) for t in assembly.templates for a in t.of("CloudWatch::Alarm").values()}
 
 
@@ -42,7 +42,7 @@ def of_alarms(assembly: Assembly) -> Iterator[Observed]:
 
 
 def dashboards(template: Template) -> dict[str, dict[str, Any]]:
-    """Bodies by name."""
+    """Return the bodies of the dashboards by name."""
     found = template.of("CloudWatch::Dashboard").values()
     return {d["DashboardName"]: json.loads(text(d["DashboardBody"])) for d in found}
 
@@ -72,7 +72,8 @@ def _lines(where: str, shown: dict[str, Any]) -> Iterator[Observed]:
 
 
 def _found(where: str, line: dict[str, Any], axis: str) -> Observed:
-    """What a search finds: a dimension that it does not name has the value `*`, or the words that a search by words has."""
+    """Return the metrics that a search finds. A dimension that it does not name has the value `*`, or the words of a search
+    by words."""
     pattern = r"SEARCH\('\{(.+)\} MetricName=\"(\w+)\" (.+)', '(\w+)', (\d+)\)"
     schema, name, terms, statistic, period = re.fullmatch(pattern, line["expression"]).groups()  # type: ignore[union-attr]
     namespace, *dimensions = schema.split(",")

@@ -1,4 +1,4 @@
-"""A CDK app of somebody's own: a stage in a stack with other resources, and another stage in a stack of its own."""
+"""A user's own CDK app: a stage in a stack with other resources, and another stage in its own stack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = App(outdir=outdir, context={"nobody_knows": "this key"})
 mine = Stack(app, "Mine")
 Tags.of(mine).add("owner", "me")
 key = kms.Key(mine, "Key")
-documents = s3.Bucket(mine, "Documents", encryption_key=key)  # without what AwsSolutions-S1 and -S10 ask for
+documents = s3.Bucket(mine, "Documents", encryption_key=key)  # without what AwsSolutions-S1 and -S10 require
 network = ec2.Vpc.from_vpc_attributes(
     mine,
     "Network",

@@ -1,4 +1,4 @@
-"""Reading CloudFormation templates in tests: resources by type and name, references as text."""
+"""Helpers for reading CloudFormation templates in tests: resources by type and name, references as text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 Properties = dict[str, Any]
 
 PROFILES = ("default", "heavy", "quick")
-"""Of the assembly `deployed`."""
+"""The profiles in the assembly `deployed`."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """`resources`: logical id -> resource."""
+    """A template. `resources` maps logical ids to resources."""
 
     text: dict[str, Any]
 
@@ -26,11 +26,11 @@ class Template:
         return found
 
     def of(self, type_: str) -> dict[str, Properties]:
-        """Logical id -> properties, of all resources of that type."""
+        """Return the properties of all resources of that type by logical id."""
         return {id_: r.get("Properties", {}) for id_, r in self.resources.items() if r["Type"] == f"AWS::{type_}"}
 
     def one(self, type_: str, **wanted: Any) -> Properties:
-        """The properties of the one resource of that type that has those `wanted`."""
+        """Return the properties of the one resource of that type that has the `wanted` ones."""
         found = [p for p in self.of(type_).values() if all(p.get(key) == value for key, value in wanted.items())]
         assert len(found) == 1, f"{len(found)} of {type_} with {wanted}"
         return found[0]
@@ -47,7 +47,7 @@ class Template:
         return role
 
     def statements(self, role: str) -> Iterator[dict[str, Any]]:
-        """All that the policies of a role say."""
+        """Return the statements of all policies of a role."""
         for type_ in ("IAM::Policy", "IAM::ManagedPolicy"):
             for policy in self.of(type_).values():
                 if {"Ref": role} in policy["Roles"]:
@@ -60,7 +60,8 @@ class Template:
 
 @dataclass(frozen=True)
 class Assembly:
-    """main: the stage's own template. nested: by what their file is named after."""
+    """The templates of a stage. `main` is its own template, and `nested` are the others, by the name in their file
+    names."""
 
     folder: Path
     main: Template
@@ -79,7 +80,7 @@ class Assembly:
         return cls(folder, main, nested)
 
     def meant(self, template: Template, value: dict[str, str]) -> Any:
-        """What a reference stands for in the stage's own template: a nested one refers to its parameters."""
+        """Resolve a reference to the stage's own template. A nested template refers to its parameters."""
         if template is self.main or value.get("Ref") not in template.text.get("Parameters", {}):
             return value
         told = [stack.get("Parameters", {}) for stack in self.main.of("CloudFormation::Stack").values()]
@@ -92,7 +93,7 @@ class Assembly:
 
 
 def text(value: Any) -> str:
-    """An intrinsic function as text: `<Name>` for a reference, `<Name.Attribute>` for an attribute."""
+    """Return an intrinsic function as text: `<Name>` for a reference, `<Name.Attribute>` for an attribute."""
     match value:
         case {"Ref": name}:
             return f"<{name}>"

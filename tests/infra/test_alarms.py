@@ -1,4 +1,5 @@
-"""Alarms, topics and dashboards: what they look at exists, whom they tell, and who may speak."""
+"""Alarms, topics and dashboards: their metrics exist, their notifications have receivers, and only the allowed services
+publish."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ STAGE_ALARMS = {
     "messages-throttled": "Throttles",
 }
 SILENT = {"govern-silent": "govern"}
-"""Alarms that sound where nothing runs, and the functions."""
+"""Alarms about a lack of invocations, with the function of each."""
 GOVERNED = ("heavy", "quick")
-"""Agents with resources of their own."""
+"""Agents with their own resources."""
 AGENTS = {"boss", "heavy", "modest", "quick"}
-"""All that are deployed."""
+"""All agents of the deployment."""
 AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
 
 
@@ -50,7 +51,7 @@ AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
 
 @pytest.mark.slow
 def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: Assembly) -> None:
-    """For the stage, and the fleet's for each agent that has resources. What else the stage has to say is a warning."""
+    """The stage has its alarms, and each agent with resources has those of the fleet. Everything else is a warning."""
     for_all = {*STAGE_ALARMS, *SILENT}
     for_each = {f"{name}-{agent}" for name in FLEET for agent in GOVERNED}
     assert set(alarms(deployed)) == {f"helix-dev-{name}" for name in for_all | for_each}
@@ -60,7 +61,8 @@ def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: A
 
 @pytest.mark.slow
 def test_without_an_address_only_alarms_that_govern_acts_on_are_paid_for(synth: Synth, offline: Assembly) -> None:
-    """Agents with resources keep theirs. A stage that changes its streaming keeps the two that `helix deploy` looks at."""
+    """Agents with resources keep their alarms. A stage that changes its streaming keeps the two that `helix deploy`
+    reads."""
     assert not alarms(offline) and not [
         widget for body in dashboards(offline.main).values() for widget in body["widgets"] if widget["type"] == "alarm"
     ], "CloudWatch refuses a list of alarms without an alarm"
@@ -72,7 +74,7 @@ def test_without_an_address_only_alarms_that_govern_acts_on_are_paid_for(synth: 
 @pytest.mark.parametrize("agent", GOVERNED)
 @pytest.mark.parametrize("name", FLEET)
 def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, agent: str) -> None:
-    """What context says, or the default."""
+    """The threshold is the one of the context, or the default."""
     _, alarm = alarms(deployed)[f"helix-dev-{name}-{agent}"]
     statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
     told = (alarm["MetricName"], statistic, alarm["Period"], alarm["ComparisonOperator"], alarm["Threshold"])
@@ -86,8 +88,8 @@ def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, ag
 
 @pytest.mark.parametrize("name", SILENT)
 def test_what_runs_by_the_minute_is_missed_when_it_does_not(deployed: Assembly, name: str) -> None:
-    """Switched off, throttled or dropped: none of these is an error, and none emits an invocation. Its schedule runs five
-    times in each period."""
+    """The schedule may be switched off, throttled or dropped. None of these is an error, and none counts as an invocation.
+    The schedule runs five times in each period."""
     _, alarm = alarms(deployed)[f"helix-dev-{name}"]
     assert alarm["MetricName"] == "Invocations" and alarm["TreatMissingData"] == "breaching"
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
@@ -98,7 +100,7 @@ def test_what_runs_by_the_minute_is_missed_when_it_does_not(deployed: Assembly, 
 def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) -> None:
     topic = deployed.main.id_of("SNS::Topic", TopicName="helix-dev-alarms")
     for template, alarm in alarms(deployed).values():
-        for (action,) in (alarm["AlarmActions"], alarm["OKActions"]):  # it says also that it is over
+        for (action,) in (alarm["AlarmActions"], alarm["OKActions"]):  # it also notifies of the end
             assert deployed.meant(template, action) == {"Ref": topic}
         silent = alarm["AlarmName"].removeprefix("helix-dev-") in SILENT
         assert alarm["TreatMissingData"] == ("breaching" if silent else "notBreaching")
@@ -107,7 +109,8 @@ def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) 
 
 @pytest.mark.parametrize("name", ["failures", "warnings"])
 def test_a_warning_and_a_failure_of_the_stage_are_alarms_at_once(deployed: Assembly, name: str) -> None:
-    """Two of them: one that stays in alarm, as for a threshold under steady load, notifies nobody of anything new."""
+    """They are two alarms, because an alarm that stays in the alarm state, as for a threshold under steady load, sends no
+    new notification."""
     _, alarm = alarms(deployed)[f"helix-dev-{name}"]
     told = (alarm["Namespace"], alarm["Statistic"], alarm["Period"], alarm["Threshold"], alarm["EvaluationPeriods"])
     assert told == (NAMESPACE, "Sum", 60, 0, 1) and alarm["ComparisonOperator"] == "GreaterThanThreshold"
@@ -123,8 +126,8 @@ def statements(template: Template, topic: str) -> list[dict[str, Any]]:
 
 
 def test_alarms_reach_the_encrypted_topic(deployed: Assembly) -> None:
-    """CloudWatch needs the topic's word, since its own policy replaces the usual one, and the key's; and says nowhere that
-    it lacks one of them."""
+    """CloudWatch needs a statement in the topic's policy, since it replaces the default one, and in the key's. It reports
+    nowhere that one of them is missing."""
     template = deployed.main
     topic = template.id_of("SNS::Topic", TopicName="helix-dev-alarms")
     cloudwatch = {"Service": "cloudwatch.amazonaws.com"}
@@ -183,7 +186,7 @@ def test_a_dashboard_has_50_lines_at_most(deployed: Assembly) -> None:
 
 
 def test_everything_that_is_measured_is_shown_of_the_stage_and_of_each_agent(deployed: Assembly) -> None:
-    """Or of the stage alone, where the other graphs tell the agents apart."""
+    """It may be shown for the stage alone, if other graphs separate the agents."""
     shown = [o for o in of_dashboards(deployed.main) if o.namespace == NAMESPACE]
     assert {o.name for o in shown if o.dimensions == {(STAGE, "dev")}} == set(UNITS)
     of_each = {o.name for o in shown if o.dimensions == {(STAGE, "dev"), (AGENT, "*")}}
@@ -193,7 +196,8 @@ def test_everything_that_is_measured_is_shown_of_the_stage_and_of_each_agent(dep
 
 
 def test_a_metric_of_helix_is_one_that_code_records(deployed: Assembly, production: Assembly) -> None:
-    """Its name, its dimensions, and a statistic that says something of it. That real runs emit it: tests/e2e."""
+    """The name, the dimensions and the statistic must be useful ones that code records. tests/e2e shows that real runs emit
+    them."""
     for assembly, stage in ((deployed, "dev"), (production, "prod")):
         ours = [o for o in of_everything(assembly) if o.namespace == NAMESPACE]
         assert ours
@@ -227,7 +231,7 @@ def test_the_age_of_chunks_is_of_calls_that_are_made(synth: Synth, fan_out: bool
 
 
 def test_a_metric_of_aws_is_of_something_that_is_there(deployed: Assembly) -> None:
-    """Names of functions, machines, tables, streams, queues and topics, in the stage's own stack or a nested one."""
+    """The functions, machines, tables, streams, queues and topics exist in the stage's own stack or in a nested one."""
     named = {
         str(value)
         for template in deployed.templates
@@ -257,7 +261,7 @@ def test_the_plumbing_shows_every_alarm_and_every_function(deployed: Assembly) -
 
 
 def test_alarms_and_dashboards_look_at_the_same_numbers(deployed: Assembly) -> None:
-    """What an alarm says is to be seen: its metric, of the same agent, is on a dashboard."""
+    """Every metric of an alarm is also on a dashboard, for the same agent."""
     shown = {(o.namespace, o.name, o.dimensions) for o in of_dashboards(deployed.main)}
     searches = {AGENT: "*", "FunctionName": "helix dev", "StateMachineArn": "helix dev"}
     for o in of_alarms(deployed):

@@ -1,4 +1,4 @@
-"""The two APIs: sockets for clients, endpoints for whoever asks how the stage is."""
+"""The two APIs: sockets for clients, and endpoints for the health of the stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
 
 def of_api(template: Template, protocol: str, type_: str) -> dict[str, dict[str, Any]]:
-    """Resources of that type which belong to the API of that protocol."""
+    """Return the resources of that type which belong to the API with that protocol."""
     api = template.id_of("ApiGatewayV2::Api", ProtocolType=protocol)
     return {id_: p for id_, p in template.of(f"ApiGatewayV2::{type_}").items() if p["ApiId"] == {"Ref": api}}
 
@@ -72,7 +72,8 @@ def test_a_stage_chooses_how_many_messages_clients_may_send(production: Assembly
 
 
 def test_the_role_for_logs_belongs_to_the_account(deployed: Assembly, production: Assembly) -> None:
-    """Not to a stack: by default there is none in it, and one that it has set stays when the stack or the setting goes."""
+    """It does not belong to a stack. By default no stack has one, and a role that a stack has set stays when the stack or
+    the setting is removed."""
     kinds = ("ApiGateway::Account", "IAM::Role")
     assert not production.main.of(kinds[0])
     roles = [id_ for kind in kinds for id_ in deployed.main.of(kind) if "LogRole" in id_ or kind == kinds[0]]
@@ -103,7 +104,7 @@ def test_endpoints_lead_to_health_throttled_and_logged(deployed: Assembly) -> No
 
 
 def test_the_figures_are_for_who_has_the_token(deployed: Assembly) -> None:
-    """Whoever may read the secret: it is made by AWS, and is nowhere in the template."""
+    """The right to read the secret is the right to the figures. AWS generates the secret, and no template has its value."""
     secret = deployed.main.one("SecretsManager::Secret")
     assert secret["Name"] == "helix-dev-metrics" and "SecretString" not in secret
     assert secret["GenerateSecretString"] == {"ExcludePunctuation": True, "PasswordLength": 40}

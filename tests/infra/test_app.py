@@ -1,4 +1,4 @@
-"""`python -m helix.infra.app`: what it refuses, and that the same files and context give the same templates."""
+"""`python -m helix.infra.app`: its refusals, and that the same files and context give the same templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lambda's limit, divided: what is reserved, what AWS wants unreserved, and how many runs are at work at once."""
+"""The division of Lambda's concurrency limit: the reserved part, the part that AWS keeps unreserved, and the number of
+concurrent runs."""
 
 from __future__ import annotations
 

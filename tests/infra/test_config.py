@@ -1,4 +1,4 @@
-"""Context becomes settings, or an error that names the key."""
+"""The context becomes settings, or an error that names the key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_offline_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_offline_urls_are_of_the_emulator_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cdk deploy -c offline=true` reaches it by the same variable. A given endpoint goes over it."""
+    """`cdk deploy -c offline=true` finds the emulator by the same variable. An explicit endpoint takes precedence."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4598/")
     assert read_settings({"offline": "true"}).endpoint == "http://127.0.0.1:4598"
     assert read_settings({"offline": "true", "endpoint": "http://here:1"}).endpoint == "http://here:1"
@@ -53,7 +53,7 @@ def test_offline_urls_are_of_the_emulator_of_the_environment(monkeypatch: pytest
 
 
 def test_chunks_are_pushed_wherever_kinesis_can() -> None:
-    """No emulator has consumers: neither that of `helix dev` nor the one beside `sam local`."""
+    """No emulator supports consumers, neither that of `helix dev` nor the one beside `sam local`."""
     assert read_settings({}).enhanced_fan_out
     assert not read_settings({"enhanced_fan_out": "false"}).enhanced_fan_out
     assert not read_settings({"offline": "true"}).enhanced_fan_out

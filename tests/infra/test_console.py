@@ -1,4 +1,4 @@
-"""The console of a stage as resources: a private bucket behind CloudFront, or a function without rights; or nothing."""
+"""The resources of a stage's console: a private bucket behind CloudFront, a function without rights, or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helix.core.ledger import total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.infra.config import SettingsError, read_settings
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # its own synthesis
 
 SIGN_IN = {
     "auth": "keys,jwt",

@@ -1,4 +1,4 @@
-"""The state machine as data: where it goes, what it costs, what it repeats, how long it waits."""
+"""The state machine as data: its transitions, its costs, its retries, and its waits."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
     first = task["Retry"][0]
     assert first["ErrorEquals"] == WORK_IN_PROGRESS == ["WorkInProgressError"]
     assert first["MaxDelaySeconds"] <= 5, "the run goes on this long after a dead holder's claim has lapsed, at most"
-    # A living holder may take a function's whole timeout, and then die. Full jitter waits half of the longest delay on
-    # average; three standard deviations less must still be enough.
+    # A live holder may take a function's whole timeout, and then die. Full jitter waits half of the longest delay on
+    # average. Three standard deviations less must still be enough.
     mean = first["MaxAttempts"] * first["MaxDelaySeconds"] / 2
     deviation = first["MaxDelaySeconds"] / 12**0.5 * first["MaxAttempts"] ** 0.5
     assert mean - 3 * deviation > max(size.timeout_s for size in SIZES.values()) + EngineSettings().claim_s
@@ -148,7 +148,7 @@ def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
 def test_every_store_error_that_may_pass_is_repeated_under_its_own_name() -> None:
     for module in pkgutil.walk_packages(helix.engine.__path__, "helix.engine."):
         importlib.import_module(module.name)
-    # A lost claim reaches no platform; a damaged row stays damaged; a denied operation has a rule of its own.
+    # A lost claim is not reported to the platform, a damaged row stays damaged, and a denied operation has its own rule.
     others = {LostClaimError, DamagedRowError, AccessDeniedError}
     assert [AccessDeniedError.__name__] == DENIED
     errors: set[type[Exception]] = {StoreError, *StoreError.__subclasses__()}
@@ -178,11 +178,11 @@ FINAL = {
 }
 UNUSED = ("EFS", "S3Files", "DurableExecution")
 KEYS = "KMS"
-"""Of the variables' key: an administrator has to act."""
+"""Errors of the variables' key, which an administrator must fix."""
 
 
 def test_what_lambda_reports_without_having_executed_is_repeated() -> None:
-    """All that its API may answer, by the names that it has for them: what is not repeated has a reason."""
+    """The list has all errors of Lambda's API by their names. Each error that is not retried has a reason."""
     invoke = botocore.session.get_session().get_service_model("lambda").operation_model("Invoke")
     names = {shape.name for shape in invoke.error_shapes if not shape.name.startswith((*UNUSED, KEYS))}
     api = {name for name in OVERLOAD if name != "Lambda.SdkClientException"}
@@ -227,7 +227,8 @@ def test_a_call_that_finds_no_lambda_is_decided_anew(name: str) -> None:
 
 
 def test_all_retries_fit_into_the_history_that_roll_over_leaves() -> None:
-    """At the limit a step of as many calls as a map takes, then retries for hours, and the longest end of a run."""
+    """The worst case is a step with as many calls as a map takes at the limit, then retries for hours, and the longest end
+    of a run."""
     with pytest.raises(ValidationError):
         Settings(roll_over_events=Settings().roll_over_events + 1)
     assert Settings().roll_over_events == EngineSettings().roll_over_events == CloudSettings().roll_over_events
@@ -238,7 +239,7 @@ def test_all_retries_fit_into_the_history_that_roll_over_leaves() -> None:
 
     for name in ("CallTool", "StartRun", "CallOneTool", "StartOneRun"):
         assert most(name, [OVERLOAD, INFRASTRUCTURE, DENIED]) == CALL_RETRIES
-    # A call's own: its item, its choice, the state that comes if it was caught, and six of its last attempt.
+    # The events of one call: its item, its choice, the state after a caught error, and six for its last attempt.
     assert CALL_EVENTS == 12 + RETRY_EVENTS * CALL_RETRIES
     retries = sum(most(name) for name in ("CallModel", "FinishRun", "FailRun")) * RETRY_EVENTS
     states = 4 * MODEL_EVENTS  # CallModel twice, FinishRun, FailRun

@@ -1,4 +1,4 @@
-"""Variables that may not fit are refused when the template is made, by the function's name."""
+"""Variables that may not fit are refused at the synthesis, with the function's name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joined(*parts: Any) -> dict[str, Any]:
     ],
 )
 def test_no_environment_that_is_too_large_passes(value: Any, filled_in: str, own: bool) -> None:
-    """Lambda measures what CloudFormation has filled in, as one JSON object."""
+    """Lambda measures the values that CloudFormation has filled in, as one JSON object."""
     measured = json.dumps({"FILL": "", "VALUE": filled_in}, separators=(",", ":"), ensure_ascii=False)
     fill = "x" * (MAX_BYTES - len(measured.encode()))
     with pytest.raises(SettingsError):

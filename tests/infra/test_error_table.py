@@ -1,4 +1,4 @@
-"""Every documented error of every Lambda state, played one by one; the page of the table says what was played."""
+"""Every documented error of every Lambda state is played one by one, and the documented table agrees with the results."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ FOLLOWS = {
     "": "the execution fails",
 }
 GOES_ON = {"CallModel": "Route", "FinishRun": "", "FailRun": "Failed"}
-"""The state after one that did not fail, where that is not CallModel."""
+"""The next state after success, for states after which it is not CallModel."""
 
 
 def played() -> dict[str, dict[str, Outcome]]:
-    """Error -> state -> outcome, where the state's function always fails with that error."""
+    """Return error -> state -> outcome for a state whose function always fails with that error."""
 
     async def all_plays() -> dict[str, dict[str, Outcome]]:
         return {error: {state: await play(state, error) for state in VERB} for error in ERRORS}
@@ -80,7 +80,7 @@ def cell(outcome: Outcome) -> str:
 
 
 def table(outcomes: dict[str, dict[str, Outcome]]) -> str:
-    """States with equal columns share one, and errors with equal rows."""
+    """Return the table. States with equal columns share one column, and errors with equal rows share one row."""
     cells = {error: {state: cell(outcome) for state, outcome in row.items()} for error, row in outcomes.items()}
     columns = defaultdict[tuple[str, ...], list[str]](list)
     for state in VERB:

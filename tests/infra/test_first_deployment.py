@@ -1,5 +1,5 @@
-"""A failed first deployment leaves nothing that blocks the second: what holds data in production, in the emulator, and the
-protection that `helix deploy` gives it when the stack is complete."""
+"""A failed first deployment leaves nothing that blocks the second. The tests cover the data stores of production in the
+emulator, and the protection that `helix deploy` gives them once the stack is complete."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class Account:
         )
 
     def create(self, **more: Any) -> str:
-        """With `more` resources. Protected before the creation begins, as CDK does it. Returns the stack's status."""
+        """Create the stack with `more` resources, and return its status. Its termination protection is set before its
+        creation begins, as by CDK."""
         template = json.dumps({"Resources": {**self.resources, **more}})
         self.cloudformation.create_stack(StackName=STACK, TemplateBody=template, EnableTerminationProtection=True)
         return self.settled()
 
     def settled(self) -> str:
-        """Once nothing is in progress; `gone` for a stack that is not there."""
+        """Return the status once nothing is in progress, or `gone` for a stack that does not exist."""
         return until(self._status, "end of what the stack does")
 
     def _status(self) -> str:
@@ -105,7 +106,7 @@ def test_a_second_deployment_succeeds_after_a_failed_first(account: Account) -> 
 
 
 def test_tables_that_are_given_up_are_not_protected(account: Account) -> None:
-    """As `-c retain=false` has it, which goes before a deletion with the data."""
+    """This is the case of `-c retain=false`, which is deployed before a deletion with the data."""
     assert account.create() == "CREATE_COMPLETE"
     kept = look(account.cloudformation, STACK)
     assert kept is not None

@@ -1,4 +1,4 @@
-"""What a stage costs at rest: each resource of the real templates has a price, or is paid by use."""
+"""The costs of a stage at rest. Each resource of the real templates has a price, or is paid by use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_no_kind_of_resource_is_forgotten(deployed: Assembly, production: Assemb
 
 
 def test_a_stage_at_rest_costs_what_is_listed(deployed: Assembly) -> None:
-    """A shard with its consumer, a key, a secret, the alarms, provisioned functions, and one function each minute."""
+    """The list has a shard with its consumer, a key, a secret, the alarms, provisioned functions, and one function each
+    minute."""
     found = dollars(deployed)
     assert found["Kinesis", "shards"] == pytest.approx(0.015 * 730)
     assert found["Kinesis", "consumer"] == pytest.approx(0.015 * 730)
@@ -55,7 +56,7 @@ def test_a_stage_at_rest_costs_what_is_listed(deployed: Assembly) -> None:
 
 
 def test_a_stage_without_kinesis_rests_for_a_dime(synth: Synth) -> None:
-    """Every line of it: nothing but the minute."""
+    """All costs come from the function that runs each minute."""
     lines = idle_lines([t.text for t in synth({"streaming": "direct"}).templates])
     paid = {(line.service, line.what): line.dollars for line in lines if line.nanos}
     assert set(paid) == {

@@ -1,4 +1,5 @@
-"""Container images of the functions that execute tools: who gets one, what it is made of, and what layers lack then."""
+"""Container images of the functions that execute tools: which functions get one, its content, and what their layers then
+lack."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def write(folder: Path, *, top: str = "", inline: bool = False, settings: str = 
 
 
 def synthesise(python: Synthesiser, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """With a `docker` on the path that fails, so that nothing of a synthesis needs one."""
+    """Synthesise with a failing `docker` on the path, so that no part of a synthesis needs it."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     (tools / "docker").write_text("#!/bin/sh\nexit 9\n")
@@ -329,7 +330,7 @@ def mean(numbers: list[float]) -> float:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
 def test_what_is_copied_runs_and_needs_a_newer_python_than_the_one_that_builds(tmp_path: Path) -> None:
-    """With the packages of a real uv.lock, and their hashes. The folders lie one over the other, as COPY lays them."""
+    """The packages come from a real uv.lock, with their hashes. The folders lie one over the other, as COPY puts them."""
     (tmp_path / "pyproject.toml").write_text(REAL)
     (tmp_path / "uv.lock").write_text(NUMPY)
     (tmp_path / "staff.py").write_text(STATISTICS)

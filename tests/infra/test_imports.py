@@ -1,4 +1,4 @@
-"""What the agents import, wherever they do, is in the functions; otherwise the synthesis stops and names it."""
+"""Everything that the agents import, anywhere, is in the functions. Otherwise the synthesis stops and names it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_agents_that_import_worker_processes_are_found(tmp_path: Path, lines: st
     ],
 )
 def test_a_package_that_is_not_locked_is_named_wherever_it_is_imported(tmp_path: Path, staff: str) -> None:
-    """With the file, and with the lines that the lock lacks: what the package needs, too."""
+    """The error names the file and the lines that the lock lacks, including the dependencies of the package."""
     write(tmp_path, staff, tables="from . import lines", lines=LAZY)
     with pytest.raises(LockError, match=r"^(staff|shared/lines)\.py:\d+ imports 'matplotlib[a-z.]*'") as raised:
         check(tmp_path)
@@ -115,7 +115,7 @@ def test_a_part_of_a_namespace_is_not_the_whole(tmp_path: Path) -> None:
 
 
 def test_a_module_that_is_not_installed_may_be_of_a_package_of_the_lock(tmp_path: Path) -> None:
-    """Such as cv2 of opencv-python: what a package that is not installed holds is not known."""
+    """One example is cv2 of opencv-python: the modules of a package that is not installed are unknown."""
     lazy = "def look():\n    import cv2"
     check(write(tmp_path, lazy, "opencv-python==4.13.0"))
     with pytest.raises(LockError, match="imports 'cv2'"):
@@ -154,7 +154,8 @@ def test_the_advice_is_that_of_the_lock(tmp_path: Path, lock: str, advice: str) 
     ids=["lazy", "what a locked package needs"],
 )
 def test_the_synthesis_stops_in_one_line(tmp_path: Path, staff: str, lock: str, told: str) -> None:
-    """Also where a locked package imports one that is not locked: the agents are imported as functions would."""
+    """This also holds if a locked package imports one that is not locked, because the agents are imported as in
+    functions."""
     write(tmp_path, f"{staff}\n{REGISTER}", lock)
     command = [sys.executable, "-m", "helix.infra.app", "-o", str(tmp_path / "out")]
     environment = {**os.environ, "CDK_VALIDATION": "false"}

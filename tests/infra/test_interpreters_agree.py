@@ -1,6 +1,7 @@
-"""The deployed definition on moto's Step Functions interpreter does what it does on ours, which plays the table of errors.
+"""The deployed definition behaves the same on moto's Step Functions interpreter and on ours, which plays the table of
+errors.
 
-Where the two disagree, AWS's documentation decides: docs/guide/offline.md#emulators lists it.
+If the two disagree, AWS's documentation decides. docs/guide/offline.md#emulators lists the differences.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tests.support.moto_machine import MotoMachine, moto_machine
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 ON_TOKEN = ("StartRun", "StartOneRun")
 ALONE = ("CallModel", "CallTool", "FinishRun", "FailRun")
-"""The others wait for a token, or are in a map."""
+"""The other states wait for a token, or are in a map."""
 TERMINAL = "States.DataLimitExceeded"
 BUSY = "Lambda.TooManyRequestsException"
 ROWS = ("Lambda.ResourceNotFoundException", "StoreError", "AccessDeniedError", "States.Timeout", BUSY)
-"""An error of each row of the table but WorkInProgressError, which is retried hundreds of times like the others."""
+"""One error of each row of the table except WorkInProgressError, which is retried hundreds of times like the others."""
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +32,16 @@ def machine() -> Iterator[MotoMachine]:
 async def test_both_interpreters_agree(machine: MotoMachine, state: str) -> None:
     for error in ROWS:
         if error == BUSY and state == "FinishRun":
-            continue  # as CallModel, and as long: 360 retries
+            continue  # as in CallModel, and as long: 360 retries
         ours, moto = await play(state, error), machine.play(state, error)
         assert (moto.retries, moto.follows) == (ours.retries, ours.follows), error
-        # Ours is an upper bound: it counts TaskSubmitted of an attempt that failed, and the exit of an item that failed.
+        # Ours is an upper bound: it counts TaskSubmitted for a failed attempt, and the exit of a failed item.
         assert moto.events == ours.events if state in ALONE else moto.events <= ours.events, error
 
 
 @pytest.mark.parametrize("state", [state for state in VERB if state not in ON_TOKEN])
 async def test_moto_catches_an_error_that_states_all_does_not_catch(machine: MotoMachine, state: str) -> None:
-    """Either way the run fails: through `FailRun`, or through the event of the execution's end."""
+    """The run fails in both cases: through `FailRun`, or through the event of the execution's end."""
     assert (await play(state, TERMINAL)).follows == ""
     assert machine.play(state, TERMINAL).follows == ("Failed" if state == "FailRun" else "FailRun")
 

@@ -1,5 +1,5 @@
-"""With and without a customer managed key: what is encrypted by whom, what it costs at rest, and that a change replaces
-nothing."""
+"""Stages with and without a customer managed key: which services encrypt with it, its cost at rest, and that a change of
+the setting replaces no resource."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.infra.templates import Assembly, text
 from helix.core.ledger import NANOS, total
 from helix.fleet.idle import idle_lines
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # its own synthesis
 ENCRYPTION = {
     "DynamoDB::Table": {"SSESpecification"},
     "S3::Bucket": {"BucketEncryption"},
@@ -21,7 +21,7 @@ ENCRYPTION = {
     "SNS::Topic": {"KmsMasterKeyId"},
     "Kinesis::Stream": {"StreamEncryption"},
 }
-"""CloudFormation updates each of these without an interruption, says the reference of each type."""
+"""Properties that CloudFormation updates without interruption, according to the reference of each type."""
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def month(assembly: Assembly) -> float:
 
 
 def test_a_stage_without_kinesis_costs_cents_a_month_at_rest(direct: Assembly, own: Assembly) -> None:
-    """At list price, with no free tier."""
+    """The cost is the list price, without a free tier."""
     assert month(direct) <= 0.30
     assert month(own) == pytest.approx(month(direct) + 1.00 + 0.40)
 

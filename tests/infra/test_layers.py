@@ -1,4 +1,4 @@
-"""What becomes a layer: the sources, compiled for the target; the packages, trimmed to what runs."""
+"""The content of the layers: the sources, compiled for the target, and the packages, trimmed to what runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from helix.runtime.project import PACKAGE, HelixProject, HelixTable
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 200_000_000
-"""Bytes of the deps layer, unzipped; Lambda takes 250 MiB of all layers and the function."""
+"""The maximum bytes of the deps layer, unzipped. Lambda takes 250 MiB for all layers and the function."""
 
 
 def pins(file: Path) -> dict[str, str]:
@@ -47,7 +47,7 @@ def builds(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The sources of a layer."""
+    """Return the sources of a layer."""
     package = tmp_path / "python" / "thing"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("ANSWER = 42\n")
@@ -76,7 +76,7 @@ def test_a_source_layer_is_the_sources_and_compiled_files_of_the_target(package:
 
 
 def test_compiled_files_hold_whatever_the_sources_times_are(package: Path, builds: Path) -> None:
-    """A zip archive has times of its own, and Lambda others."""
+    """A zip archive changes the times, and Lambda changes them again."""
     (compiled,) = thing(package, builds).rglob("*.pyc")
     flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
     assert flags == 0b01, "checked by hash, and not at all while it runs"
@@ -112,7 +112,7 @@ def test_what_no_function_imports_is_not_in_the_layer(package: Path, name: str) 
 
 
 def imported(file: Path) -> set[str]:
-    """Modules that a file imports at any time: at its top or in a function, but not for a type checker only."""
+    """Return the modules that a file imports at any time: at the top or in a function, but not only for a type checker."""
     tree = ast.parse(file.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -217,7 +217,7 @@ def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
 def test_the_deps_layer_is_small_enough_and_runs() -> None:
-    """Built for this machine's processor, and run by the target's interpreter with nothing else installed."""
+    """The layer is built for this machine's processor, and run by the target's interpreter with nothing else installed."""
     folder = deps_layer(HOST_ARCHITECTURE, "3.13", ROOT / BUILDS)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     assert size < LIMIT

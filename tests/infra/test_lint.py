@@ -1,4 +1,4 @@
-"""What AWS's own linter says of the templates, beside cdk-nag at each synthesis."""
+"""The findings of AWS's own linter in the templates, in addition to cdk-nag at each synthesis."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.infra.templates import Assembly
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 IGNORED = ["W3005"]
-"""A dependency that a reference makes already: CDK writes both."""
+"""A finding that is ignored: a dependency that a reference implies already. CDK writes both."""
 MACHINE = "StepFunctions::StateMachine"
 
 
 def problems(template: dict[str, Any]) -> list[str]:
-    from cfnlint.api import ManualArgs, lint  # a second, which each collection of the tests would wait for
+    from cfnlint.api import ManualArgs, lint  # this takes a second, which each collection of the tests would wait for
 
-    # The rule for definitions knows the partition `aws` only, and no substitution inside of a text.
+    # The rule for definitions knows only the partition `aws`, and no substitution inside a text.
     text = json.dumps(template).replace("${Partition}", "aws")
     config = ManualArgs(regions=["us-east-1"], ignore_checks=IGNORED)
     return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
@@ -46,7 +46,7 @@ def broken_reference(template: Any) -> None:
 
 @pytest.mark.parametrize(("mutate", "rule"), [(broken_definition, "E3601"), (broken_reference, "E1010")])
 def test_the_linter_sees_what_is_wrong(deployed: Assembly, mutate: Callable[[Any], None], rule: str) -> None:
-    """Also in the definition of a machine, which the template holds as a text."""
+    """It also finds errors in the definition of a machine, which the template has as a text."""
     template = copy.deepcopy(next(t.text for t in deployed.nested.values() if t.of(MACHINE)))
     mutate(template)
     assert rule in {problem.split()[0] for problem in problems(template)}

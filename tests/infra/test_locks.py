@@ -1,4 +1,4 @@
-"""`uv.lock` and `pylock.toml`: what of them is deployed, for which machine, and what is said of what cannot be."""
+"""`uv.lock` and `pylock.toml`: which packages are deployed, for which machine, and the errors for those that cannot be."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHEELS = {
 
 
 def entry(name: str, version: str, *kinds: str, needs: str = "", source: str = "", more: str = "") -> str:
-    """A package of a uv.lock, in its form."""
+    """Return a package of a uv.lock, in its format."""
     place = source or 'registry = "https://pypi.org/simple"'
     wheels = "".join(
         f'    {{ url = "https://files.example/ab/{name.replace("-", "_")}-{version}{WHEELS[kind]}", '

@@ -1,5 +1,5 @@
-"""A stage with a hundred agents that have resources and tables of their own: the limits of CloudFormation, CloudWatch and
-Lambda hold."""
+"""A stage with a hundred agents that have resources and their own tables stays within the limits of CloudFormation,
+CloudWatch and Lambda."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ agents = ["hundred_agents"]
 [tool.helix.environment]
 STYLE = "{"x" * 2_000}"
 """
-"""A project may declare some more bytes for its tools."""
+"""The project's settings, with 2,000 bytes of variables for its tools. A project may declare a few more."""
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""The rights that functions need are those that they have: what was recorded on deployed stages, against the templates.
+"""Functions need exactly the rights that they have. The operations recorded on deployed stages are compared with the
+templates.
 
-`tests/fixtures/operations.json` has the operations, by verb (`tests/support/operations.py` says how they are recorded). An
-operation that is not granted fails here, and at the end of each deployed stage. A right that no function was seen to use
-has a probe, or a written reason.
+`tests/fixtures/operations.json` has the operations by verb, and `tests/support/operations.py` describes how they are
+recorded. An operation without a right fails here, and at the end of each deployed stage. A right that no function was seen
+to use has a probe, or a documented reason.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ NAMES = {
     "bucket/aws/lambda/*": "given up",
     "consumer": "chunks",
 }
-"""Of resources, where those of the templates have others than those of the stages."""
+"""Names of resources that differ between the templates and the stages."""
 
 
 OF_PROVIDERS = ("bedrock", SECRET)
-"""What rights of `call_model` on models and their keys are on: the model of the scenes is a program."""
+"""The resources of `call_model`'s rights on models and their keys, which have no record because the model of the scenes is
+a program."""
 
 
 @pytest.fixture(scope="module")
@@ -94,20 +96,20 @@ def test_what_functions_may_do_they_do(held: set[Right]) -> None:
 
 
 ALIKE = ("sessions", "control", "streams", "objects", "machines", "tokens")
-"""What functions but `project_stream` use in the same way, whatever brings chunks to the log."""
+"""The resources on which all functions except `project_stream` perform the same operations with any streaming."""
 
 
 def test_what_functions_do_without_kinesis_they_may_do(held_without_kinesis: set[Right]) -> None:
     same = {r for r in recorded() if r.function in SIZES and r.function != "project_stream" and r.what in ALIKE}
-    # The stages give agents provisioned concurrency, which this template does not.
+    # The stages give agents provisioned concurrency, which this template does not have.
     found = {right for right in recorded("direct") if right.what != "aliases"}
     missing = sorted(map(str, (found | same) - held_without_kinesis))
     assert found and not missing, f"grant these in infra/functions.py or streaming.py: {missing}"
 
 
 def test_what_functions_may_do_without_kinesis_they_do(held: set[Right], held_without_kinesis: set[Right]) -> None:
-    """Of `project_stream` all, and of others what they may not do with Kinesis. tests/e2e/test_direct.py plays the
-    probes."""
+    """This covers all operations of `project_stream`, and the operations that other functions have only without Kinesis.
+    tests/e2e/test_direct.py plays the probes."""
     probed = {Right(p.verb, what, action) for p in iam_probes_direct.DIRECT for what, action in p.rights}
     own = {right for right in held_without_kinesis if right not in held or right.function == "project_stream"}
     seen = probed | recorded("direct")

@@ -1,4 +1,4 @@
-"""A stage in a CDK app of somebody's own: what it takes from the app, what it gives to it, and what it leaves alone."""
+"""A stage in a user's own CDK app: what it takes from the app, what it provides, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.infra.conftest import MODULES
 from tests.infra.templates import Template, listed, text
 from tests.support.synthesis import Synthesiser
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # its own synthesis
 
 APP = Path(__file__).with_name("own_app.py")
 
@@ -43,7 +43,7 @@ def two(assembly: Path) -> Template:
 
 
 def policies(found: Template, role: str) -> Iterator[dict[str, Any]]:
-    """The statements of the policies that are attached to a role, by the reference to its name."""
+    """Return the statements of the policies that are attached to a role, by the reference to its name."""
     for policy in found.of("IAM::Policy").values():
         if role in map(text, policy["Roles"]):
             yield from policy["PolicyDocument"]["Statement"]
@@ -161,7 +161,7 @@ def test_two_stages_live_in_one_app(assembly: Path, two: Template) -> None:
 
 
 def test_only_the_stages_own_findings_are_findings(mine: Template) -> None:
-    """The bucket of the app has neither TLS enforced nor access logs, and the synthesis went through."""
+    """The bucket of the app has neither enforced TLS nor access logs, and the synthesis succeeded."""
     bucket = mine.resources[mine.id_of("S3::Bucket", LifecycleConfiguration=None)]
     assert "cdk_nag" not in bucket.get("Metadata", {})
 

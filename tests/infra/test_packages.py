@@ -1,4 +1,4 @@
-"""The packages of a project's lock: which of them are deployed, for which machine, and whether they fit."""
+"""The packages of a project's lock: which are deployed, for which machine, and whether they fit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_layer_has_both_and_the_locks_version_holds(tmp_path: Path, monkeypatc
     asked: list[list[str]] = []
 
     def pip(*words: str) -> None:
-        """What is asked for is a file in a namespace that all packages share."""
+        """Replace pip. The requirements are in a file within a namespace that all packages share."""
         target = Path(words[words.index("--target") + 1])
         rest = list(words[words.index("--target") + 2 :])
         if rest[0] == "--requirement":

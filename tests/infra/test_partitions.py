@@ -1,4 +1,4 @@
-"""A stage can be deployed into every partition of AWS: no ARN names one."""
+"""A stage can be deployed into every partition of AWS, because no ARN names one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_source_names_a_partition(folder: str) -> None:
 
 
 def test_no_template_names_a_partition(deployed: Assembly, production: Assembly) -> None:
-    """Except in the ARN that the settings gave."""
+    """The only exception is the ARN from the settings."""
     for assembly in (deployed, production):
         for template in assembly.templates:
             assert LITERAL not in json.dumps(template.text).replace(DEPLOYED["model_secrets"], "")

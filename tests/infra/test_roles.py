@@ -1,4 +1,4 @@
-"""Every role against a table: what it may do, on what, and nothing else. `*` only where it is explained."""
+"""Every role, compared with a table of all its rights and their resources. `*` is allowed only with an explanation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MACHINES = "helix-dev-*"
 
 
 def rights_of(template: Template, role: str) -> Iterator[tuple[str, str]]:
-    """(what, action) of every statement, resources by the names that `TABLE` has for them."""
+    """Return (what, action) of every statement, with the names that `TABLE` has for the resources."""
     for statement in template.statements(role):
         assert statement["Effect"] == "Allow"
         actions = listed(statement["Action"])
@@ -129,7 +129,8 @@ def test_a_machine_invokes_five_aliases(deployed: Assembly) -> None:
 
 @pytest.mark.parametrize("profile", ["heavy", "quick"])
 def test_an_agent_with_resources_has_the_same_rights(deployed: Assembly, profile: str) -> None:
-    """Its stack refers to the shared resources by parameters, so actions are compared, and how many resources they have."""
+    """Its stack refers to the shared resources by parameters, so the test compares the actions and the number of their
+    resources."""
 
     def shape(template: Template, verb: str) -> list[tuple[list[str], int]]:
         role = template.role_of(template.function(verb))
@@ -141,7 +142,7 @@ def test_an_agent_with_resources_has_the_same_rights(deployed: Assembly, profile
 
 
 def test_stars_are_few_and_explained(deployed: Assembly) -> None:
-    """cdk-nag fails the synthesis for those that nobody explained; here they are counted, and the reasons read."""
+    """cdk-nag fails the synthesis for those without an explanation. Here they are counted, and the reasons are checked."""
     known = {"states:SendTaskSuccess", "cloudwatch:GetMetricData"}
     for template in deployed.templates:
         for id_, policy in template.of("IAM::Policy").items():

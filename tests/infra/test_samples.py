@@ -1,4 +1,4 @@
-"""What `sam local` is given: the key of its events is known, and its guide leaves nothing out."""
+"""The input of `sam local`: the keys of its events are known, and its guide is complete."""
 
 from __future__ import annotations
 

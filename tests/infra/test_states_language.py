@@ -1,6 +1,6 @@
-"""Every definition that a synthesis makes passes AWS's published schemas and the service's limits.
+"""Every definition of a synthesis satisfies AWS's published schemas and the service's limits.
 
-Three judges: AWS's language service for Amazon States Language, the schema of cfn-lint, and moto's grammar.
+Three tools check it: AWS's language service for Amazon States Language, the schema of cfn-lint, and moto's grammar.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Asl = dict[str, Any]
 
 
 def limit(shape: str) -> int:
-    """The largest size of a value, as the service's API model has it."""
+    """Return the maximum length of a value, from the service's API model."""
     found: int = API.shape_for(shape).metadata["max"]
     return found
 
 
 def machines(assembly: Assembly) -> Iterator[tuple[str, Asl, str]]:
-    """Name, definition, and the text that CloudFormation sends: with ARNs that are as long as an ARN may be."""
+    """Yield the name, the definition, and the text that CloudFormation sends, with ARNs of maximum length."""
     for template in assembly.templates:
         for machine in template.of("StepFunctions::StateMachine").values():
             text: str = machine["DefinitionString"]
@@ -66,7 +66,7 @@ def states(machine: Asl) -> Iterator[tuple[str, Asl]]:
 
 
 def language_service(texts: list[str]) -> list[list[str]]:
-    """The problems that AWS's language service finds in each."""
+    """Return the problems that AWS's language service finds in each."""
     install()
     command: list[str | Path] = [JS / "node_modules" / ".bin" / "node", "states_language.mjs"]
     done = subprocess.run(command, cwd=JS, input=json.dumps(texts), capture_output=True, text=True)
@@ -76,7 +76,7 @@ def language_service(texts: list[str]) -> list[list[str]]:
 
 
 def linter(text: str) -> list[str]:
-    from cfnlint.api import ManualArgs, lint  # a second, which each collection of the tests would wait for
+    from cfnlint.api import ManualArgs, lint  # this takes a second, which each collection of the tests would wait for
 
     properties = {"RoleArn": "arn:aws:iam::123456789012:role/helix", "DefinitionString": text}
     template = {"Resources": {"Machine": {"Type": MACHINE, "Properties": properties}}}
@@ -92,11 +92,11 @@ def grammar(text: str) -> list[str]:
 
 
 def beyond(name: str, machine: Asl, text: str) -> set[str]:
-    """The limits that a machine does not keep.
+    """Return the limits that a machine exceeds.
 
-    https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html, and what the API model says of sizes. For
-    retries: https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html. AWS's language service
-    checks the largest numbers of attempts and seconds.
+    https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html, and the API model for sizes. For retries:
+    https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html. AWS's language service checks the
+    largest numbers of attempts and seconds.
     """
     found = set[str]()
     if len(name) > limit("Name") or not name.isascii() or set(name) & set(' ?*<>{}[]"#%\\^|~`$&,;:/'):

@@ -1,4 +1,4 @@
-"""The templates: what is stored and for how long, encryption, logs, names, tags and outputs."""
+"""The stored data in the templates: its retention, encryption, logs, names, tags and outputs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_log_is_named_and_ends(deployed: Assembly) -> None:
 
 
 def test_production_outlives_its_stack_and_development_does_not(deployed: Assembly, production: Assembly) -> None:
-    """What a failed first deployment has made is deleted again: it would keep the next one from making it."""
+    """The resources of a failed first deployment are deleted, because they would block the next one."""
     kept = ("DynamoDB::Table", "S3::Bucket", "Kinesis::Stream", "KMS::Key")
     for assembly, policies in ((deployed, ("Delete", "Delete")), (production, ("RetainExceptOnCreate", "Retain"))):
         for type_ in kept:
@@ -85,7 +85,7 @@ def test_production_outlives_its_stack_and_development_does_not(deployed: Assemb
 
 
 def test_nothing_with_a_fixed_name_outlives_a_failed_first_deployment(deployed: Assembly, production: Assembly) -> None:
-    """`Retain` keeps it, and so does deletion protection, which `helix deploy` therefore sets afterwards."""
+    """`Retain` would keep it, and so would deletion protection, which `helix deploy` therefore sets afterwards."""
     for assembly in (deployed, production):
         for template in assembly.templates:
             for id_, resource in template.resources.items():
@@ -131,7 +131,7 @@ STORED = {
 
 
 def test_what_stores_data_keeps_its_logical_id(deployed: Assembly, production: Assembly, offline: Assembly) -> None:
-    """Another id would be another resource: CloudFormation would make it anew and delete the old one."""
+    """Another id would be another resource, so CloudFormation would create it anew and delete the old one."""
     for assembly in (deployed, production, offline):
         kinds = {id_: resource["Type"].removeprefix("AWS::") for id_, resource in assembly.main.resources.items()}
         assert {id_: kind for id_, kind in kinds.items() if kind in STORED.values()} == STORED

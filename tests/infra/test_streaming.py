@@ -1,4 +1,5 @@
-"""The template without Kinesis, and on the way there: what feeds project_stream, and who may do what."""
+"""The template without Kinesis, and during the change: the event sources of project_stream, and the rights of each
+function."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ def both(synth: Synth) -> Assembly:
 
 
 def on(template: Template, verb: str, what: Any) -> set[str]:
-    """What a function may do with a resource, named in full."""
+    """Return the actions of a function on a resource with its full name."""
     statements = template.statements(template.role_of(template.function(verb)))
     return {a for s in statements for a in listed(s["Action"]) if what in listed(s["Resource"])}
 
 
 def log(template: Template) -> tuple[Any, Any]:
-    """The ARNs of the log's table and of its stream."""
+    """Return the ARNs of the log's table and of its stream."""
     id_ = template.id_of("DynamoDB::Table", TableName="helix-dev-streams")
     return {"Fn::GetAtt": [id_, "Arn"]}, {"Fn::GetAtt": [id_, "StreamArn"]}
 
@@ -103,7 +104,7 @@ def test_the_same_alarms_watch_it(synth: Synth, deployed: Assembly) -> None:
 
 
 def test_a_stage_that_changes_has_both(both: Assembly, direct: Assembly, deployed: Assembly) -> None:
-    """With the names that either has, so that CloudFormation replaces neither."""
+    """The names are the same as in either mode, so CloudFormation replaces nothing."""
     template = both.main
     found = template.of("Lambda::EventSourceMapping")
     assert set(found) == {

@@ -1,4 +1,4 @@
-"""The templates: functions, machines, streams and schedules, and how they are connected."""
+"""The templates: functions, machines, streams and schedules, and their connections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly,
 
 
 def test_some_are_told_what_others_are_not(deployed: Assembly) -> None:
-    """Who has a right to something is told where it is, and nobody else."""
+    """A function that has a right on a resource gets its address, and no other function does."""
     own = {
         "HELIX_MODEL_SECRETS": {"call_model"},
         "HELIX_NOTICES": {"govern"},
@@ -75,7 +75,7 @@ def test_a_variable_is_left_out_where_nothing_was_chosen(production: Assembly) -
 
 
 def test_call_model_has_the_packages_that_the_agents_need(production: Assembly, deployed: Assembly) -> None:
-    """Their model is one of OpenAI: there is no litellm to start, which takes more memory."""
+    """Their model is one of OpenAI, so litellm, which takes more memory, is not needed."""
     assert production.main.function("call_model", "prod")["MemorySize"] == 512
     assert deployed.main.function("call_model")["MemorySize"] == 512
 

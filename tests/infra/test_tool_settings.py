@@ -1,4 +1,4 @@
-"""What `[tool.helix]` says of tools, in the template: for the functions that execute them, and for nobody else."""
+"""The tool settings of `[tool.helix]` in the template: they apply to the functions that execute tools, and to no other."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def function(assembly: Assembly, verb: str, agent: str = "") -> dict[str, Any]:
 
 
 def declared_rights(assembly: Assembly, verb: str, agent: str = "") -> dict[str, set[str]]:
-    """What the role may do with things that are not the stage's own."""
+    """Return the rights of the role on resources that are not the stage's own."""
     template, found = template_of(assembly, agent), dict[str, set[str]]()
     for statement in template.statements(template.role_of(function(assembly, verb, agent))):
         for resource in map(text, listed(statement["Resource"])):

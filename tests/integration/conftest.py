@@ -1,4 +1,4 @@
-"""What integration tests share."""
+"""Fixtures that integration tests share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def file_world(tmp_path: Path) -> AsyncIterator[World]:
-    """SQLite only: for what several processes do on one file."""
+    """A world on SQLite only, for tests of several processes on one file."""
     made = World("sqlite", tmp_path)
     yield made
     await made.close()
@@ -27,7 +27,7 @@ async def file_world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def quick_world(tmp_path: Path) -> AsyncIterator[World]:
-    """Memory only: for what no store can change."""
+    """A world on memory only, for tests whose result does not depend on the store."""
     made = World("memory", tmp_path)
     yield made
     await made.close()
@@ -35,7 +35,7 @@ async def quick_world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
-    """Two users, each with a connection of the same name; the model always greets."""
+    """A gateway with two users, each with a connection of the same name. The model always greets."""
     executor = executor_of(["Hello.", "Hello again.", "And again."] * 5)
     async with executor:
         made = Desk(executor)

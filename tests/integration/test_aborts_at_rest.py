@@ -1,4 +1,4 @@
-"""Aborting a session that is paused or interrupted: it fails for good, once, in one process and through deliveries."""
+"""Aborts of a session that is paused or interrupted. It fails for good, once, in one process and through deliveries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asking(ran: list[str], **fields: Any) -> Agent[Any, Any]:
 
 
 async def refused(executor: Any, who: Any, session_id: str) -> None:
-    """What must be refused after an abort, as after one of a running session."""
+    """Check that everything is refused that is also refused after an abort of a running session."""
     with pytest.raises(CallNotPendingError):
         await executor.answer(who, session_id, Confirmation("call_0"))
     with pytest.raises(CannotResumeError):
@@ -166,7 +166,7 @@ async def test_an_abort_is_the_result_of_the_run_that_it_ended_and_of_no_earlier
 
 
 async def test_an_abort_and_an_answer_at_once(world: World) -> None:
-    """Exactly one transaction has the paused run: the tool runs only where the answer had it."""
+    """Exactly one transaction gets the paused run. The tool runs only if the answer got it."""
     ran: list[str] = []
     one, other = world.executor([calls(call("pay", text="rent")), "done"]), world.executor(["done"])
     who = asking(ran)
@@ -184,7 +184,8 @@ async def test_an_abort_and_an_answer_at_once(world: World) -> None:
 
 
 async def test_deliveries_of_an_aborted_paused_run(quick_world: World) -> None:
-    """In the cloud: effects once, nothing is started, the index of open runs is empty, slots and budgets are free."""
+    """The effects are applied once in the cloud, and nothing is started. The index of open runs is empty, and slots and
+    budgets are free."""
     ran: list[str] = []
     who = asking(ran)
     stage = Stage([calls(call("pay", text="rent")), "Done."], who)

@@ -1,4 +1,5 @@
-"""Slots before executions: who works, who waits, who is refused. The test is the platform: see `delivery_stage`."""
+"""Slots before executions: which runs work, which wait, and which are refused. The test plays the platform, see
+`delivery_stage`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from helix.engine.runs.intake import set_limit
 
 
 async def test_a_run_starts_on_the_machine_of_its_agent() -> None:
-    """Functions know agents with tables of their own by a digest: names of a hundred would exceed Lambda's 4 KB."""
+    """Functions know agents with their own tables by a digest, because the names of a hundred would exceed Lambda's 4
+    KB."""
     clerk = "clerk_of_the_department_of_customer_support"
     agents = agent(clerk), agent("desk"), worker()
     on = stage(*agents, own_profiles=frozenset({profile_digest(clerk)}))
@@ -58,7 +60,7 @@ async def test_an_agent_that_asks_for_resources_has_one_slot_unless_it_asks_for_
 
 
 async def test_an_intake_that_was_stopped_drains_in_its_order() -> None:
-    """Limit 0 lets those go on that work; raised, the line is served as it stands."""
+    """Runs at work continue with a limit of 0. When the limit is raised, the line is served in its order."""
     who = worker(2)
     on = stage(who)
     handles = await come(on, who, 6)
@@ -98,7 +100,7 @@ async def test_priorities_go_first_and_stay_with_the_session() -> None:
 
 
 async def test_one_limit_for_all_agents_serves_them_in_the_order_of_their_claims() -> None:
-    """None starves: the line of the account is one."""
+    """No agent starves, because the account has one line."""
     one, two = agent("one"), agent("two")
     on = stage(one, two, queue={"account_limit": 2})
     handles = []
@@ -115,16 +117,16 @@ async def test_a_silent_run_keeps_its_slot_as_long_as_it_runs() -> None:
     first, second = await come(on, who, 2)
     on.clock.ahead_s = 10**6
     assert await on.deliver("sweep") == {"running": 1, "queued": 1}
-    on.held.states[first.run_id] = "ended"  # it died without a word
+    on.held.states[first.run_id] = "ended"  # its process died
     swept = await on.deliver("sweep")
-    assert swept["failed run"] == 1 and sum(swept.values()) == 2  # the second is looked at before it starts, or after
+    assert swept["failed run"] == 1 and sum(swept.values()) == 2  # the second run starts before or after
     assert started(on) == [first.run_id, second.run_id]
     await on.end(event(on, second))
     assert await at_rest(on.slots)
 
 
 async def test_a_client_is_refused_with_a_reason_and_may_let_others_go_first() -> None:
-    """Over the socket nobody goes before others, however high a number is named."""
+    """Over the socket no client goes before others, however high its priority."""
     who = worker(1)
     on = stage(who, queue={"max_queue": 2})
     desk = Desk(on.executor, anonymous=True)
@@ -143,7 +145,7 @@ async def test_a_client_is_refused_with_a_reason_and_may_let_others_go_first() -
 
 
 async def test_a_client_is_told_where_its_run_stands_in_the_line() -> None:
-    """1 is next. A run that works, or has ended, is not in line."""
+    """1 is next. A run that works or has ended is not in line."""
     who = worker(1)
     on = stage(who, queue={"queue_timeout_s": 60})
     desk = Desk(on.executor, anonymous=True)

@@ -1,4 +1,4 @@
-"""The process dies at every store call, stream call and start of an admission; one sweep puts right what it left."""
+"""The process dies at every store call, stream call and start of an admission, and one sweep repairs what it left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATER_S = 1000.0
 
 
 class Platform(Held):
-    """What was started outlives its starter, who may die before and after the call."""
+    """A platform on which started executions outlive their starter. The starter may die before or after the call."""
 
     def __init__(self, states: dict[str, ExecutionState], points: CrashPoints | None) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Platform(Held):
 
 
 class RunReport:
-    """`act` with a crash; then `recover` with what it left, on the same platform."""
+    """The report of a run: `act` with a crash, then `recover` from what it left, on the same platform."""
 
     def __init__(self, script: Callable[[Stage], Awaitable[None]], **queue: Any) -> None:
         self._script, self._queue = script, queue
@@ -71,7 +71,7 @@ class RunReport:
                 await on.end(event_of(await self._at_work(on, run)))
                 await self._all_is_right(on)
         if await on.slots.queue("agent"):
-            await set_limit(on.engine, "agent", 5)  # its intake was stopped when the process died
+            await set_limit(on.engine, "agent", 5)  # the process died while the limit was 0
             await self.recover(store, streams, point)
             return
         assert await at_rest(on.slots)
@@ -86,7 +86,7 @@ class RunReport:
         return part_of(on.engine, WHO, await on.engine.history.run(run.session_id, run.run_id))
 
     async def _all_is_right(self, on: Stage) -> None:
-        """No free slot beside a ticket; who has a slot is at work; who is at work has a slot."""
+        """Check that no slot is free while a ticket waits, and that the runs with a slot are exactly the runs at work."""
         counter = (await on.slots.counters()).get("agent")
         if counter is None:
             return
@@ -108,7 +108,7 @@ def place(n: int) -> dict[str, Any]:
 
 
 async def coming_and_going(on: Stage) -> None:
-    """Four runs on two slots; two of them end, and the others are let in."""
+    """Start four runs on two slots. Two of them end, and the others are admitted."""
     for n in range(4):
         await come(on, n)
     for n in range(2):
@@ -116,7 +116,7 @@ async def coming_and_going(on: Stage) -> None:
 
 
 async def stopped_in_line(on: Stage) -> None:
-    """Of three that wait, one is interrupted and one aborted."""
+    """Interrupt one of three waiting runs, and abort another."""
     for n in range(5):
         await come(on, n)
     await on.executor.interrupt("s2", "enough")
@@ -125,7 +125,7 @@ async def stopped_in_line(on: Stage) -> None:
 
 
 async def stopped_intake(on: Stage) -> None:
-    """The limit is lowered to nothing, and raised again."""
+    """Lower the limit to 0, and raise it again."""
     await on.slots.set_limit("agent", 0)
     for n in range(3):
         await come(on, n)
@@ -134,7 +134,7 @@ async def stopped_intake(on: Stage) -> None:
 
 
 async def no_room(on: Stage) -> None:
-    """A full queue, and the retry of a run that was refused behind its claim."""
+    """Fill the queue, and retry a run that was refused after its claim."""
     for n in range(4):
         try:
             await come(on, n)

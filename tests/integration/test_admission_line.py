@@ -1,4 +1,4 @@
-"""Runs that wait for a slot: what they see, how they are stopped, and when they give up. The test is the platform."""
+"""Runs that wait for a slot: what they see, how they are stopped, and when they give up. The test plays the platform."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ async def test_who_waits_is_told_so_on_its_stream() -> None:
 
 
 async def test_who_waits_because_of_a_budget_sees_which() -> None:
-    """On the stream if the run came after the stop, and in `get_session` also if it waited before."""
+    """The stream shows the budget if the run arrived after the stop. `get_session` also shows it if the run was waiting
+    before."""
     who = worker(1)
     on = stage(who)
     desk = Desk(on.executor, anonymous=True)
@@ -53,7 +54,7 @@ async def test_who_waits_because_of_a_budget_sees_which() -> None:
 
 @pytest.mark.parametrize("how", ["interrupt", "abort"])
 async def test_who_waits_may_be_stopped_at_once(how: str) -> None:
-    """No execution is ever started for it, its ticket goes, and those behind it move up."""
+    """No execution is started for it, its ticket is deleted, and the runs behind it move up."""
     who = worker(1)
     on = stage(who)
     first, second, third = await come(on, who, 3)
@@ -76,7 +77,7 @@ async def test_who_waits_may_be_stopped_at_once(how: str) -> None:
 
 
 async def test_who_is_stopped_before_it_has_a_ticket_gets_none() -> None:
-    """The stop comes between the claim and the admission: whoever puts the ticket sees it."""
+    """The stop comes between the claim and the admission. The process that writes the ticket notices the stop."""
     who, store = worker(1), Meanwhile()
     on = stage(who, store=store)
     (first,) = await come(on, who, 1)
@@ -110,7 +111,7 @@ async def test_a_full_queue_refuses_new_work_and_nothing_that_goes_on() -> None:
 
 
 async def test_who_comes_while_the_queue_fills_up_fails_and_may_retry() -> None:
-    """The bound holds to the last one, also among callers that were all told that there is room."""
+    """The bound holds exactly, also among callers that were all told that there is room."""
     who, store = worker(1), Meanwhile()
     on = stage(who, store=store, queue={"max_queue": 1})
     handles = await come(on, who, 1)
@@ -128,7 +129,7 @@ async def test_who_comes_while_the_queue_fills_up_fails_and_may_retry() -> None:
 
 
 async def test_who_waits_too_long_fails_and_may_retry() -> None:
-    """Unless it is given a slot in that moment: then it works."""
+    """A run that is given a slot at that moment works instead."""
     who = worker(1)
     on = stage(who, queue={"queue_timeout_s": 60})
     first, second, third = await come(on, who, 3)
@@ -153,7 +154,7 @@ async def test_who_waits_too_long_fails_and_may_retry() -> None:
 
 @pytest.mark.parametrize("write", ["take_slot", "take_ticket"])
 async def test_who_is_aborted_before_it_is_admitted_gets_nothing(write: str) -> None:
-    """Its end came first, and gave back what it held: nothing. A slot given now would never come back."""
+    """The run ended first and had no slot to return. A slot that it got now would never be returned."""
     who, store = worker(1), Meanwhile()
     on = stage(who, store=store)
     others = await come(on, who, 1 if write == "take_ticket" else 0)
@@ -166,7 +167,8 @@ async def test_who_is_aborted_before_it_is_admitted_gets_nothing(write: str) -> 
 
 
 async def test_a_start_that_came_late_is_not_timed_out() -> None:
-    """Its starter stood still before the start, a sweep gave the run a ticket meanwhile: now it works without a slot."""
+    """Its starter paused before the start, and meanwhile a sweep gave the run a ticket. Now the run works without a
+    slot."""
     who = agent("worker")
     on = stage(who, queue={"queue_timeout_s": 60})
     (handle,) = await come(on, who, 1)
@@ -203,7 +205,7 @@ async def test_hooks_hear_of_the_message_at_once_and_of_the_start_when_it_works(
 
 
 async def test_a_deleted_session_gives_its_slot_back() -> None:
-    """Deleted between the end of its run and its effects: nothing but the slot is left, and the sweep finds it."""
+    """The session is deleted between the end of its run and its effects. Only the slot is left, and the sweep finds it."""
     who = worker(1)
     on = stage(who)
     first, second = await come(on, who, 2)

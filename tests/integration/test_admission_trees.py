@@ -40,7 +40,7 @@ def ask(child: str = "finder") -> dict[str, Any]:
 
 
 async def follow(on: Stage, event: Json) -> Json:
-    """Play until the run is over, or waits for its children, which are not played."""
+    """Play until the run is over or waits for its children, which are not played."""
     told: Json = await on.deliver("call_model", event)
     while told["next"] != "finish":
         if told["next"] == "start_run":
@@ -62,7 +62,7 @@ def starts(on: Stage, session_id: str) -> list[Json]:
 
 
 async def test_a_parent_with_more_children_than_slots_finishes() -> None:
-    """Of its own limit and of theirs there is one slot, and another run has the children's."""
+    """The parent's limit and the children's limit are one slot each, and another run has the children's slot."""
     helper = agent("helper", output_schema=Answer)
     find = finder(1)
     who = agent(
@@ -80,7 +80,7 @@ async def test_a_parent_with_more_children_than_slots_finishes() -> None:
     on.engine.models = lambda which: script[which.name]
     machines = Machines(StateMachine(on.deliver))
     on.engine.launcher = on.held
-    (alone,) = [await on.executor.execute(find, "alone")]  # holds the finders' one slot, and is not played
+    (alone,) = [await on.executor.execute(find, "alone")]  # this run holds the finders' one slot, and is not played
     on.engine.launcher = machines
     first, second = [await on.executor.execute(who, "go") for _ in range(2)]
     await machines.ended()
@@ -94,11 +94,11 @@ async def test_a_parent_with_more_children_than_slots_finishes() -> None:
     assert await at_rest(on.slots)
 
 
-# --- what goes on without its root ------------------------------------------------------------------------------------
+# --- agents that continue without their root -----------------------------------------------------------------------
 
 
 async def paused_tree(on: Stage, *, levels: int) -> tuple[Handle, list[str]]:
-    """A tree whose leaf waits for a person, all of it paused: its root's handle, and the sessions from the root down."""
+    """Pause a tree whose leaf waits for a person. Return its root's handle, and the sessions from the root down."""
     handle = await on.executor.execute(on.agents.named("boss"), "go")
     place, line = event_of(on.held.starts[-1]), [handle.session_id]
     parents = []
@@ -132,7 +132,7 @@ def small_tree(boss_limit: int, finder_limit: int, **options: Any) -> Stage:
 
 
 async def test_a_paused_tree_holds_no_slot_and_queues_again() -> None:
-    """The answered sub-agent works in a slot of its own, since its root has none; the root waits for its turn."""
+    """The answered sub-agent works in its own slot, because its root has none. The root waits for its turn."""
     on = small_tree(1, 1)
     handle, (root, leaf) = await paused_tree(on, levels=2)
     assert await at_rest(on.slots)
@@ -148,7 +148,7 @@ async def test_a_paused_tree_holds_no_slot_and_queues_again() -> None:
 
 
 async def test_a_sub_agent_that_waits_alone_goes_with_its_root() -> None:
-    """The root is served first: what it waits for works in its slot, and needs its ticket no more."""
+    """The root is served first. The sub-agent that it waits for works in the root's slot, and its own ticket is deleted."""
     on = small_tree(1, 1)
     handle, (root, leaf) = await paused_tree(on, levels=2)
     await on.slots.set_limit("finder", 0)
@@ -164,7 +164,8 @@ async def test_a_sub_agent_that_waits_alone_goes_with_its_root() -> None:
 
 @pytest.mark.parametrize("limit", [1, 0])
 async def test_between_an_answer_and_its_root_nobody_works_without_a_slot(limit: int) -> None:
-    """Three levels: the middle one is claimed too, and is begun by the root's execution, once that has a slot."""
+    """There are three levels. The middle one is claimed too, and the root's execution starts it once the root has a
+    slot."""
     find = agent("finder", output_schema=Answer, tools=[RISKY])
     middle = above(find, "middle", output_schema=Answer)
     who = above(middle, resources={"max": 1})
@@ -192,7 +193,8 @@ async def test_between_an_answer_and_its_root_nobody_works_without_a_slot(limit:
 
 @pytest.mark.parametrize("lost", [True, False])
 async def test_a_root_that_worked_before_there_was_a_limit_goes_on_with_its_children(lost: bool) -> None:
-    """It has no slot, and its execution is at work: it begins its children, and a sweep does where the start was lost."""
+    """The root has no slot, but its execution is at work. It starts its children, and a sweep does so if the start was
+    lost."""
     find = agent("finder", output_schema=Answer)
     on = Stage({"boss": [calls(ask()), "Done."], "finder": [FOUND]}, above(find), find)
     await on.executor.execute(on.agents.named("boss"), "go")

@@ -1,4 +1,4 @@
-"""Answers to the questions of a paused run: approvals, refusals, results of clients; the first one wins."""
+"""Answers to the questions of a paused run: approvals, refusals, and results of clients. The first answer wins."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_approve(world: World) -> None:
 
 
 async def test_what_waits_has_the_arguments_of_its_call(world: World) -> None:
-    """In the result, the session, the chunk, the checkpoints and the snapshot; the session's row stays small."""
+    """The result, the session, the chunk, the checkpoints and the snapshot have them, and the session's row stays small."""
     who = approving([])
     executor = world.executor([calls(call("pay", text="rent")), "done", "more"])
     handle, result, chunks = await play(executor, who)
@@ -93,7 +93,7 @@ async def test_what_waits_has_the_arguments_of_its_call(world: World) -> None:
     (row,) = await executor.store.get([session_key(handle.session_id)])
     assert row is not None and row["pending"] == [{"call_id": "call_0", "tool_name": "pay"}]
     await play(executor, who, "never mind", session_id=handle.session_id)
-    assert shown((await result_of(handle)).pending) == given  # of a run that another one followed, too
+    assert shown((await result_of(handle)).pending) == given  # also of a run that another run followed
 
 
 async def test_an_interrupted_session_shows_what_waits_for_an_answer(world: World) -> None:
@@ -233,7 +233,8 @@ async def test_an_approval_rule_that_breaks_asks(quick_world: World) -> None:
 
 
 async def test_an_approval_may_change_the_arguments(world: World) -> None:
-    """The call is executed with them; the answer stays as the model gave it, and its result says who changed what."""
+    """The call is executed with the changed arguments. The model's answer stays as it was, and the result names the user
+    and the changes."""
     ran: list[Any] = []
     who = approving(ran)
     model = ScriptedModel([calls(call("pay", text="rent")), "done", "and on"], record=True)
@@ -310,7 +311,7 @@ async def test_a_client_result_takes_no_arguments(world: World) -> None:
 
 
 async def test_who_is_asked_reads_the_schema_and_the_reason(world: World) -> None:
-    """In the chunk, the result and the session; a rule that fails is a reason too."""
+    """Both are in the chunk, the result and the session. The error of a rule that fails counts as a reason."""
 
     def dear(given: Text) -> bool | str:
         if given.text == "broken":

@@ -1,5 +1,5 @@
-"""`LLMConfig(response_cache=...)`: an answer that was bought is given again, in the loop, to nobody else and to no other
-question."""
+"""`LLMConfig(response_cache=...)`: a bought answer is returned again within the loop, but only to the same tenant and for
+the same question."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAID = Usage(prompt_tokens=100, completion_tokens=20, cost_micros=1_500, calls=1
 
 
 class Noted:
-    """Implements `Metrics`."""
+    """An implementation of `Metrics` that records values."""
 
     def __init__(self) -> None:
         self.all: list[Measures] = []
@@ -45,7 +45,7 @@ class Noted:
 
 
 def says(*entries: Any) -> ScriptedModel:
-    """Answers of the model that is asked."""
+    """Return a model with these answers."""
 
     def one(entry: Any) -> Any:
         if isinstance(entry, str):
@@ -65,11 +65,12 @@ def careful(cache: dict[str, Any] | None = None, /, **fields: Any) -> Agent[Any,
 
 
 async def test_a_second_question_is_answered_without_the_model(world: World) -> None:
-    """Like the first: output, stop reason and model; streamed; but it used nothing, and says that it is cached."""
+    """The second answer has the same output, stop reason and model, and is streamed. It used no tokens, and is marked as
+    cached."""
     metrics = Noted()
     model = says("the answer")
     first = await play(world.executor(model, metrics=metrics), careful(), "what?")
-    executor = world.executor(model, metrics=metrics)  # as another process would
+    executor = world.executor(model, metrics=metrics)  # as another process would ask
     handle, result, chunks = await play(executor, careful(), "what?")
     assert len(model.requests) == 1
     assert result.output == first[1].output == "the answer" and text_of(chunks) == "the answer"
@@ -121,7 +122,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_whatever_changes_the_answer_is_another_question(quick_world: World, change: str) -> None:
-    """The bug of the sources: a key without temperature, tools, schema or system prompt."""
+    """This is the bug of the sources: their key lacked the temperature, the tools, the schema and the system prompt."""
     executor = quick_world.executor(says("first"))
     await play(executor, careful(), "q")
     answer = {"output": {"text": "second"}, "type": "structured_output"} if "output" in change else "second"
@@ -131,7 +132,7 @@ async def test_whatever_changes_the_answer_is_another_question(quick_world: Worl
 
 
 async def test_the_conversation_is_part_of_the_question(quick_world: World) -> None:
-    """The same last message after another beginning is another question; the same conversation is the same."""
+    """The same last message after another beginning is another question. The same conversation is the same question."""
     model = says("a", "b", "c", "d")
     executor = quick_world.executor(model)
     handle, *_ = await play(executor, careful(), "one")
@@ -145,7 +146,7 @@ async def test_the_conversation_is_part_of_the_question(quick_world: World) -> N
 
 
 async def test_settings_without_effect_do_not_matter(quick_world: World) -> None:
-    """Timeouts, retries and the provider's own prompt cache; how long an answer is kept."""
+    """Timeouts, retries, the provider's own prompt cache and the retention time of answers do not change the key."""
     model = says("a")
     executor = quick_world.executor(model)
     await play(executor, careful(), "q")
@@ -162,7 +163,7 @@ async def test_users_see_nothing_of_each_other(world: World) -> None:
 
 @pytest.mark.parametrize("temperature", [None, 0.7])
 async def test_sampled_answers_are_not_kept_unless_told(quick_world: World, temperature: float | None) -> None:
-    """A temperature that is not set samples too, and so does one among the provider's options."""
+    """A default temperature samples, too, and so does a temperature among the provider's options."""
     executor = quick_world.executor(says("one", "two", "three", "four", "five"))
     sampled = careful(llm_config=settings(temperature=temperature))
     assert [(await play(executor, sampled, "q"))[1].output for _ in range(2)] == ["one", "two"]
@@ -173,12 +174,12 @@ async def test_sampled_answers_are_not_kept_unless_told(quick_world: World, temp
 
 
 async def test_answers_that_call_tools_are_not_kept_unless_told(world: World) -> None:
-    """Told, the tool runs again, with an id of its own; what follows from its result is known as well."""
+    """If the setting allows it, the tool runs again under a new call id, and the answer to its result is cached as well."""
     ran: list[str] = []
     look = a_tool("look", lambda _arguments, context: ran.append(context.tool_call_id) or "seen")
     model = says(calls(call("look")), "done", calls(call("look")), calls(call("look")), "done again")
     executor = world.executor(model)
-    for _ in range(2):  # the last answer of a turn is the same question both times, and is kept
+    for _ in range(2):  # the last answer of a turn answers the same question both times, and is cached
         _, result, _ = await play(executor, careful(tools=[look]), "q")
         assert result.output == "done"
     assert len(model.requests) == 3 and len(ran) == 2
@@ -190,7 +191,7 @@ async def test_answers_that_call_tools_are_not_kept_unless_told(world: World) ->
 
 
 async def test_calls_that_no_tool_takes_are_not_kept(quick_world: World) -> None:
-    """Not even where calls may be kept: the model would never be heard again."""
+    """Such calls are not cached even if calls may be cached, because the model would never be asked again."""
     look = a_tool("look", lambda arguments, _context: arguments.text, input_schema=Wanted)
     unknown, invalid, right = calls(call("unknown")), calls(call("look", text=3)), calls(call("look", text="x"))
     for wrong in (unknown, invalid):
@@ -201,17 +202,17 @@ async def test_calls_that_no_tool_takes_are_not_kept(quick_world: World) -> None
 
 
 async def test_outputs_are_kept_where_they_are_valid(quick_world: World) -> None:
-    """An output that its schema refuses goes back to the model, and not into the cache."""
+    """An output that its schema refuses is returned to the model, and is not cached."""
     wrong, right = calls(call("__finish__", text=3)), calls(call("__finish__", text="fine"))
     model = says(wrong, right, wrong, right)
     executor = quick_world.executor(model)
     outputs = [(await play(executor, careful(output_schema=Wanted), "q"))[1].output for _ in range(2)]
     assert outputs == [Wanted(text="fine")] * 2
-    assert len(model.requests) == 3  # the wrong one was asked for again; what followed it was known
+    assert len(model.requests) == 3  # the invalid output was asked for again, and the next one was cached
     words = says("mere words", right, right)
     executor = quick_world.executor(words)
     assert [(await play(executor, careful(output_schema=Wanted), "r"))[1].output for _ in range(2)] == outputs
-    assert len(words.requests) == 3  # words where an output was due are not kept either
+    assert len(words.requests) == 3  # text instead of the required output is not cached either
     only = says(right)
     executor = quick_world.executor(only)
     assert [(await play(executor, careful(output_schema=Wanted), "p"))[1].output for _ in range(2)] == outputs
@@ -228,7 +229,7 @@ async def test_failures_and_cut_answers_are_never_kept(quick_world: World) -> No
 
 
 async def test_an_answer_of_another_model_is_not_kept(quick_world: World, serve: Serve) -> None:  # noqa: F811
-    """What a fallback said while the model was away is not the model's answer."""
+    """The answer of a fallback, given while the model was unavailable, is not the model's answer."""
     await asyncio.to_thread(load_litellm)
     server = serve(HttpFailure(status=400), "of the fallback", "of the model")
     executor = quick_world.executor(LiteLLMAdapter())
@@ -239,7 +240,8 @@ async def test_an_answer_of_another_model_is_not_kept(quick_world: World, serve:
 
 
 async def test_what_it_saved_is_what_it_cost(quick_world: World, serve: Serve) -> None:  # noqa: F811
-    """By the provider's usage and litellm's prices: 1,000 and 500 tokens of gpt-4o are 7,500 millionths of a dollar."""
+    """The saving is computed from the provider's usage and litellm's prices: 1,000 and 500 tokens of gpt-4o are 7,500
+    millionths of a dollar."""
     await asyncio.to_thread(load_litellm)
     serve(ModelAnswer(text="x", usage=ModelUsage(1000, 500)))
     metrics = Noted()
@@ -263,7 +265,7 @@ async def test_time_is_looked_at_when_it_is_read(world: World) -> None:
 
 
 async def test_an_answer_that_is_known_needs_no_budget(world: World) -> None:
-    """Nothing is reserved for it, and nothing spent: at the line it is still given, and a new question is refused."""
+    """A cached answer reserves and spends nothing. An exhausted budget still allows it, and refuses a new question."""
     executor = world.executor(says("known"), catalog=LitellmCatalog(prices={"m": (1e-6, 1e-6)}))
     await play(executor, careful(), "q", user_id="ada")
     manager = BudgetManager(executor.store)
@@ -296,7 +298,8 @@ async def test_a_cache_that_fails_costs_a_model_call(quick_world: World, caplog:
 
 
 async def test_questions_worded_otherwise(quick_world: World) -> None:
-    """`semantic`: the same words in another order, after the same conversation; with an embedding function only."""
+    """With `semantic`, the same words in another order match after the same conversation, but only with an embedding
+    function."""
 
     async def embed(texts: Any) -> list[list[float]]:
         return [word_vector(text) for text in texts]
@@ -314,7 +317,7 @@ async def test_questions_worded_otherwise(quick_world: World) -> None:
 
 
 async def test_with_a_route_the_chosen_model_is_part_of_the_question(quick_world: World) -> None:
-    """What is known of one model is not what another would say."""
+    """The cached answer of one model is not used for another model."""
     catalog = LitellmCatalog(limits={"m": (2_000, None), "n": (50_000, None)}, prices={"m": (0, 0), "n": (1, 1)})
     config = settings(model=Route(models=["m", "n"], prefer="cost"))
     model = says("short")
@@ -325,7 +328,7 @@ async def test_with_a_route_the_chosen_model_is_part_of_the_question(quick_world
 
 
 async def test_a_crash_after_the_answer_does_not_buy_it_again(tmp_path: Path) -> None:
-    """The answer is known before it is staged: whoever takes over finds it."""
+    """The answer is cached before it is staged, so the worker that takes over finds it."""
     world = World("sqlite", tmp_path)
     executor = world.executor(says("bought once"))
     transact = executor.store.transact

@@ -1,4 +1,4 @@
-"""Amazon Bedrock through boto3, over real HTTP on loopback: what is sent, and what Bedrock alone answers."""
+"""Amazon Bedrock through boto3, over real HTTP on loopback: what is sent, and the responses that only Bedrock gives."""
 
 from __future__ import annotations
 
@@ -253,7 +253,8 @@ async def test_without_a_region_or_credentials_it_says_so(monkeypatch: pytest.Mo
 async def test_cancelling_ends_an_encrypted_connection_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bool
 ) -> None:
-    """As on AWS: before the answer has begun, and while its thread waits for more of it."""
+    """The connection is encrypted, as on AWS. The call is cancelled before the answer begins, and while its thread waits
+    for more of it."""
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certify(tmp_path)))
     asked, closed = asyncio.Event(), asyncio.Event()
 
@@ -289,7 +290,7 @@ async def test_cancelling_ends_an_encrypted_connection_at_once(
 
 
 def certify(folder: Path) -> Path:
-    """A certificate for 127.0.0.1, signed by itself."""
+    """Write a self-signed certificate for 127.0.0.1."""
     key, name = (
         ec.generate_private_key(ec.SECP256R1()),
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")]),

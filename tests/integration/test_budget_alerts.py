@@ -1,4 +1,5 @@
-"""Alerts of budgets: once per window and level, whoever meets it; heard in process, kept until somebody told them."""
+"""Alerts of budgets. Each is raised once per window and level, by the first run that reaches it. It is heard in process,
+and stored until it was delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def levels(alerts: list[TokenAlert]) -> list[tuple[str, str]]:
 
 
 async def spend(executor: Any, *tokens: int, name: str = "worker", **options: Any) -> list[str]:
-    """Runs of so many tokens each, one after the other."""
+    """Start runs of that many tokens each, one after the other."""
     seen: list[str] = []
     for _ in tokens:
         _, result, _ = await play(executor, worker(name), **options)
@@ -33,7 +34,7 @@ async def spend(executor: Any, *tokens: int, name: str = "worker", **options: An
 
 
 async def test_each_level_is_raised_once(world: World) -> None:
-    """As money is drawn; a refusal is the last. Looking raises none."""
+    """Levels are raised as money is drawn, and the refusal is the last one. Reading the budget raises none."""
     executor = bounded_executor(world, [says("done", 100)] * 20)
     budgets = manager(executor)
     await budgets.set_budget(1000, TOTAL)
@@ -57,7 +58,7 @@ async def test_each_level_is_raised_once(world: World) -> None:
 
 
 async def test_a_refusal_raises_what_is_reached_and_that_it_refused(quick_world: World) -> None:
-    """However little is used: the next call may need more than is left."""
+    """This holds however little is used, because the next call may need more than is left."""
     executor = bounded_executor(quick_world, [says("done", 210)])
     budgets = manager(executor)
     await budgets.set_budget(50, TOTAL)
@@ -72,7 +73,7 @@ async def test_a_refusal_raises_what_is_reached_and_that_it_refused(quick_world:
 
 
 async def test_what_a_last_call_used_beyond_its_reservation_is_alerted(quick_world: World) -> None:
-    """Nobody draws after it; what remains went down all the same."""
+    """No later call draws, but the remaining amount decreased all the same."""
     executor = bounded_executor(quick_world, [says("done", 500)])
     await manager(executor).set_budget(400, TOTAL)
     assert await spend(executor, 500) == ["completed"]
@@ -80,7 +81,7 @@ async def test_what_a_last_call_used_beyond_its_reservation_is_alerted(quick_wor
 
 
 async def test_many_at_once_raise_one(world: World) -> None:
-    """64 runs in two processes meet the same levels at the same time."""
+    """64 runs in two processes reach the same levels at the same time."""
     both = [bounded_executor(world, [says("done", 100)] * 64) for _ in range(2)]
     heard: list[TokenAlert] = []
     for executor in both:
@@ -119,7 +120,7 @@ async def test_levels_are_the_budgets_own(quick_world: World) -> None:
 
 
 async def test_each_level_is_raised_again_after_the_limit_was_raised(quick_world: World) -> None:
-    """A new limit is a new definition, in the same window too. The same limit again is none."""
+    """A new limit is a new definition, also within the same window. Setting the same limit again is not."""
     executor = bounded_executor(quick_world, [says("done", 100)] * 30)
     budgets = manager(executor)
     await budgets.set_budget(100, TOTAL)
@@ -176,7 +177,7 @@ async def test_a_listener_of_the_engine_that_raises_is_logged(
 
 
 async def test_alerts_wait_until_somebody_told_them(world: World) -> None:
-    """The oldest first; telling is at least once, and marking twice changes nothing."""
+    """The oldest comes first. Each is delivered at least once, and marking one twice changes nothing."""
     executor = bounded_executor(world, [says("done", 100)] * 3)
     budgets = manager(executor)
     await budgets.set_budget(104, TOTAL)
@@ -198,7 +199,8 @@ async def test_alerts_wait_until_somebody_told_them(world: World) -> None:
 
 
 async def test_alerts_of_other_processes_are_told_to_callbacks(world: World) -> None:
-    """Once each, the oldest first, but for what an attached engine raised here. With nobody to hear, none is told."""
+    """Each callback receives each alert once, oldest first, except those that an attached engine raised here. Without
+    callbacks none is delivered."""
     executor, other = (bounded_executor(world, [says("done", 100)] * 2) for _ in range(2))
     await manager(executor).set_budget(210, TOTAL)
     await spend(other, 100, 100)

@@ -1,4 +1,4 @@
-"""Draws and returns that meet others on a budget's rows until the store gives up: they wait, or the budget refuses them."""
+"""Draws and returns that conflict on a budget's rows until the store gives up. They wait, or the budget refuses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ HELPER = agent("helper", llm_config=LLMConfig(model="scripted", max_retries=0))
 
 
 class Crowded(MemoryStateStore):
-    """Refuses transactions of this name so many times, as DynamoDB's store does where others are faster."""
+    """A store that refuses transactions of this name several times, as DynamoDB's store does when other writers are
+    faster."""
 
     def __init__(self, crowded: str, times: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Every call to the store is a place to die while money is drawn, settled, returned, and alerts are raised.
+"""The process dies at every call to the store while money is drawn, settled and returned, and alerts are raised.
 
-Whatever worker goes on: the books are exact, what was billed is counted, and each alert was raised once at most.
+Whichever worker continues, the books are exact, all billed tokens are counted, and each alert was raised at most once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONFIG = LLMConfig(model="scripted", max_retries=0)
 
 
 class Billing:
-    """A model that remembers what it was paid."""
+    """A model that records the tokens that it billed."""
 
     def __init__(self, script: Any) -> None:
         self._inner, self.billed = ScriptedModel(script, by="position"), 0
@@ -65,7 +65,7 @@ SCRIPT = {
 
 
 def choose(points: Sequence[Point]) -> list[Point]:
-    """Every write, and of the reads, which leave the same rows, each ninth."""
+    """Choose the crash points: every write, and every ninth read, because reads leave the same rows."""
     changes = writes(points)
     return changes + [point for point in points if point not in changes][::9]
 
@@ -80,8 +80,8 @@ def executor(store: StateStore, streams: StreamManager, model: Billing, ahead_s:
 
 
 async def books(store: MemoryStateStore) -> tuple[dict[str, tuple[int, int, int]], int]:
-    """By window (limit, remaining, what draws kept), none of which may be open; and the tokens that all runs spent or
-    assume."""
+    """Return the windows (limit, remaining, reserved by draws), none of which may be open, and the tokens that all runs
+    spent or are assumed to have spent."""
     keys = list(store._rows)
     rows = dict(zip(keys, await store.get(keys), strict=True))
     kept: dict[str, int] = {}
@@ -107,7 +107,7 @@ async def books(store: MemoryStateStore) -> tuple[dict[str, tuple[int, int, int]
 async def recovered(
     store: StateStore, streams: StreamManager, model: Billing, limit: int
 ) -> tuple[dict[str, tuple[int, int, int]], int]:
-    """The books after another worker, with that total, has brought the run to its end."""
+    """Return the books after another worker, with that total, has brought the run to its end."""
     assert isinstance(store, MemoryStateStore)
     await BudgetManager(store).set_budget(limit, TOTAL)
     workers = executor(store, streams, model, LONG)
@@ -120,7 +120,7 @@ async def recovered(
 
 
 async def alerts_once(store: StateStore) -> int:
-    """How many there are."""
+    """Return the number of alerts."""
     rows = await store.query("control", "alerts")
     named = [(row.value["scope"], row.value["unit"], row.value["window"], row.value["level"]) for row in rows]
     assert len(named) == len(set(named)), named
@@ -129,7 +129,7 @@ async def alerts_once(store: StateStore) -> int:
 
 @pytest.mark.slow
 async def test_a_run_with_plenty() -> None:
-    """A parent and its sub-agent, bound in tokens and dollars."""
+    """A parent and its sub-agent have budgets in tokens and dollars."""
     model = Billing(SCRIPT)
 
     async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
@@ -152,7 +152,8 @@ async def test_a_run_with_plenty() -> None:
 
 @pytest.mark.slow
 async def test_a_run_that_meets_the_line() -> None:
-    """It is refused at its third call, raised, and goes on: nothing is bought again but what a dead worker bought."""
+    """The run is refused at its third call, continues after a raise, and buys nothing again except what a dead worker
+    bought."""
     model = Billing({"boss": [asks(EACH, call("look")), asks(EACH, call("look")), says("done", EACH)]})
     alerts: list[int] = []
 
@@ -178,7 +179,7 @@ async def test_a_run_that_meets_the_line() -> None:
 
 
 async def test_telling_alerts() -> None:
-    """Each is published at least once, wherever who tells them dies."""
+    """Each alert is published at least once, wherever its publisher dies."""
     told: list[str] = []
 
     async def tell(store: StateStore) -> None:
@@ -204,8 +205,8 @@ async def test_telling_alerts() -> None:
 
 
 async def test_what_a_late_answer_used_beyond_what_was_set_aside_is_spent_too() -> None:
-    """Its run was aborted, and its effects wait for a sweep: what had been set aside for the call is assumed spent, and
-    the answer says that it was more."""
+    """The run was aborted, and its effects wait for a sweep. The call is assumed to have spent its reservation, and then
+    the answer reports more."""
     gate, who = Gate(), agent("helper", llm_config=CONFIG)
     stage = Stage([gated(gate, says("late", 3 * WORST))], who, stop_poll_s=1e6)  # this delivery does not see the stop
     stage.engine.worst_case = lambda request: Worst(WORST, WORST)
@@ -225,7 +226,7 @@ async def test_what_a_late_answer_used_beyond_what_was_set_aside_is_spent_too() 
 
 
 async def test_a_repeat_sets_aside_what_the_draws_of_the_dead_lack() -> None:
-    """The worker died between its draw and its claim, and a deploy has made the call dearer since."""
+    """The worker died between its draw and its claim, and a later deployment made the call more expensive."""
     gate, who = Gate(), agent("helper", llm_config=CONFIG)
     stage = Stage([gated(gate, says("done", WORST))], who)
     stage.engine.worst_case = lambda request: Worst(WORST, WORST)
@@ -246,7 +247,8 @@ async def test_a_repeat_sets_aside_what_the_draws_of_the_dead_lack() -> None:
 
 
 async def test_what_a_delivery_draws_after_the_end_of_its_run_is_returned_with_the_next_run() -> None:
-    """It read its session before the abort, drew after the abort had returned all draws, and died before its claim."""
+    """The delivery read its session before the abort, drew after the abort had returned all draws, and died before its
+    claim."""
     store, who = Torn(), agent("helper", llm_config=CONFIG)
     stage = Stage([says("done", EACH)], who, store=store)
     stage.engine.worst_case = lambda request: Worst(WORST, WORST)

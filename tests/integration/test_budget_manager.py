@@ -1,4 +1,4 @@
-"""`BudgetManager`: what it accepts, what it shows, and that everybody with the store sees the same."""
+"""`BudgetManager`: what it accepts and shows. Every manager on one store shows the same."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_an_agent_is_bound_by_its_own_and_by_everybodys(budgets: BudgetMan
 
 
 async def test_it_shows_what_the_engine_drew(world: World) -> None:
-    """Whatever process did: another manager on the same store says the same."""
+    """Another manager on the same store shows the same, whichever process drew."""
     executor = bounded_executor(world, [says("done", 85)])
     await manager(executor).set_budget(100, TOTAL, "worker")
     await play(executor, worker())
@@ -209,7 +209,8 @@ async def test_a_process_has_one_manager_bound_to_its_store() -> None:
 
 
 class Torn(MemoryStateStore):
-    """Rows of one `get` are read one after the other, and something happens between them: no store promises more."""
+    """A store in which something happens between the reads of one `get`, because no store reads several rows at one
+    moment."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Budgets over real HTTP with litellm: the known ways in which a proxy's budget is passed, each by its name.
+"""Budgets over real HTTP with litellm. Each test covers a known way of exceeding a proxy's budget, and names it.
 
-The race of many callers; streamed usage that is dropped, wrong, told twice or too late; attempts that are repeated, and
-billed. What a call is charged is never less than what its provider may bill.
+They are: concurrent callers; streamed usage that is dropped, wrong, repeated or late; and attempts that are repeated and
+billed. A call is never charged less than its provider may bill.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ clock = support_litellm.clock
 
 TOTAL = TokenPeriod.TOTAL
 ANSWER = 50
-"""How long answers may be, in tokens."""
+"""The maximum length of answers, in tokens."""
 QUICK = Settings(stop_poll_s=0.05, worst_case_margin_percent=0)
 
 
 class Bench:
-    """An executor whose agent asks an OpenAI model, bound in tokens and dollars."""
+    """An executor whose agent asks an OpenAI model, with budgets in tokens and dollars."""
 
     def __init__(self, world: World, clock: FakeClock, **fields: Any) -> None:
         self.executor: LocalExecutor = world.executor(LiteLLMAdapter(clock=clock), settings=QUICK)
@@ -58,13 +58,13 @@ class Bench:
         return await handle.result(timeout_s=30)
 
     async def charged(self) -> tuple[int, int]:
-        """(tokens, micro-dollars) so far."""
+        """Return the (tokens, micro-dollars) charged so far."""
         assert self.tokens is not None and self.dollars is not None
         tokens, dollars = await left(self.executor, self.tokens), await left(self.executor, self.dollars)
         return tokens[0] - tokens[1], dollars[0] - dollars[1]
 
     def worst(self) -> int:
-        """The tokens of one attempt."""
+        """Return the maximum tokens of one attempt."""
         return prompt_tokens([SystemMessage(content="You help."), UserMessage(content="go")], []) + ANSWER
 
 
@@ -74,7 +74,7 @@ def bench(quick_world: World, clock: FakeClock) -> Bench:
 
 
 async def test_the_race_of_many_callers(bench: Bench, serve: Serve) -> None:
-    """All look, and see that there is money; it is taken by one transaction each, before the model is asked."""
+    """All callers see that there is money, but each draws in its own transaction before the model is asked."""
     server = serve(*[ModelAnswer(text="done", usage=ModelUsage(60, ANSWER), delay_s=0.01)] * 16)
     worst = bench.worst()
     await bench.bound(tokens=3 * worst)
@@ -94,7 +94,7 @@ async def test_streamed_usage_that_is_told_is_charged(bench: Bench, serve: Serve
 
 
 async def test_streamed_usage_that_is_dropped(bench: Bench, serve: Serve) -> None:
-    """litellm makes up its own count then; the budgets charge what was set aside."""
+    """litellm estimates the usage in this case. The budgets charge the reservation instead."""
     serve(ModelAnswer(text="some words of an answer", usage=None))
     await bench.bound()
     result = await bench.run()
@@ -104,7 +104,7 @@ async def test_streamed_usage_that_is_dropped(bench: Bench, serve: Serve) -> Non
 
 @pytest.mark.parametrize("usage", [ModelUsage(0, 0), ModelUsage(0, 7), ModelUsage(10, 0)], ids=str)
 async def test_streamed_usage_that_is_wrong(bench: Bench, serve: Serve, usage: ModelUsage) -> None:
-    """No call has an empty prompt, and none that said something an empty answer."""
+    """A call never has an empty prompt, and a call that returned text never has an empty answer."""
     serve(ModelAnswer(text="some words of an answer", usage=usage))
     await bench.bound()
     assert (await bench.run()).status == "completed"
@@ -113,7 +113,7 @@ async def test_streamed_usage_that_is_wrong(bench: Bench, serve: Serve, usage: M
 
 
 async def streaming(monkeypatch: pytest.MonkeyPatch, bench: Bench, events: list[bytes | float], **fields: Any) -> Any:
-    """The run's result, with a server that streams these events, and waits for so many seconds where a number stands."""
+    """Run against a server that streams these events, and return the result. A number is a pause in seconds."""
 
     async def answer(request: RecordedRequest, responder: Responder) -> None:
         await responder.start(200, {"content-type": "text/event-stream"})
@@ -139,7 +139,7 @@ def usage_event(prompt: int, completion: int) -> bytes:
 
 
 async def test_streamed_usage_that_comes_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the finish, and after a silence: it counts."""
+    """Usage that arrives after the finish and a silence is counted."""
     events: list[bytes | float] = [
         openai_event({"content": "done"}),
         openai_event({}, "stop"),
@@ -153,7 +153,7 @@ async def test_streamed_usage_that_comes_late(bench: Bench, monkeypatch: pytest.
 async def test_streamed_usage_that_comes_too_late(
     quick_world: World, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for ever: then it is one that is not told."""
+    """The adapter does not wait forever. After its patience the usage counts as missing."""
     bench = Bench(quick_world, clock, stall_timeout_s=0.1)
     events: list[bytes | float] = [
         openai_event({"content": "done"}),
@@ -166,7 +166,7 @@ async def test_streamed_usage_that_comes_too_late(
 
 
 async def test_streamed_usage_that_is_told_again_and_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums so far, not to be added up: the last one counts."""
+    """Each event has the total so far, so the last one counts and they are not added up."""
     events = [
         openai_event({"content": "do"}),
         usage_event(100, 1),
@@ -179,7 +179,8 @@ async def test_streamed_usage_that_is_told_again_and_again(bench: Bench, monkeyp
 
 
 async def test_a_repeated_attempt_is_billed(bench: Bench, serve: Serve) -> None:
-    """The first stream broke off: it may be billed for all it could have said, the second for what it told."""
+    """The first stream broke off, so it may be billed for its maximum length. The second is billed for its reported
+    usage."""
     server = serve(ModelAnswer(text="so far", fault=CutAfter(1)), ModelAnswer(text="done", usage=ModelUsage(60, 10)))
     await bench.bound()
     assert (await bench.run()).output == "done"
@@ -189,7 +190,7 @@ async def test_a_repeated_attempt_is_billed(bench: Bench, serve: Serve) -> None:
 
 
 async def test_no_attempt_is_repeated_that_the_budget_does_not_cover(bench: Bench, serve: Serve) -> None:
-    """There was room for one attempt, and it may have been billed: the run fails, and may be retried after a raise."""
+    """The budget had room for one attempt, which may have been billed. The run fails, and may be retried after a raise."""
     server = serve(ModelAnswer(text="so far", fault=CutAfter(1)), ModelAnswer(text="done", usage=ModelUsage(60, 10)))
     worst = bench.worst()
     await bench.bound(tokens=worst + worst // 2)
@@ -199,7 +200,7 @@ async def test_no_attempt_is_repeated_that_the_budget_does_not_cover(bench: Benc
 
 
 async def test_an_attempt_that_was_refused_costs_nothing(bench: Bench, serve: Serve) -> None:
-    """A 429 or a 503 is not billed: it is repeated, whatever is left."""
+    """A 429 or a 503 is not billed, so the attempt is repeated whatever is left."""
     refused = [HttpFailure(status=429), HttpFailure(status=503)]
     server = serve(*refused, ModelAnswer(text="done", usage=ModelUsage(60, 10)))
     await bench.bound(tokens=bench.worst() + 1)
@@ -209,7 +210,7 @@ async def test_an_attempt_that_was_refused_costs_nothing(bench: Bench, serve: Se
 
 
 async def test_a_dearer_fallback_is_within_the_reservation(quick_world: World, clock: FakeClock, serve: Serve) -> None:
-    """The dearest of the models is set aside, so that the answer of any of them fits."""
+    """The reservation is that of the most expensive model, so that it covers the answer of any of them."""
     serve(HttpFailure(status=401), ModelAnswer(text="done", usage=ModelUsage(60, ANSWER)))
     bench = Bench(quick_world, clock, fallbacks=["openai/gpt-4"], max_retries=0)
     await bench.bound(usd=0.03)

@@ -1,4 +1,4 @@
-"""Windows of budgets: a run that crosses into the next one draws from that, and settles where it reserved."""
+"""Windows of budgets. A run that crosses into the next window draws from that window, and settles where it reserved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENT = Settings(stop_poll_s=0.01, claim_s=1e9)
 
 
 class Late(SetClock):
-    """Stands still, an hour later each time a tool says so. Who sleeps wakes at once."""
+    """A clock that stands still, and moves an hour ahead each time a tool asks for it. Sleepers wake at once."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(0)
@@ -48,7 +48,7 @@ async def run_row(executor: LocalExecutor, handle: Any) -> RunRow:
 
 
 async def test_a_run_that_crosses_an_hour_is_in_both(world: World, clock: Late) -> None:
-    """Each call is settled into the window it was reserved from; both windows get back what was not used."""
+    """Each call is settled into the window that it was reserved from. Unused reservations return to both windows."""
     executor, budgets = executor_at(world, clock, [asks(30, call("wait")), asks(50, call("wait")), says("done", 70)])
     hourly = await budgets.set_budget(1000, TokenPeriod.HOURLY)
     daily = await budgets.set_budget(1000, TokenPeriod.DAILY)
@@ -61,8 +61,8 @@ async def test_a_run_that_crosses_an_hour_is_in_both(world: World, clock: Late) 
 
 
 async def test_a_run_that_goes_on_for_days_stays_small(quick_world: World, clock: Late) -> None:
-    """Its session's row is written twice a step, and holds two windows of a budget at most; what was in the others is
-    settled, and stays so at the run's end."""
+    """The session's row is written twice a step, and holds at most two windows of a budget. The other windows are settled,
+    and stay so at the run's end."""
     hours, sizes = 60, list[int]()
 
     async def wait(given: Any, ctx: Any) -> str:
@@ -81,7 +81,8 @@ async def test_a_run_that_goes_on_for_days_stays_small(quick_world: World, clock
 
 
 async def test_a_new_window_begins_full_with_the_limit_of_its_day(quick_world: World, clock: Late) -> None:
-    """A used up window refuses; the next lets the same run go on, with the limit that is defined by then."""
+    """An exhausted window refuses a call. The next window lets the same run continue, with the limit that is defined by
+    then."""
     executor, budgets = executor_at(quick_world, clock, [says("one", 100), says("two", 100), says("three", 100)])
     budget = await budgets.set_budget(150, TokenPeriod.HOURLY)
     assert (await play(executor, worker()))[1].status == "completed"
@@ -98,7 +99,7 @@ async def test_a_new_window_begins_full_with_the_limit_of_its_day(quick_world: W
 
 
 async def test_the_answer_comes_in_the_next_hour(quick_world: World, clock: Late) -> None:
-    """It was reserved in the one before, and is charged there."""
+    """The call was reserved in the previous window and is charged there."""
 
     def late(request: Any) -> dict[str, Any]:
         clock.advance(HOUR)
@@ -111,7 +112,7 @@ async def test_the_answer_comes_in_the_next_hour(quick_world: World, clock: Late
 
 
 async def test_what_a_dead_worker_held_is_assumed_where_it_was_reserved(quick_world: World, clock: Late) -> None:
-    """An interrupted call's worst case counts in its own window, whatever hour its run ends in."""
+    """The worst case of an interrupted call counts in its own window, in whichever hour its run ends."""
 
     gate = Gate()
 
@@ -131,7 +132,7 @@ async def test_what_a_dead_worker_held_is_assumed_where_it_was_reserved(quick_wo
 
 @pytest.mark.parametrize("period", list(TokenPeriod))
 async def test_windows_are_removed_in_their_time(quick_world: World, clock: Late, period: TokenPeriod) -> None:
-    """A window's row says when nobody asks for it any more, and so does a closed draw; `total` never ends."""
+    """A window's row has the time after which it is no longer needed, and so has a closed draw. `total` never expires."""
     executor, budgets = executor_at(quick_world, clock, [says("done", 10)])
     definition: BudgetDefinition = await budgets.set_budget(1000, period)
     handle, _, _ = await play(executor, worker())
@@ -148,7 +149,7 @@ async def test_windows_are_removed_in_their_time(quick_world: World, clock: Late
 
 
 async def test_a_draw_outlives_its_window(quick_world: World, clock: Late) -> None:
-    """The window's row has expired before the run ended: there is nothing to return to, and the run ends."""
+    """The window's row expired before the run ended. There is nothing to return, and the run ends."""
     executor, budgets = executor_at(quick_world, clock, [asks(10, call("wait")), says("done", 10)])
     definition = await budgets.set_budget(1000, TokenPeriod.HOURLY)
     name, _ = definition.window(clock.now())

@@ -1,4 +1,5 @@
-"""The worst case of a call is one: what is sent is held to it, and what cannot be known is taken at its dearest."""
+"""The worst case of a call is a real bound: the request is limited to it, and unknown values count at their most
+expensive."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def executor_of(world: World, script: Any, **options: Any) -> LocalExecutor:
 
 
 async def sent(world: World, *, bounded: bool = True, catalog: Any = None, **fields: Any) -> LLMGenerateInput:
-    """What the model was sent for an agent with these settings."""
+    """Return the request that the model gets for an agent with these settings."""
     executor = executor_of(world, [says("done", 10)], catalog=catalog or Prices())
     if bounded:
         await manager(executor).set_budget(10_000_000, TOTAL)
@@ -49,7 +50,7 @@ async def sent(world: World, *, bounded: bool = True, catalog: Any = None, **fie
 
 
 async def test_a_bounded_call_says_how_long_its_answer_may_be(quick_world: World) -> None:
-    """So that the worst case is one. Unbounded calls are sent as they are."""
+    """This makes the worst case a bound. Calls without a budget are sent unchanged."""
     assert (await sent(quick_world)).config.max_output_tokens == 1000
     assert (await sent(quick_world, max_output_tokens=70)).config.max_output_tokens == 70
     assert (await sent(quick_world, max_output_tokens=7000)).config.max_output_tokens == 7000
@@ -62,7 +63,7 @@ async def test_an_unbounded_call_is_sent_as_it_is(quick_world: World) -> None:
 
 
 async def test_provider_options_that_limit_the_answer_are_counted_with(quick_world: World) -> None:
-    """They win over the config, so the reservation goes by them; `n` answers are n answers."""
+    """They override the config, so the reservation uses them. `n` answers count n times."""
     own = await sent(quick_world, provider_options={"max_completion_tokens": 200})
     assert own.config.max_output_tokens is None and own.allowance is not None
     three = await sent(quick_world, provider_options={"max_completion_tokens": 200, "n": 3})
@@ -80,7 +81,7 @@ async def test_the_dearest_of_model_and_fallbacks_counts(quick_world: World) -> 
 
 
 async def test_an_unknown_price_is_the_ceiling(quick_world: World) -> None:
-    """Of any of them."""
+    """The ceiling of all prices is used."""
     request = await sent(quick_world, fallbacks=["unheard-of"])
     allowance = request.allowance
     assert allowance is not None and allowance.attempt_micros == 100 * allowance.attempt_tokens
@@ -90,7 +91,7 @@ async def test_an_unknown_price_is_the_ceiling(quick_world: World) -> None:
 
 
 async def test_two_attempts_are_set_aside_where_there_is_plenty(quick_world: World) -> None:
-    """One may break off and be repeated. Near the line, and where nothing is repeated, it is one."""
+    """One attempt may break off and be repeated. Near the limit, or without repeats, one attempt is reserved."""
     plenty = (await sent(quick_world, max_retries=3)).allowance
     once = (await sent(quick_world, max_retries=0)).allowance
     assert plenty is not None and once is not None
@@ -99,7 +100,7 @@ async def test_two_attempts_are_set_aside_where_there_is_plenty(quick_world: Wor
 
 
 async def test_near_the_line_an_answer_may_be_shorter(quick_world: World) -> None:
-    """Down to `least_output_tokens`; below that the call is refused."""
+    """The answer is shortened down to `least_output_tokens`. Below that the call is refused."""
     executor = executor_of(quick_world, [says("short", 10), says("never", 10)])
     budgets = manager(executor)
     who = worker()
@@ -114,7 +115,7 @@ async def test_near_the_line_an_answer_may_be_shorter(quick_world: World) -> Non
 
 
 async def test_dollars_shorten_an_answer_too(quick_world: World) -> None:
-    """By what a token of the answer costs, after the prompt is paid; the tighter of two budgets decides."""
+    """The remaining dollars after the prompt buy output tokens at their price. The tighter of two budgets decides."""
     executor = executor_of(quick_world, [says("short", 10)])
     who = worker()
     prompt = prompt_tokens([SystemMessage(content="You help."), UserMessage(content="go")], [])
@@ -136,7 +137,7 @@ async def test_an_answer_that_needs_its_room_is_not_cut(quick_world: World, opti
 
 
 async def test_an_answer_that_the_line_cut_off_is_the_budgets_failure(quick_world: World) -> None:
-    """It is not kept: nothing half is. A raise lets the run buy it again, as long as it needs to be."""
+    """A truncated answer is not stored. After a raise the run buys it again, at its full length."""
     cut = {"error": "cut", "code": "max_tokens", "stop_reason": "max_tokens", "usage": says("", 50)["usage"]}
     executor = executor_of(quick_world, [asks(10, call("look")), cut, says("whole", 10)])
     budgets = manager(executor)
@@ -160,7 +161,7 @@ BILLED = -(-BOUND * 11 // 10)
 
 
 async def test_a_provider_that_bills_a_tenth_more_does_not_pass_the_line(quick_world: World) -> None:
-    """A budget for ten calls as they are billed lets ten through at once: the margin is reserved."""
+    """A budget for ten calls as they are billed lets ten concurrent calls through, because the reservation has a margin."""
     executor = quick_world.executor([says("done", BILLED)] * 24, catalog=Prices())
     budgets = manager(executor)
     await budgets.set_budget(10 * BILLED, TOTAL)
@@ -172,7 +173,7 @@ async def test_a_provider_that_bills_a_tenth_more_does_not_pass_the_line(quick_w
 
 
 async def test_a_call_billed_far_beyond_its_bound_holds_the_next_one_back(quick_world: World) -> None:
-    """It is charged as it was billed; the run's next call, and any other's, has to find room beside that."""
+    """It is charged as billed. The run's next call and all other calls must fit into the rest."""
     executor = quick_world.executor([asks(10_000, call("look")), says("never", 1)], catalog=Prices())
     budgets = manager(executor)
     await budgets.set_budget(10_000, TOTAL)
@@ -198,7 +199,7 @@ async def test_what_is_billed_beyond_the_bound_at_no_known_price_is_charged_too(
 
 @given(texts=st.lists(st.text(max_size=200), min_size=1, max_size=6))
 def test_a_prompts_bytes_are_more_than_its_tokens(texts: list[str]) -> None:
-    """Beside a real tokenizer of bytes, whatever the text is."""
+    """The bound is compared with a real byte tokenizer, for any text."""
     call_ = ToolCallRequest(id="call_1", name="look", arguments={"text": texts[0]})
     messages: list[AnyMessage] = [SystemMessage(content="Do."), *(UserMessage(content=text) for text in texts)]
     messages.append(AssistantMessage(content=texts[0], tool_calls=[call_], thinking=[ThinkingContent(text=texts[-1])]))

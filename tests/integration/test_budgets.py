@@ -1,4 +1,4 @@
-"""Budgets enforced: no run passes a line, and a raised one lets it go on where it stopped."""
+"""Budgets are enforced: no run exceeds a limit, and after a raise it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def looking() -> Any:
 
 
 async def test_64_runs_at_once_against_a_budget_for_10(world: World) -> None:
-    """Each uses its worst case: exactly ten are let through, and the line is not passed."""
+    """Each call uses its worst case. Exactly ten are allowed, and the limit is not exceeded."""
     executor = bounded_executor(world, [says("done", 100)] * RUNS, metrics=(metrics := Counted()))
     budgets = manager(executor)
     await budgets.set_budget(FOR * 100, TOTAL)
@@ -40,7 +40,7 @@ async def test_64_runs_at_once_against_a_budget_for_10(world: World) -> None:
 
 
 async def test_what_was_set_aside_and_not_used_comes_back(world: World) -> None:
-    """Many small calls fit, although only ten worst cases do."""
+    """Many small calls fit, although only ten worst cases would."""
     executor = bounded_executor(world, [says("done", 7)] * RUNS)
     budget = await manager(executor).set_budget(1000, TOTAL)
     for _ in range(RUNS):
@@ -50,7 +50,7 @@ async def test_what_was_set_aside_and_not_used_comes_back(world: World) -> None:
 
 
 async def test_a_run_reports_what_it_used_while_it_goes_on(world: World) -> None:
-    """With each draw: the budget is a call behind, not a run. At its end it knows all."""
+    """Its usage is reported with each draw, so the budget is one call behind, not one run. At the run's end it is exact."""
     script = [asks(90, call("look")), asks(80, call("look")), asks(70, call("look")), says("done", 60)]
     executor = bounded_executor(world, script)
     budget = await manager(executor).set_budget(1000, TOTAL)
@@ -91,7 +91,7 @@ async def test_every_scope_binds_its_own(quick_world: World, scope: dict[str, An
 
 
 async def test_scopes_combine_and_the_tightest_decides(quick_world: World) -> None:
-    """A call is drawn from all of them or from none."""
+    """A call is drawn from all scopes or from none."""
     executor = bounded_executor(quick_world, [says("done", 60)] * 3)
     budgets = manager(executor)
     wide = await budgets.set_budget(1000, DAILY)
@@ -106,7 +106,7 @@ async def test_scopes_combine_and_the_tightest_decides(quick_world: World) -> No
 
 
 async def test_sub_agents_bill_their_root(world: World) -> None:
-    """The root's agent, user and session pay; a budget of the sub-agent's own type does not bind it there."""
+    """The root's agent, user and session are charged. A budget of the sub-agent's own type does not apply there."""
     script = {
         "boss": [asks(30, call("subagent__kid", message="help")), says("done", 30)],
         "kid": [asks(20, call("look")), found(20)],
@@ -128,7 +128,7 @@ async def test_sub_agents_bill_their_root(world: World) -> None:
 
 
 async def test_a_raise_lets_a_failed_run_go_on_where_it_stopped(world: World) -> None:
-    """Nothing is bought again: the first answer and its tool's result are history."""
+    """Nothing is bought again: the first answer and its tool's result are stored."""
     started: list[str] = []
     executor = bounded_executor(world, [asks(90, call("look")), says("done", 90)])
     budgets = manager(executor)
@@ -191,7 +191,7 @@ async def test_a_sub_agent_that_a_budget_paused_goes_on_with_its_parent(world: W
 
 
 async def test_a_budget_binds_a_run_that_began_before_it(quick_world: World) -> None:
-    """From its next call on; and one that is taken away lets it go on."""
+    """It applies from the run's next call on. When the budget is removed, the run continues."""
     executor = bounded_executor(quick_world, [asks(10, call("set")), says("done", 10)])
     budgets = manager(executor)
 
@@ -206,7 +206,8 @@ async def test_a_budget_binds_a_run_that_began_before_it(quick_world: World) -> 
 
 
 async def test_what_was_used_beyond_the_reservation_is_charged(world: World) -> None:
-    """It is settled in full and taken from what remains, below zero if need be; then nobody draws."""
+    """The call is settled in full and deducted from the remaining amount, which may become negative. Then no call may
+    draw."""
     executor = bounded_executor(world, [says("done", 260), says("late", 1)])
     budgets = manager(executor)
     budget = await budgets.set_budget(200, TOTAL)
@@ -239,7 +240,7 @@ async def test_what_one_call_used_beyond_its_reservation_is_drawn_by_the_next(qu
     ("usage", "tokens", "micros"),
     [
         (Usage(prompt_tokens=10, cost_micros=10, calls=1), 10, 10),
-        (Usage(prompt_tokens=10, calls=1, priced=False), 10, 50),  # the ceiling's 100 micros a token are more
+        (Usage(prompt_tokens=10, calls=1, priced=False), 10, 50),  # the ceiling's 100 micros per token are more
         (Usage(calls=1, priced=False), 50, 50),
         (Usage(prompt_tokens=10, cost_micros=10, calls=2, unknown_calls=1), 50, 50),
         (Usage(prompt_tokens=70, cost_micros=70, calls=2, unknown_calls=1), 70, 70),
@@ -266,7 +267,7 @@ async def test_a_model_that_raises_may_have_used_its_worst(quick_world: World) -
 
 
 async def test_a_session_without_budgets_carries_nothing(quick_world: World) -> None:
-    """Nor is anything written about budgets; with some that do not bind it, only that they were looked at."""
+    """Nothing is written about budgets either. If budgets exist that do not apply to it, only their check is recorded."""
     executor = bounded_executor(quick_world, [says("done", 10), says("done", 10)])
     handle, _, _ = await play(executor, worker())
     (row,) = await executor.store.get([session_key(handle.session_id)])

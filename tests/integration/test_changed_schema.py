@@ -1,4 +1,5 @@
-"""A state schema that was changed and refuses what is stored: the run fails by name, and goes on once it is repaired."""
+"""A changed state schema refuses the stored state. The run fails with a named error, and continues once the schema is
+repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helix chat` on its screen, driven by Textual's pilot: what it shows, and what can be done there."""
+"""`helix chat` on its screen, driven by Textual's pilot: what it shows, and what a user can do there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_approval_with_edited_arguments_is_answered_in_place_and_loses_
         assert "text: string" in s.text and "I shall echo." in s.text and "waits for you" in s.text
         area = s.app.query_one(Asking).query_one(TextArea)
 
-        area.text = '{"words": "A8"}'  # not of the tool's schema: the service says so
+        area.text = '{"words": "A8"}'  # not from the tool's schema: the service reports it
         await s.press("ctrl+s")
         await s.until("text: Field required")
         assert area.text == '{"words": "A8"}' and not done
@@ -121,7 +121,7 @@ async def test_reasoning_calls_and_sub_agents_are_folded_and_open() -> None:
         await s.press("enter")
         await s.until("I wonder.")
         session_id = s.app.talk.session_id
-    async with screen(executor, "boss", session_id) as s:  # what is stored is folded, and read when somebody looks
+    async with screen(executor, "boss", session_id) as s:  # stored content is folded, and is read when a user opens it
         await s.until("All is said.")
         assert "From below." not in s.text
         s.app.query_one(Called).query_one(Head).focus()
@@ -213,7 +213,7 @@ async def test_the_second_interrupt_leaves() -> None:
     async with screen(executor_of([gated(gate, "Never said.")])) as s:
         await s.type("Begin")
         await gate.reached()
-        s.app.talk.stopping = True  # as after the first, where the run does not stop at once
+        s.app.talk.stopping = True  # as after the first, unless the run stops at once
         await s.press("ctrl+c")
         await s.until(lambda: not s.app.is_running or s.app._exit)
     async with screen(executor_of([])) as s:
@@ -364,7 +364,7 @@ async def test_a_quiet_stream_is_read_less_often_until_something_is_started() ->
         before = service.reads
         for _ in range(20):
             await s.pilot.pause(0.05)
-        assert 1 <= service.reads - before < 40  # a hundred without
+        assert 1 <= service.reads - before < 40  # 100 without a change
         await s.type("Again")
         await s.until("Two.")
 

@@ -1,4 +1,4 @@
-"""`helix chat` as a process: in a real pseudo-terminal, and in plain lines where there is no screen."""
+"""`helix chat` as a process: in a real pseudo-terminal, and with plain lines if there is no screen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def helix(tmp_path: Path) -> CommandLine:
 
 
 class Terminal:
-    """A command in a pseudo-terminal, and what is on its screen. `raw`: all that was written."""
+    """A command in a pseudo-terminal, and the content of its screen. `raw` is all of its output."""
 
     def __init__(self, helix: CommandLine, *arguments: str, term: str = "xterm-256color") -> None:
         self._screen = pyte.Screen(100, 40)
@@ -45,7 +45,8 @@ class Terminal:
         return "\n".join(self._screen.display)
 
     def until(self, words: str, press: bytes = b"") -> None:
-        """`press`: keys for what is not ready yet, or is still that of an earlier call. Pressed again each second."""
+        """Wait until the screen matches. `press` is pressed again each second, for a screen that is not ready or still
+        shows an earlier call."""
         end, pressed = time.monotonic() + PATIENCE_S, 0.0
         while words not in self.text:
             assert time.monotonic() < end, f"{words!r} never came:\n{self.text}"
@@ -63,7 +64,7 @@ class Terminal:
         self._stream.feed(data)
 
     def end(self) -> int:
-        """Its exit code, once all is read."""
+        """Return the exit code after all output was read."""
         try:
             while True:
                 self.raw += (data := self.process.read_nonblocking(65536, timeout=PATIENCE_S))
@@ -92,7 +93,7 @@ def test_the_screen_in_a_terminal(helix: CommandLine) -> None:
         t.until("Approve look_up?")
         t.process.send(b"\x13")  # Ctrl+S
         t.until("␛]0;owned")
-        t.until("Nothing found")  # and the model asks for another call
+        t.until("Nothing found")  # the model asks for another call
         t.until("Approve look_up?")
         t.until("completed", press=b"\x13")
         t.process.send(b"\x04")
@@ -130,7 +131,7 @@ def test_a_run_that_goes_on_is_interrupted_and_left(helix: CommandLine) -> None:
         assert t.end() == 4
         assert "chat agents.py:guard --session g" in t.text
     (helix.folder / "open").touch()
-    assert "open is open" in helix("resume", "agents.py:guard", "g").out  # nothing is lost, and no lease is waited for
+    assert "open is open" in helix("resume", "agents.py:guard", "g").out  # nothing is lost, and no lease is in the way
 
 
 @pytest.mark.parametrize(("words", "term"), [(["--plain"], "xterm"), ([], "dumb")])

@@ -1,4 +1,4 @@
-"""Deliveries of children, which outlive their parents, come late, or wait for a person.
+"""Deliveries of children that outlive their parents, arrive late, or wait for a person.
 
 As in `test_deliveries`, the verbs are the deployed ones, and the test plays the platform.
 """
@@ -34,7 +34,8 @@ FOUND = {"output": {"text": "found"}}
 
 
 async def with_child(script: Any) -> tuple[Stage, Json, Json]:
-    """A run that waits for its child: the stage, the event that its execution goes on with, and the child's first one."""
+    """Start a run that waits for its child. Return the stage, the event that the run's execution continues with, and the
+    child's first event."""
     stage = Stage(script, boss())
     told = await stage.deliver("call_model", await stage.begin(stage.agents.named("boss")))
     assert told["next"] == "start_run"
@@ -156,14 +157,14 @@ async def test_a_child_that_waits_for_a_person_lets_its_parent_wait_too() -> Non
 
 
 async def test_a_child_whose_process_died_has_its_time_when_it_goes_on_deployed() -> None:
-    """The process that watched its clock is gone; the run that takes it over carries the deadline."""
+    """The process that watched its deadline is gone. The run that takes it over has the deadline."""
     gate = Gate()
     stage = Stage({"boss": ["Done."], "finder": ["never"]}, boss())
     script: dict[str, list[Entry]] = {"boss": [ASK], "finder": [gated(gate, "never")]}
     process = LocalExecutor(stage.store, model=ScriptedModel(script), clock=ShiftedClock())
     handle = await process.execute(stage.agents.named("boss"), "go")
     await gate.reached()
-    await process.close()  # leaves the rows as a crash does: running, under claims that nobody renews
+    await process.close()  # leaves the rows as a crash does: the run is running, and its claims are not renewed
     stage.clock.ahead_s += 600
     await stage.executor.resume(stage.agents.named("boss"), handle.session_id)
     told = await stage.deliver("call_model", event_of(stage.held.starts[-1]))

@@ -1,4 +1,4 @@
-"""The command line through its own door: other processes, their output and their exit codes."""
+"""The command line as other processes: their output and their exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_json_is_one_chunk_a_line_and_then_the_result(helix: CommandLine) -> Non
     assert not any(isinstance(chunk, UnknownChunk) for chunk in chunks)
     sequences = [chunk.sequence for chunk in chunks]
     assert sequences == sorted(set(sequences))
-    assert "the tool prints this" in done.err  # what tools print is kept out of the JSON
+    assert "the tool prints this" in done.err  # the output of tools is not mixed into the JSON
 
 
 def test_what_a_person_sees_of_a_run(helix: CommandLine) -> None:
@@ -215,7 +215,7 @@ def test_a_clock_that_was_set_back_does_not_delay_a_takeover(helix: CommandLine)
         run.signal(signal.SIGKILL)
         run.end()
     with contextlib.closing(sqlite3.connect(helix.folder / "helix.db")) as db, db:
-        for field in ("updated_at", "lease_expires"):  # as an earlier clock reads them
+        for field in ("updated_at", "lease_expires"):  # as written by a clock that was an hour ahead
             path = f"$.{field}"
             db.execute(
                 "UPDATE sessions_rows SET value = json_set(value, ?, json_extract(value, ?) + 3600) WHERE sort = 'session'",
@@ -252,7 +252,7 @@ def test_ctrl_c_interrupts_softly(helix: CommandLine) -> None:
 
 
 def until_recorded(helix: CommandLine, sort: str) -> None:
-    """Until the store has a row whose sort key begins so; the process that writes it may be slow."""
+    """Wait until the store has a row whose sort key begins with this. The process that writes it may be slow."""
     ends = time.monotonic() + 30
     while time.monotonic() < ends:
         with contextlib.closing(sqlite3.connect(helix.folder / "helix.db")) as db:
@@ -375,7 +375,7 @@ def test_agents_are_found_by_module_file_package_and_name(helix: CommandLine) ->
         ("team.helpers:helper", {}),
         ("team/helpers.py:helper", {}),
         (str(folder / "team" / "helpers.py") + ":helper", {}),
-        ("desks/__init__.py:helper", {}),  # which runs once, and so registers once
+        ("desks/__init__.py:helper", {}),  # the module runs once, and so registers once
         ("desks:helper", {}),
         ("agents.py:gate-keeper", {}),
         ("helper", listed),

@@ -1,4 +1,4 @@
-"""`helix cost` on this machine: a table whose lines add up, JSON, and what it refuses."""
+"""`helix cost` on this machine: a table whose lines add up, JSON, and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def helix(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture
 def session(tmp_path: Path) -> str:
-    """A run with a tool that tells what it used, and a sub-agent."""
+    """Run an agent with a sub-agent and a tool that reports its usage."""
     inner = agent("inner", output_schema=Text)
     outer = agent("outer", tools=[create_sub_agent_tool(inner), a_tool("echo", lambda a, c: a.text, input_schema=Text)])
 

@@ -1,4 +1,4 @@
-"""The same commands on a store (`--db`), at a service (`--url`) and at a stage (`--stage`): the same answers."""
+"""The same commands on a store (`--db`), at a service (`--url`) and at a stage (`--stage`) give the same answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AGENTS = (cli_agents.desk, cli_agents.talker)
 
 
 class Service:
-    """A service in a thread of its own, on a store file: by its socket, and by the function of a stage."""
+    """A service in its own thread, on a store file. It is reached by its socket, and by the function of a stage."""
 
     def __init__(self, db: Path) -> None:
         self._db, self._ready = db, threading.Event()
@@ -58,7 +58,7 @@ class Service:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    # --- as boto3's clients of Lambda and CloudFormation ---
+    # --- boto3's clients of Lambda and CloudFormation ---
 
     def invoke(self, *, FunctionName: str, Qualifier: str, Payload: bytes) -> dict[str, Any]:
         assert (FunctionName, Qualifier) == ("helix-there-ws_message", "live")
@@ -72,7 +72,8 @@ class Service:
 
 
 class Place:
-    """`helix ... --db`, `--url` or `--stage`. `forms`: how ids and places look alike in all of them."""
+    """The place of a command: `--db`, `--url` or `--stage`. `forms` are the patterns of ids and places that are
+    normalised."""
 
     def __init__(self, helix: CommandLine, words: list[str]) -> None:
         self.helix, self.words = helix, words
@@ -96,7 +97,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def alike(text: str) -> str:
-    """Without what differs from run to run: ids, times, places and money of the demonstration model."""
+    """Remove what differs from run to run: ids, times, places and the cost of the demonstration model."""
     text = re.sub(r"ws://\S+|there\.db|stage there|stage 'there'|the store 'there\.db'", "PLACE", text)
     text = re.sub(r"run_\d+_\w+", "RUN", text)
     text = re.sub(r"-t\d+-", "-t-", text)

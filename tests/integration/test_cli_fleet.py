@@ -1,4 +1,4 @@
-"""`helix fleet`, over a fleet that another process serves."""
+"""`helix fleet` on a fleet that another process serves."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def served(helix: CommandLine) -> Iterator[Living]:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of a table's lines, without its heading."""
+    """Return the cells of a table's lines, without its heading."""
     return [line.split() for line in text.splitlines()[1:]]
 
 
 def serving(helix: CommandLine) -> set[int]:
-    """The processes that run."""
+    """Return the running processes."""
     (told,) = [json.loads(line) for line in helix("fleet", "status", "desk", "--json").out.splitlines()]
     return {process["pid"] for process in told["processes"] if process["status"] == "running"}
 
@@ -108,7 +108,7 @@ def test_a_waiting_run_is_ended_by_ctrl_c(helix: CommandLine, served: Living) ->
 
 
 def test_budgets_are_set_shown_enforced_alerted_and_removed(helix: CommandLine) -> None:
-    assert helix("run", DESK, "What is open?", "--model", "demo").code == 0  # the store is there now
+    assert helix("run", DESK, "What is open?", "--model", "demo").code == 0  # the store exists now
     assert "set-budget" in helix("fleet", "budgets").err
     assert helix("fleet", "set-budget", "10", "day").code == 0
     assert helix("fleet", "set-budget", "5", "hour", "--agent", "desk", "--unit", "tokens").code == 0

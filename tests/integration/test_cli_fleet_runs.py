@@ -1,4 +1,4 @@
-"""Commands about runs that a fleet executes, or is to: nobody waits for ever without being told why."""
+"""Commands about runs that a fleet executes or should execute. A command that waits says why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def helix(tmp_path: Path) -> CommandLine:
 
 
 def status_of(helix: CommandLine) -> str:
-    """Of the only session."""
+    """Return the status of the only session."""
     return str(json.loads(helix("sessions", "--json").out)["status"])
 
 
@@ -99,4 +99,4 @@ def test_a_fleet_that_was_killed_is_not_shown_as_running(helix: CommandLine) -> 
         return helix("fleet", "status").out.splitlines()[1].split()
 
     until(lambda: shown()[1:3] == ["stopped", "0"], "the end of the fleet", patience_s=10)
-    assert len(shown()) == 8  # and no process beside it
+    assert len(shown()) == 8  # without another process

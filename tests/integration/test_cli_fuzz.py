@@ -1,4 +1,4 @@
-"""Whatever is typed or mis-set: one line says what is wrong, and never a traceback."""
+"""Any arguments and settings: one line says what is wrong, and there is never a traceback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.command_line import CommandLine
 from helix.cli.main import Fleet, Helix, Keys
 
 NOT_HERE = {"dev", "console", "mcp", "demo", "deploy", "check", "destroy", "init", "fleet", "keys", "serve"}
-"""They start servers, or make projects; their own tests mis-set them."""
+"""Commands that start servers or create projects. Their own tests cover wrong settings."""
 COMMANDS = [
     *([name] for name in Helix.table if name not in NOT_HERE),
     *(["keys", name] for name in Keys.table),

@@ -1,4 +1,4 @@
-"""What a model, a tool or a damaged store says does no harm to a terminal, and gives no traceback."""
+"""The words of a model, a tool or a damaged store do no harm to a terminal, and cause no traceback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ATTACK = (
 SHOWN = "␛]0;owned"
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0020-\U000e007f]")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-"""What rich writes into a terminal."""
+"""The control sequences that rich itself writes into a terminal."""
 
 HOSTILE = f"""
 from helix.cli.main import invoke
@@ -101,7 +101,7 @@ def test_modules_that_raise_are_refused_by_name(
         assert invoke(words.split()) == 2, words
         assert told in capsys.readouterr().err
     assert invoke(["run", "raising.py:the-talker", "hi", "--model", "demo"]) == 0
-    for name in ("raising", "broken"):  # whoever walks over all modules would meet them
+    for name in ("raising", "broken"):  # code that iterates over all modules would find them
         sys.modules.pop(name, None)
 
 
@@ -182,7 +182,7 @@ def two_sessions(helix: CommandLine) -> CommandLine:
 def test_a_damaged_row_is_one_line_that_names_the_session(two_sessions: CommandLine, sort: str, text: str) -> None:
     helix = two_sessions
     assert rewrite(helix.folder / "helix.db", "sessions", "bad", sort + "%", text) > 0
-    if sort == "c#":  # the message has all that a session needs; checkpoints are read where they are named
+    if sort == "c#":  # the message is enough for a session, and a checkpoint is read only by name
         assert "'bad'" in helix("show", "bad").refusal
         return
     assert "session 'bad' is damaged" in helix("show", "bad").refusal
@@ -226,7 +226,7 @@ def test_a_file_that_may_only_be_read_is_listed_and_shown() -> None:
         (folder / "helix.db").chmod(0o444)
         folder.chmod(0o555)
         root = os.geteuid() == 0
-        if root:  # modes do not bind root
+        if root:  # file modes do not restrict root
             os.setegid(65534)
             os.seteuid(65534)
         try:

@@ -1,4 +1,4 @@
-"""`helix keys` and `helix forget`: who may enter, and that nobody's data stays."""
+"""`helix keys` and `helix forget`: who has access, and that no data of a forgotten user remains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_operators_key_says_so_in_the_list(helix: CommandLine) -> None:
 
 
 async def lived(db: Path) -> None:
-    """Two users, each with a session, a sub-agent, a budget, usage and a key."""
+    """Create two users, each with a session, a sub-agent, a budget, usage and a key."""
     inner = agent("inner", output_schema=Text)
     refund = a_tool("refund", lambda a, c: "done", require_approval=True)
     outer = agent("outer", tools=[create_sub_agent_tool(inner), refund])
@@ -125,7 +125,7 @@ def test_a_deletion_that_died_halfway_is_found_and_finished(
     async def dies(*_: object, **__: object) -> None:
         raise OSError("the machine went away")
 
-    monkeypatch.setattr(forget, "_forget", dies)  # after the sessions, before all else
+    monkeypatch.setattr(forget, "_forget", dies)  # after the sessions, and before everything else
     assert "the machine went away" in helix("forget", "--user", "ada", "--yes").refusal
     assert rows_with(db, "ada") and "ada:1" not in helix("sessions").out
     monkeypatch.undo()

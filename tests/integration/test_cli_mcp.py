@@ -1,4 +1,4 @@
-"""`helix mcp` as another program starts it: agents of a store here, of a service and of a stage, by the same tools."""
+"""`helix mcp` as another program starts it. Agents of a local store, of a service and of a stage are the same tools."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def started(cli: CommandLine, *words: str, key: str | None = None, **options: Any) -> Any:
-    """A client of the command over its standard streams."""
+    """Start a client of the command over its standard streams."""
     command, *arguments = [*HELIX, *words]
     given = {**cli.environment, **({} if key is None else {"HELIX_KEY": key})}
     server = StdioServerParameters(command=command, args=arguments, env=given, cwd=cli.folder)
@@ -72,7 +72,7 @@ async def test_a_client_listens_to_a_task_over_standard_streams(cli: CommandLine
 
 @pytest.mark.parametrize("pending", ["", '{"jsonrpc": '], ids=["idle", "in a line"])
 def test_ctrl_c_ends_it_while_standard_input_is_open(cli: CommandLine, pending: str) -> None:
-    """In a terminal, and behind a program that has not closed its pipe."""
+    """The command runs in a terminal, or under a program that has not closed its pipe."""
     words = [*HELIX, "--db", "here.db", "--model", "demo", "--agent", "agents.py:desk"]
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}) + "\n"
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_it_in_a_terminal(cli: CommandLine) -> None:
 
 
 async def test_agents_of_the_project_are_tools_over_standard_streams(cli: CommandLine) -> None:
-    """The tool of `desk` prints: that is not on the wire."""
+    """The tool of `desk` prints, but its output is not on the wire."""
     words = ["--db", "here.db", "--model", "demo", "--agent", "agents.py:desk", "--agent", "agents.py:talker"]
     async with started(cli, *words) as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
@@ -115,7 +115,7 @@ async def test_agents_of_the_project_are_tools_over_standard_streams(cli: Comman
         answer = {**ids, "call_id": paused["pending"][0]["call_id"], "approved": True}
         done = (await client.call_tool("helix__answer", answer)).structured_content
         assert done["status"] == "completed"
-    async with started(cli, *words) as client:  # another process
+    async with started(cli, *words) as client:  # a second process
         found = (await client.call_tool("helix__wait", ids)).structured_content
         assert found == done
 

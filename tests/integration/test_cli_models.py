@@ -1,4 +1,4 @@
-"""The models of the command line: a provider's traffic (litellm, HTTP and SSE on loopback), the demonstration model."""
+"""The models of the command line: a provider's traffic (litellm, HTTP and SSE on loopback), and the demonstration model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_failure_a_retry_a_sub_agent_and_an_approval_over_http(tmp_path: Path)
         "All done.",
     ]
     assert [words for words in seen if words not in done.out] == []
-    assert "--model openai/gpt-4.1" in done.out  # the commands to go on with name the same model
+    assert "--model openai/gpt-4.1" in done.out  # the printed commands for the next step name the same model
     assert "demonstration" not in failed.err + asked.err + done.out
     assert [request.json["model"] for request in server.requests] == ["gpt-4o-mini", *["gpt-4.1"] * 4]
 

@@ -1,4 +1,4 @@
-"""`helix run --url` and `helix chat --url`: agents that run in another process, shown as if they ran here."""
+"""`helix run --url` and `helix chat --url`: agents that run in another process are shown as if they ran here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Receipt(BaseModel):
 
 
 class Service:
-    """A service in a thread of its own, as it would be in a process of its own."""
+    """A service in its own thread, in place of its own process."""
 
     def __init__(self, executor: LocalExecutor) -> None:
         self._executor, self._ready = executor, threading.Event()
@@ -83,11 +83,11 @@ def test_one_message_is_shown_with_what_the_agent_does(helix: CommandLine, serve
     done = helix(*more, environment={"HELIX_KEY": service.key})
     assert (done.code, done.result["status"], done.result["output"]) == (0, "completed", "Still raining.")
     assert done.chunks[-1]["type"] == "checkpoint_created"
-    assert os.listdir(helix.folder) == ["agents.py"]  # no store is made here
+    assert os.listdir(helix.folder) == ["agents.py"]  # no store is created here
 
 
 def test_the_model_that_answered_is_named(helix: CommandLine, serve: Any) -> None:
-    """Once for each, as the service's answers name it: this process cannot know before."""
+    """Each model is named once, as the service's answers name it. This process cannot know it earlier."""
     service = serve(DemonstrationModel(), agent("helper", tools=[a_tool("look", lambda args, ctx: "It rains.")]))
     done = helix("run", "helper", "look", "--url", service.url, "--key", service.key)
     assert done.code == 0 and "its own model" not in done.out, done

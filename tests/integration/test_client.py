@@ -130,7 +130,7 @@ async def test_a_denial_carries_its_reason_and_a_client_tool_its_data() -> None:
 
 
 async def test_what_a_client_may_look_at() -> None:
-    """Each request about agents, steps, checkpoints and money has its method, and what it gives fits the schema."""
+    """Each request about agents, steps, checkpoints and costs has its method, and its result fits the schema."""
     tool = a_tool("refund", lambda a, c: a.text, input_schema=Text, require_approval=True)
     who = agent("helper", description="Helps.", tools=[tool])
     executor = executor_of([calls(call("refund", text="A7")), "So be it."], who)
@@ -252,7 +252,7 @@ async def test_a_function_gives_the_token_for_each_connection_and_renews_an_expi
     async with served(executor, authoriser=keyed(executor), token=token, sockets=sockets) as (server, client):
         assert (await client.whoami())["principal"] == "ada"
         (connection_id,) = sockets.open
-        await server.connections.renew(connection_id, "ada", 1.0)  # the proof has expired
+        await server.connections.renew(connection_id, "ada", 1.0)  # the credentials have expired
         assert (await (await client.run("helper", "hi")).result(PATIENCE_S)).text == "Hello."
         await sockets.cut_all()
         assert await client.ping() > 0

@@ -1,4 +1,4 @@
-"""The client where sockets fail, and where nobody answers: streams arrive whole, and whoever waits hears of it."""
+"""The client with failing sockets and missing answers. Streams arrive complete, and a waiting caller gets an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from helix.ports.sockets import Posted
 
 
 def lossy(seed: int) -> Fault:
-    """Frames of the stream are lost, doubled and held back behind later ones."""
+    """Lose, double and reorder frames of the stream."""
     dice = random.Random(seed)
     held: list[bytes] = []
 
@@ -80,7 +80,7 @@ FAULTS: dict[str, Callable[[], Fault]] = {
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 @pytest.mark.parametrize("cuts", [(), (2, 5), (1, 1, 1, 1, 3, 3)])
 async def test_the_stream_arrives_whole_and_once(fault: str, cuts: tuple[int, ...]) -> None:
-    """Whatever the socket loses, doubles, shuffles or cuts off, the reader sees what the log has."""
+    """Whatever the socket loses, doubles, reorders or cuts off, the reader receives the content of the log."""
     tool = a_tool("look", lambda args, ctx: "x" * 3000)
     executor = executor_of(
         ScriptedModel([calls(call("look"), content=WORDS), calls(call("look")), WORDS], delta_chars=6),
@@ -110,7 +110,7 @@ async def test_large_messages_come_in_parts_and_whole_again_over_a_bad_socket() 
 
 
 async def test_a_long_request_is_sent_in_frames_that_the_gateway_takes() -> None:
-    """The gateway, as API Gateway, closes a connection on a frame above 32 KB. Requests at once do not mix."""
+    """Like API Gateway, the gateway closes a connection on a frame above 32 KB. Concurrent requests do not mix."""
     texts = ["é" * 60_000, "x" * 120_000, "short", "y" * 60_000]
     async with served(executor_of(["Done."] * len(texts))) as (_, client):
         handles = await asyncio.gather(*(client.run("helper", text) for text in texts))
@@ -122,7 +122,7 @@ async def test_a_long_request_is_sent_in_frames_that_the_gateway_takes() -> None
 
 
 class SlowSocket:
-    """Takes its time for each frame of a message."""
+    """A socket that is slow to send each frame of a message."""
 
     def __init__(self, sent: list[bytes]) -> None:
         self.sent = sent
@@ -134,7 +134,8 @@ class SlowSocket:
 
 
 async def test_a_long_request_is_sent_to_its_end() -> None:
-    """Whoever waits for its answer may give up meanwhile. Half a message would make the connection useless to others."""
+    """The caller that waits for its answer may give up meanwhile. Half a message would make the connection useless for
+    other requests."""
     sent: list[bytes] = []
     async with served(executor_of([]), settings=replace(BRISK, request_s=0.03)) as (_, client):
         link: Any = client._link
@@ -149,7 +150,7 @@ async def test_a_long_request_is_sent_to_its_end() -> None:
 
 async def test_a_slow_socket_is_marked_and_replays() -> None:
     class Slow(LoopbackSockets):
-        """Takes every third frame of a stream."""
+        """A connection that loses two of three frames of a stream."""
 
         times = 0
 
@@ -217,7 +218,8 @@ async def test_frames_that_make_no_sense_are_left_out() -> None:
 
 
 async def test_a_request_that_the_gateway_refuses_to_take_is_sent_again() -> None:
-    """API Gateway's own answer where a function was throttled: not of this protocol, and without the request's id."""
+    """API Gateway itself answers if a function was throttled. That answer is not part of this protocol, and has no request
+    id."""
 
     class Throttled(FaultySockets):
         async def post(self, connection_id: str, data: bytes) -> Posted:
@@ -232,7 +234,7 @@ async def test_a_request_that_the_gateway_refuses_to_take_is_sent_again() -> Non
 
 async def test_an_answer_that_is_lost_on_a_living_connection_is_asked_for_again() -> None:
     class Forgetful(FaultySockets):
-        """Every first answer to a request is lost."""
+        """A connection that loses every first answer to a request."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Harmful texts of a model on the console's page: they show as text, while they come and when they are stored."""
+"""Harmful texts of a model on the console's page are shown as text, while they stream and after they are stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MARKS = r"/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/"
 
 
 class Hostile:
-    """Says the texts, and ends when it may."""
+    """A model that streams the texts, and ends when the test lets it."""
 
     def __init__(self) -> None:
         self.gate = Gate()

@@ -1,4 +1,4 @@
-"""The console's page when the service is lost: it says so, keeps what was written, and sends each message once."""
+"""The console's page when the service is lost. It says so, keeps the user's text, and sends each message once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from helix.gateway.loopback import LoopbackGateway
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 SHOWN_S = 5.0
-"""The page says within so many seconds of real time that the service is lost."""
+"""The seconds of real time within which the page says that the service is lost."""
 
 
 class Desk:
-    """A page whose service may end and come again, at one address and with one store."""
+    """A page whose service may stop and start again, at one address and with one store."""
 
     def __init__(self, db: str, forwarder: Forwarder, browser: Watched) -> None:
         self.db, self.forwarder, self.browser = db, forwarder, browser
@@ -130,7 +130,7 @@ async def test_a_page_that_finds_no_service_says_so(tmp_path: Path) -> None:
     async with desk(tmp_path) as made:
         made.forwarder.target = 9  # no server listens there
         page = await made.browser.context.new_page()
-        await page.clock.install()  # the page tries for ten seconds of its own time
+        await page.clock.install()  # the page retries for ten seconds of its own time
         await page.goto(made.browser.console.address)
         await page.get_by_text("Opening…").wait_for()
         title = page.get_by_role("heading", name="Helix cannot be reached")

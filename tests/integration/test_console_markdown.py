@@ -1,4 +1,4 @@
-"""Markdown of a model on the console's page: it means what it says, while it comes and when it is stored."""
+"""Markdown of a model on the console's page is rendered correctly, while it streams and after it is stored."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ BROKEN = r"""(root) => {
   }
   return broken;
 }"""
-"""The words below an element that stand on more than one line."""
+"""A script that returns the words below an element that are broken over more than one line."""
 
 
 class Writing:
-    """A model that writes the text in pieces, and ends when it may."""
+    """A model that writes the text in pieces, and ends when the test lets it."""
 
     def __init__(self) -> None:
         self.gate = Gate()

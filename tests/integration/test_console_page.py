@@ -1,4 +1,4 @@
-"""The console's page on a store of this machine, in Chromium: what the deployed app does not show by itself."""
+"""The console's page on a store of this machine, in Chromium: what a test on the deployed app does not cover."""
 
 from __future__ import annotations
 
@@ -246,8 +246,8 @@ async def test_a_budget_that_is_used_up_is_raised_and_the_run_goes_on(tmp_path: 
 
 
 class Forwarder:
-    """A port that leads to the service of the moment: one may end, and another take its place. `is_mute`: what the service
-    says is lost."""
+    """A port that leads to the current service, so that one may stop and another may replace it. With `is_mute`, what the
+    service sends is lost."""
 
     def __init__(self) -> None:
         self.target, self.is_mute, self._writers = 0, False, set[asyncio.StreamWriter]()
@@ -366,7 +366,7 @@ async def test_a_branch_from_every_checkpoint_is_what_helix_show_says(tmp_path: 
 
 
 async def shown(db: str, session_id: str) -> list[tuple[str, str]]:
-    """Role and content of each message, as `helix show` prints them."""
+    """Return the role and the content of each message, as `helix show` prints them."""
     command = [sys.executable, "-m", "helix.cli", "show", session_id, "--db", db, "--json"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
     return [(message["role"], message["content"] or "") for message in json.loads(done.stdout)["messages"]]

@@ -1,4 +1,4 @@
-"""Branches of branches, clones of clones and rewinds: a copy of the first N messages has the state of that moment."""
+"""Branches of branches, clones of clones, and rewinds. A copy of the first N messages has the state of that moment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def turn(name: str) -> list[Any]:
 
 
 class Mark(NamedTuple):
-    """A moment of a history: a checkpoint of the session has it, or of one that it was copied from."""
+    """A moment of a history. Its checkpoint belongs to the session, or to the session that it was copied from."""
 
     count: int  # type: ignore[assignment]  # a tuple has a method of this name
     lines: list[str]
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
 
 
 class Family:
-    """The sessions, and for each the moments of its history, oldest first."""
+    """The sessions and the moments of their histories, oldest first."""
 
     def __init__(self, executor: LocalExecutor, rng: Random) -> None:
         self.executor, self.rng, self.who = executor, rng, scribe()
@@ -49,7 +49,7 @@ class Family:
         self.said = 0
 
     async def say(self, session_id: str, rewind: bool = False) -> None:
-        """One more turn, of four messages. Its tool adds a line to the state."""
+        """Play one more turn of four messages. Its tool adds a line to the state."""
         marks, place = self.marks.setdefault(session_id, []), None
         known = [n for n, mark in enumerate(marks) if mark.checkpoint is not None and mark.count % 4 != 1]
         if rewind and known:
@@ -69,7 +69,7 @@ class Family:
             marks.append(Mark(point.count, lines, point.id))
 
     async def copy(self, source: str, target: str) -> None:
-        """At any message: the boundary before it, and the newest moment not beyond that."""
+        """Copy at any message. The result ends at the boundary before it, with the newest state that is not later."""
         last = self.marks[source][-1].count
         wanted = self.rng.randrange(last + 2)
         state = await self.executor.clone_session(source, target, from_message_index=wanted)
@@ -79,7 +79,7 @@ class Family:
         await self._copied(target, [Mark(m.count, m.lines) for m in left], Mark(state.message_count, lines))
 
     async def branch(self, source: str, target: str) -> None:
-        """From any checkpoint of the session's own history."""
+        """Branch from any checkpoint of the session's own history."""
         own = [n for n, mark in enumerate(self.marks[source]) if mark.checkpoint is not None]
         place = self.rng.choice(own)
         point = self.marks[source][place]

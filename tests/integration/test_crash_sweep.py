@@ -1,4 +1,4 @@
-"""Every call to store and stream is a place to die: verbs of all kinds, crashed everywhere, recovered by a new worker."""
+"""Runs of all kinds crash at every call to the store and the stream, and a new worker recovers them."""
 
 import pytest
 from pydantic import Field
@@ -77,7 +77,7 @@ async def test_an_approval_and_its_answer(approve: bool) -> None:
 
 
 async def test_an_approval_with_other_arguments() -> None:
-    """What a person approved is executed wherever a process dies: never the model's arguments."""
+    """The arguments that a person approved are executed wherever a process dies, and never the model's arguments."""
     sweep = Sweep(lead, model(lead=GATED_SCRIPT), arguments={"topic": "z"})
 
     async def act(workers: LocalExecutor) -> None:
@@ -148,7 +148,7 @@ def careful_pair() -> Agent:
 
 
 class Flaky(LoggedModel):
-    """Its second answer fails until it is told not to."""
+    """A model whose second answer fails until the test repairs it."""
 
     failing = True
 
@@ -219,7 +219,7 @@ async def test_an_abort() -> None:
 
 @pytest.mark.slow
 async def test_an_abort_of_a_paused_run_and_its_paused_sub_agent() -> None:
-    """Once the abort is answered, or its one transaction is in, no answer is taken any more."""
+    """Once the abort is answered, or its one transaction is written, no answer is accepted any more."""
     script: list[Entry] = [
         {"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]},
         finish("done", "x"),
@@ -238,7 +238,8 @@ async def test_an_abort_of_a_paused_run_and_its_paused_sub_agent() -> None:
 
 
 async def test_branch_and_clone() -> None:
-    """A copy is not there, or whole; beginning it again after a crash works once the old copier's time is over."""
+    """A copy does not exist, or it is complete. A second attempt after a crash works once the old copier's lease has
+    expired."""
     scripted = model(plain=[{"tool_calls": [call("look", topic="x")]}, "two", "three", "four"])
 
     async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
@@ -271,7 +272,7 @@ async def test_branch_and_clone() -> None:
 
 @pytest.mark.slow
 async def test_delete() -> None:
-    """A deletion that was begun can be finished, by whoever asks again; nothing is left of it then."""
+    """Any caller that asks again can finish a started deletion, and then nothing is left."""
     scripted = model(helper=HELPER)
 
     async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
@@ -287,7 +288,7 @@ async def test_delete() -> None:
         except AgentAlreadyRunningError as error:
             raise AssertionError(point) from error
         assert isinstance(store, MemoryStateStore)
-        left = [key for key in store._rows if not key.partition.startswith("usage")]  # what was used stays used
+        left = [key for key in store._rows if not key.partition.startswith("usage")]  # usage stays counted
         assert not left, (point, left)
         await (await workers.execute(lead, "again", session_id=S)).result()
         await check_session(store, streams, S, at_rest=True)
@@ -299,7 +300,7 @@ async def test_delete() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["a new message", "from_start", "from_checkpoint"])
 async def test_whoever_goes_on_otherwise(verb: str) -> None:
-    """What was open is closed or left behind, sub-agents at work in it end with it, and nobody waits for them."""
+    """Open calls are closed or abandoned. Sub-agents at work in them end as well, and nothing waits for them."""
     scripted = model(lead=[*LEAD, finish("again"), finish("once more")])
 
     async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
@@ -324,7 +325,7 @@ async def test_whoever_goes_on_otherwise(verb: str) -> None:
 
 
 async def test_a_call_whose_changes_the_merge_refuses() -> None:
-    """It fails in the transaction that folds its step, wherever the worker dies, and always the same call."""
+    """The call fails in the transaction that folds its step, wherever the worker dies. It is always the same call."""
 
     class Short(Notes):
         seen: list[str] = Field(default_factory=list, max_length=1)

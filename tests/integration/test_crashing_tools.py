@@ -1,4 +1,4 @@
-"""A tool that ends its process, again and again: the processes are real, and each is forked from a warm one."""
+"""A tool ends its process again and again. The processes are real, and each is forked from a warm one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ for number in range(5):
 def test_a_tool_that_ends_its_process_is_started_three_times_at_most(
     on_unknown: str, how: str, acts: int, said: tuple[str, str], tmp_path: Path
 ) -> None:
-    """In process each start is a run that someone resumed. A tool that must not be repeated is started once."""
+    """Each start in process is a run that a user resumed. A tool that must not be repeated is started once."""
     subprocess.run([sys.executable, "-c", WORKER, on_unknown, how], cwd=tmp_path, timeout=60, check=True)
     ended, _, told = (tmp_path / "ended").read_text().partition(" ")
     assert ((tmp_path / "acts").read_text(), ended) == ("." * acts, "completed")

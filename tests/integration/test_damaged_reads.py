@@ -1,6 +1,6 @@
-"""A damaged row, whichever and however: each way to read gives what it can or an error that names the row, and no more.
+"""Any damage to any row: each way to read returns what it can, or an error that names the row.
 
-Rule: nothing hangs, nothing hides another session, no error is other than Helix's own, and `delete` works.
+Rule: nothing hangs, no other session is hidden, every error is one of Helix, and `delete` works.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ async def read_by_all(store: MemoryStateStore, damage: Damage, problems: list[st
                 async with asyncio.timeout(PATIENCE_S):
                     await door(client, executor, session_id)
             except HelixError as error:
-                names = (damage.key.partition, damage.key.sort, damage.other)  # a reference to what is not there
+                names = (damage.key.partition, damage.key.sort, damage.other)  # a reference to a missing object
                 if name == "list" or not any(repr(one) in str(error) for one in names):
                     problems.append(f"{name}: {damage}: {type(error).__name__} names nothing: {error}")
             except Exception as error:
@@ -113,7 +113,7 @@ async def delete_it(store: MemoryStateStore, damage: Damage, problems: list[str]
             if damage.key.table == "sessions" and damage.key.sort == "session":
                 boss = executor.registry.get("boss")
                 assert boss is not None
-                await executor.abort(boss, damage.key.partition)  # one that says it runs
+                await executor.abort(boss, damage.key.partition)  # a run that claims to be running
             assert await executor.delete("s")
             left = await store.query("sessions", "s") + await store.query("streams", "s")
             assert not left, left
@@ -122,7 +122,7 @@ async def delete_it(store: MemoryStateStore, damage: Damage, problems: list[str]
 
 
 def chosen(rows: list[Row], seed: int, count: int) -> list[Damage]:
-    """Of each row some damages, of all kinds of fields."""
+    """Choose some damages for each row, over all kinds of fields."""
     found = [damage for row in rows for damage in damages(row) if storable(damage)]
     return random.Random(seed).sample(found, count)
 

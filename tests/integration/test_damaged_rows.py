@@ -1,4 +1,4 @@
-"""Rows that something else has changed: whoever reads them gets a typed error, and other sessions stay readable."""
+"""Rows that another program has changed. A reader gets a typed error, and other sessions stay readable."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def note(given: Text, ctx: ToolContext[Notes]) -> str:
 
 WHO = agent(tools=[a_tool("note", note, input_schema=Text)], state_schema=Notes)
 NOTE = calls(call("note", text="x"))
-DEEP = '{"state": ' + '{"a":' * 230 + "{}" + "}" * 230 + "}"  # as an older version could write it, and not read it back
+DEEP = '{"state": ' + '{"a":' * 230 + "{}" + "}" * 230 + "}"  # as an older version could write it
 
 
 def damage(path: Path, session_id: str, sort: str, text: str, table: str = "sessions") -> None:
@@ -53,7 +53,7 @@ def sorts(path: Path, session_id: str) -> list[str]:
 
 
 async def on_stage(path: Path) -> tuple[Stage, dict[str, Any]]:
-    """A deployed run with a folded step, and an open one whose call is claimed."""
+    """Return a deployed run with a folded step, and an open one whose call is claimed."""
     stage = Stage([NOTE, NOTE, "done", "done", "done"], WHO, store=SQLiteStateStore(path))
     event = await stage.begin(WHO)
     told = await stage.deliver("call_model", event)
@@ -117,14 +117,14 @@ async def test_an_entry_of_the_index_of_open_runs(tmp_path: Path, text: str) -> 
     stage.held.states.clear()
     stage.clock.ahead_s += 600
     await stage.deliver("sweep")
-    assert [part.run_id for part in stage.held.starts].count(other["run_id"]) == 2  # the sweep came to it
+    assert [part.run_id for part in stage.held.starts].count(other["run_id"]) == 2  # the sweep reached it
     await stage.store.close()
 
 
 @pytest.mark.parametrize("text", [*DAMAGES.values(), DEEP], ids=[*DAMAGES, "too deep"])
 @pytest.mark.parametrize("name", ROWS[:3])
 async def test_a_run_of_this_process(tmp_path: Path, name: str, text: str) -> None:
-    """Its model answers after the damage: the run ends here, and the session can be stopped and deleted."""
+    """Its model answers after the damage. The run ends here, and the session can be stopped and deleted."""
     world, gate = World("sqlite", tmp_path), Gate()
     executor = world.executor([NOTE, gated(gate, NOTE), "done", "again"])
     handle = await executor.execute(WHO, "go")
@@ -140,7 +140,7 @@ async def test_a_run_of_this_process(tmp_path: Path, name: str, text: str) -> No
     if name != "run":
         run = await second.sessions.get_run(handle.session_id, handle.run_id)
         assert run.status == "completed" or (run.error is not None and run.error.code == "damaged_row")
-    if name == "session":  # made anew of its newest checkpoint: a new message goes on
+    if name == "session":  # rebuilt from its newest checkpoint, so that a new message continues it
         _, result, _ = await play(second, WHO, session_id=handle.session_id)
         assert result.status == "completed"
         state = await second.sessions.get(handle.session_id)
@@ -185,7 +185,7 @@ async def test_a_client_stops_and_deletes_its_own_only(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_is_no_longer_its_sessions(tmp_path: Path) -> None:
-    """Its damaged row does not end the run that came after it."""
+    """The damaged row does not end the run that came after it."""
     path = tmp_path / "helix.db"
     stage, told = await on_stage(path)
     old = make_run_id(0, "run_0")
@@ -208,7 +208,7 @@ async def test_a_run_that_is_no_longer_its_sessions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [*DAMAGES.values()], ids=[*DAMAGES])
 @pytest.mark.parametrize("row", ["call", "open answer", "child"])
 async def test_a_deployed_call_of_a_sub_agent(tmp_path: Path, row: str, text: str) -> None:
-    """Its delivery ends the run at once, and its execution waits for nobody."""
+    """Its delivery ends the run at once, and its execution does not wait."""
     path = tmp_path / "helix.db"
     boss = parent(child())
     stage = Stage({"boss": [calls(ask())], "finder": []}, boss, store=SQLiteStateStore(path))

@@ -1,4 +1,4 @@
-"""Sessions that are deleted while something still works for them: nothing is left, and a new session has its id."""
+"""Sessions that are deleted while something still works for them. Nothing is left, and a new session may use the id."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh_log() -> None:
 
 
 class Process:
-    """A process's view of the store: its `held`-th write waits until it is let go, and the process with it."""
+    """A process's view of the store. Its write number `held` waits until the test releases it."""
 
     def __init__(self, store: MemoryStateStore, held: int = -1) -> None:
         self._store, self._held, self.names = store, held, list[str]()
@@ -51,7 +51,7 @@ def streams_of(store: Any, kind: str) -> StreamManager:
 
 
 def left(store: MemoryStateStore) -> list[Any]:
-    """All rows but what counts usage, and tombstones."""
+    """Return all rows except usage counts and tombstones."""
     return [
         key for key, value in store._rows.items() if not key.partition.startswith("usage") and "buried_at" not in value
     ]
@@ -63,7 +63,7 @@ async def run_to_the_end(worker: LocalExecutor, who: Any) -> None:
 
 
 async def held_run(kind: str, held: int) -> tuple[MemoryStateStore, Process, asyncio.Task[None]]:
-    """A run of a process that stands still before one of its writes."""
+    """Start a run that pauses before one of its writes."""
     store = MemoryStateStore()
     process = Process(store, held)
     worker = executor(process, streams_of(process, kind), model(helper=HELPER, lead=LEAD))
@@ -84,7 +84,7 @@ async def writes_of_a_run() -> list[str]:
 @pytest.mark.parametrize("kind", ["conditions", "tombstones"])
 @pytest.mark.parametrize("when", ["before the new session", "within it", "after it"])
 async def test_a_late_write_changes_nothing(kind: str, when: str) -> None:
-    """Of a run with tools and a sub-agent, at each of its writes, those of its end and its effects included."""
+    """The run has tools and a sub-agent. It is held at each of its writes, including those of its end and its effects."""
     names = await writes_of_a_run()
     assert {"append_segment", "effects_done", "report_to_parent", "stage"} <= set(names), names
     for held in range(1, len(names)):
@@ -113,7 +113,7 @@ async def test_a_late_write_changes_nothing(kind: str, when: str) -> None:
 
 @pytest.mark.parametrize("kind", ["conditions", "tombstones"])
 async def test_a_slow_deletion_leaves_a_session_that_was_made_since(kind: str) -> None:
-    """At each write of the deletion, another one completes it and the id is used again."""
+    """At each write of the deletion, another deletion completes it and the id is used again."""
     store, _, run = await held_run(kind, -1)
     await run
     measured = Process(store)
@@ -132,7 +132,7 @@ async def test_a_slow_deletion_leaves_a_session_that_was_made_since(kind: str) -
         kept = left(store)
         process.go.set()
         assert await asyncio.wait_for(deletion, PATIENCE_S)
-        if held == 0:  # it had hidden nothing, and deletes the session that it finds
+        if held == 0:  # it had hidden nothing yet, so it deletes the session that it finds
             assert not left(store)
             continue
         assert left(store) == kept, process.names[held]
@@ -148,7 +148,7 @@ async def test_two_delete_at_once(world: World) -> None:
 
 
 async def test_a_stream_that_is_read_ends_with_its_session(world: World) -> None:
-    """It waited for the end of a run that no one will write."""
+    """The reader waited for the end of a run that no worker will write."""
     executor = world.executor([{"tool_calls": []} | {"content": "x", "delay_s": 30}])
     handle = await executor.execute(agent(), "go", session_id=S)
     messages = await handle.messages()

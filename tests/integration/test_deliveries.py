@@ -1,6 +1,6 @@
 """Deliveries off the usual path: parts, late events, inline tools, sweeps.
 
-The verbs are the deployed ones; the test plays the platform: it holds what would be started, and delivers when it likes.
+The verbs are the deployed ones. The test plays the platform: it holds back starts, and delivers them when it wants.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_an_inline_tool_whose_function_died_is_an_unknown_outcome(policy: 
     async def act(given: Any, ctx: Any) -> str:
         ran.append("act")
         if len(ran) == 1:
-            await gate.wait()  # for ever
+            await gate.wait()  # it hangs forever
         return "ok"
 
     helper = agent("helper", tools=[a_tool("act", act, inline=True, on_unknown=policy, timeout_s=5)])
@@ -152,7 +152,7 @@ async def test_an_inline_tool_whose_function_died_is_an_unknown_outcome(policy: 
 
 @pytest.mark.parametrize("inline", [True, False])
 async def test_a_call_whose_worker_died_three_times_is_not_started_again(inline: bool) -> None:
-    """A worker that stops in order releases its claim, and counts as no death."""
+    """A worker that shuts down in order releases its claim, and does not count as a death."""
     began: asyncio.Queue[str] = asyncio.Queue()
 
     async def act(given: Any, ctx: Any) -> str:
@@ -187,7 +187,7 @@ async def ended(worker: asyncio.Task[Any]) -> None:
 
 
 async def die(stage: Stage, event: dict[str, Any], point: str) -> None:
-    """Deliver `call_model` to a worker that dies at this point. Its log takes words at intervals, as Kinesis does."""
+    """Deliver `call_model` to a worker that dies at this point. Its log writes text at intervals, as Kinesis does."""
     whole, points = stage.engine, CrashPoints(at=(point, 0))
     streams: Any = points.streams(whole.streams)
     streams.coalesces = True
@@ -199,7 +199,7 @@ async def die(stage: Stage, event: dict[str, Any], point: str) -> None:
 
 @pytest.mark.parametrize("policy", ["skip", "ask"])
 async def test_an_inline_tool_that_its_worker_never_began_is_executed(policy: str) -> None:
-    """Between the answer and its call, nothing is unknown."""
+    """The worker died between the answer and its call, so no outcome is unknown."""
     ran: list[str] = []
     act = a_tool("act", lambda given, ctx: ran.append("act") or "ok", inline=True, on_unknown=policy)
     helper = agent("helper", tools=[act])
@@ -212,7 +212,7 @@ async def test_an_inline_tool_that_its_worker_never_began_is_executed(policy: st
 
 
 async def test_an_answer_is_on_the_stream_before_it_is_staged() -> None:
-    """The worker dies right after: whoever goes on has the answer, and does not show its text again."""
+    """The worker dies right after the append. The next worker has the answer, and does not stream its text again."""
     helper = agent("helper", tools=[LOOK])
     words = "Let me look. " * 10
     stage = Stage([{**calls(call("look"), content=words), "delta_delay_s": 0.001}, "Done."], helper)
@@ -273,7 +273,8 @@ async def test_a_budget_that_is_set_between_two_steps_of_an_invocation_bounds_th
 
 
 async def test_another_delivery_that_takes_the_run_on_between_two_steps_is_seen_before_the_next_model_call() -> None:
-    """The first one knows the step that it wrote, and finds that the session has moved on when it claims the next."""
+    """The first delivery knows the step that it wrote. When it claims the next step, it finds that the session has moved
+    on."""
     helper = inline(lambda given, ctx: "ok")
     stage = Stage([calls(call("act")), calls(call("act")), "Done."], helper)
     event = await stage.begin(helper)
@@ -339,7 +340,7 @@ async def test_a_sweep_without_time_leaves_the_rest_and_one_it_cannot_look_at_ho
 
 
 async def test_what_nobody_expected_of_one_run_holds_up_no_other_and_is_raised() -> None:
-    """Factories that raise: the others are swept, and the sweep fails for all to see."""
+    """Two factories raise. The sweep handles the other runs, and then fails visibly."""
     helper = agent("helper")
     stage = Stage([], *(agent(f"gone{n}") for n in range(4)), helper)
     for name in ("gone0", "gone1", "helper", "gone2", "gone3"):
@@ -359,7 +360,7 @@ async def test_what_nobody_expected_of_one_run_holds_up_no_other_and_is_raised()
 
 
 async def test_each_minute_another_run_is_looked_at_first() -> None:
-    """So none waits for ever behind more of them than a sweep has time for."""
+    """So no run waits forever behind more runs than a sweep has time for."""
     helper = agent("helper")
     stage = Stage([], helper)
     for _ in range(40):
@@ -374,7 +375,7 @@ async def test_each_minute_another_run_is_looked_at_first() -> None:
 
 
 async def test_what_asks_and_what_answers_stay_in_their_order() -> None:
-    """The history of a run whose every delivery came twice."""
+    """Every delivery of the run came twice, and its history is still in order."""
     helper = agent("helper", tools=[LOOK])
     stage = Stage([calls(call("look"), call("look")), "Done."], helper)
     event = await stage.begin(helper)

@@ -1,4 +1,4 @@
-"""The fleet of a deployed stage, from a process that has neither its agents nor its executor: rows alone."""
+"""The fleet of a deployed stage, seen from a process with neither its agents nor its executor, but with its rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_status_tells_the_limit_and_the_runs_at_work() -> None:
 
 @pytest.mark.parametrize(("resources", "known"), [({"min": 1, "max": 2}, {"max_instances": 2}), ({}, {})])
 async def test_status_invents_no_resources(resources: Json, known: Json) -> None:
-    """The rows have the definition's maximum at most: also after an operator wanted something of the agent."""
+    """The rows have at most the maximum of the definition, also after an operator changed the agent."""
     worker = agent("worker", resources=resources)
     on, runtime = fleet(worker)
     (first,) = await begin(on, worker, 1)
@@ -218,7 +218,8 @@ async def test_what_a_person_changed_is_in_the_history() -> None:
 
 
 class Meanwhile(MemoryStateStore):
-    """Something happens before a transaction of that name, once; reads of the index of open runs are counted."""
+    """A store in which something happens once, before a transaction of that name. It counts the reads of the index of open
+    runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +237,7 @@ class Meanwhile(MemoryStateStore):
 
 
 async def test_of_two_who_want_something_else_the_last_word_is_in_force() -> None:
-    """Stopped between another's wish and its limit: the agent stays closed."""
+    """One operator is stopped between the other's request and its limit. The agent stays closed."""
     worker, store = agent("worker", resources={"max": 3}), Meanwhile()
     on = Stage(ScriptedModel(["Done."], repeat=True), worker, store=store)
     runtime = DeployedRuntime(store, clock=on.clock)

@@ -1,4 +1,4 @@
-"""Two deliveries at once: one stands still, and the other ends the run before the log has what the first one recorded."""
+"""Two concurrent deliveries. One pauses, and the other ends the run before the log has the first one's records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helix.testing.invariants import check_session
 from helix.testing.stream_invariants import read_all
 
 SLOW: ContextVar[str] = ContextVar("SLOW", default="")
-"""The transaction after which a delivery stands still."""
+"""The transaction after which a delivery pauses."""
 
 
 class Answer(BaseModel):
@@ -28,7 +28,7 @@ class Answer(BaseModel):
 
 
 class Store(MemoryStateStore):
-    """Takes nothing more of the slow delivery until the gate is open. `then` happens after the next query: once."""
+    """A store that accepts no write of the slow delivery until the gate is open. `then` runs once, after the next query."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Doubled(Stage):
         super().__init__(script, *agents, store=self.slow_store, streams=self.log, **settings)
 
     async def stand_still(self, event: dict[str, Any], after: str) -> asyncio.Task[Any]:
-        """Deliver `call_model` to a worker that stands still after this transaction."""
+        """Deliver `call_model` to a worker that pauses after this transaction."""
         token = SLOW.set(after)
         task = asyncio.create_task(self.deliver("call_model", event))
         SLOW.reset(token)
@@ -77,7 +77,7 @@ class Doubled(Stage):
         return task
 
     async def finish(self, event: dict[str, Any], slow: asyncio.Task[Any]) -> list[str]:
-        """Play the run to its end, and then the slow delivery. The tools whose results are on the stream."""
+        """Play the run to its end, and then the slow delivery. Return the tools whose results are on the stream."""
         await self.end(event)
         self.slow_store.gate.open()
         await asyncio.wait({slow})
@@ -89,11 +89,12 @@ class Doubled(Stage):
 
 
 async def test_a_call_that_a_policy_closed_meanwhile_has_its_result_on_the_stream() -> None:
-    """Walk 585 of the protocol machine: between two reads of a wide step by the delivery that folds it."""
+    """This was walk 585 of the protocol machine. It happens between two reads of a wide step by the delivery that folds
+    it."""
     begun = Gate()
 
     async def once(given: Any, ctx: Any) -> str:
-        await begun.wait()  # for ever
+        await begun.wait()  # it hangs forever
         return "never"
 
     look = a_tool("look", lambda given, ctx: "seen", inline=True, on_unknown="skip")
@@ -115,7 +116,7 @@ async def test_a_call_that_a_policy_closed_meanwhile_has_its_result_on_the_strea
 
 
 async def test_a_call_that_was_approved_meanwhile_has_its_result_on_the_stream() -> None:
-    """The delivery that bought the step saw it wait for a person, and another one executed it."""
+    """The delivery that bought the step saw the call wait for a person, and another delivery executed it."""
     busy = Gate()
 
     async def wait(given: Any, ctx: Any) -> str:
@@ -139,7 +140,7 @@ async def test_a_call_that_was_approved_meanwhile_has_its_result_on_the_stream()
 
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_step_without_calls_that_another_delivery_committed_is_final_on_the_stream(meanwhile: bool) -> None:
-    """Before the delivery that buys the next step begins, or while it is about to claim the same step."""
+    """This happens before the delivery that buys the next step begins, or while it is about to claim the same step."""
     helper = agent("helper", output_schema=Answer)
     stage = Doubled(["a text", calls(call("__finish__", summary="x"))], helper)
     event = await stage.begin(helper)

@@ -1,4 +1,4 @@
-"""Edits below every door: a crash at each line, what comes twice, and places whose state is gone."""
+"""Edits through the engine: a crash at each line, repeated deliveries, and places whose state is gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Counted(BaseModel):
 
 
 class Edited(Sweep):
-    """Whatever was there when the worker died, the edit that is delivered once more ends in one conversation."""
+    """An edit. Whatever was stored when the worker died, delivering it once more ends in one conversation."""
 
     async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
         await super().recover(store, streams, point)

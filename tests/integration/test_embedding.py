@@ -1,4 +1,4 @@
-"""Vectors of texts, over real HTTP."""
+"""Embeddings of texts, over real HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
 
 
 async def test_vectors_of_texts(server: OpenAIServer) -> None:
-    """In order, and what they used is counted at list price: 200,000 words at 0.02 dollars a million."""
+    """The vectors are in order, and their usage is counted at list price: 200,000 words at 0.02 dollars per million."""
     embedding = LiteLLMEmbedding(EMBEDDING)
     assert await embedding([]) == [] and server.requests == []
     assert await embedding(["a b", "c"]) == [word_vector("a b"), word_vector("c")]

@@ -1,7 +1,8 @@
-"""Where MiniStack is corrected: each correction of `helix.local.corrections`, shown by what AWS does, and still needed.
+"""The corrections of MiniStack (`helix.local.corrections`): each is compared with the behaviour of AWS, and is still
+needed.
 
-A check asserts AWS's behaviour through the APIs. It holds with all corrections; without its own it fails, or else MiniStack
-does it by itself by now, and the correction can go.
+A check asserts AWS's behaviour through the APIs. It passes with all corrections and fails without its own one. If it passes
+without it, MiniStack has fixed the problem, and the correction can be removed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SECRET = "AWS_SECRET_ACCESS_KEY"
 
 
 def functions_run_in_the_pool(desk: Desk) -> None:
-    """An error is named after its class, leaves the environment alive, and Step Functions can catch it by that name."""
+    """An error is named after its class and leaves the environment alive, and Step Functions can catch it by that name."""
     function = desk.function()
     before, _ = desk.invoke(function)
     assert desk.invoke(function, do="raise") == (None, "WorkInProgressError")
@@ -77,7 +78,7 @@ def payloads_have_a_limit(desk: Desk) -> None:
 
 
 def histories_have_a_limit(desk: Desk) -> None:
-    """Four events a round; 6,300 rounds are more than 25,000."""
+    """A round has four events, so 6,300 rounds are more than 25,000."""
     add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)"}, "Next": "Enough"}
     enough = {"Variable": "$.n", "NumericGreaterThan": 6_300, "Next": "Done"}
     states = {
@@ -98,7 +99,8 @@ def histories_have_what_maps_do(desk: Desk) -> None:
 
 
 def failed_stream_items_come_again(desk: Desk) -> None:
-    """The marker comes after whatever came before it has come for the last time. Of Kinesis, and of a table."""
+    """The marker comes after everything before it was delivered for the last time. This holds for Kinesis and for a
+    table."""
     stream, table = desk.name(), desk.name()
     kinesis, dynamodb = desk.client("kinesis"), desk.client("dynamodb")
     kinesis.create_stream(StreamName=stream, ShardCount=1)
@@ -138,7 +140,7 @@ def failed_stream_items_come_again(desk: Desk) -> None:
 
 
 def conditions_are_parsed_once(desk: Desk) -> None:
-    """A long condition costs its length once, and not for each of a thousand rows."""
+    """A long condition is parsed once, and not for each of a thousand rows."""
     table, dynamodb = desk.name(), desk.client("dynamodb")
     keys = {"pk": "HASH", "sk": "RANGE"}
     dynamodb.create_table(
@@ -169,7 +171,7 @@ def sockets_echo_the_subprotocol(desk: Desk) -> None:
 
 
 def authorizers_without_identity_source_are_always_asked(desk: Desk) -> None:
-    """A browser sends its token as a subprotocol, and no header Authorization."""
+    """A browser sends its token as a subprotocol, without the Authorization header."""
     try:
         with desk.socket(authorizer=True, subprotocols=["helix.v1", "bearer.key"]):
             pass
@@ -180,7 +182,7 @@ def authorizers_without_identity_source_are_always_asked(desk: Desk) -> None:
 
 
 def messages_without_a_route_go_to_the_default(desk: Desk) -> None:
-    """Also JSON that is nested too deep to be read."""
+    """This includes JSON that is nested too deeply to be read."""
     with desk.socket() as socket:
         socket.send("[" * 30_000)
         try:
@@ -205,7 +207,7 @@ def sockets_close_on_long_frames(desk: Desk) -> None:
 
 
 def routes_answer_only_when_asked(desk: Desk) -> None:
-    """What the route's function returns is not sent; that it failed is, without its words."""
+    """The result of the route's function is not sent. Its failure is sent, without the error's text."""
     with desk.socket() as socket:
         socket.send("hello")
         socket.send("fail")
@@ -225,7 +227,7 @@ def socket_messages_have_a_limit(desk: Desk) -> None:
 
 
 def nested_stacks_keep_attributes(desk: Desk) -> None:
-    """An update that leaves a log group as it is still knows its ARN."""
+    """After an update that does not change a log group, its ARN is still known."""
     bucket, stack, storage = desk.name(), desk.name(), desk.client("s3")
     storage.create_bucket(Bucket=bucket)
     child = {
@@ -329,12 +331,12 @@ def test_it_is_as_on_aws(desk: Desk, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_ministack_still_needs_it(tmp_path: Path, name: str) -> None:
-    """If this fails, MiniStack has become right by itself: remove the correction, and its check."""
+    """If this fails, MiniStack has fixed the problem: remove the correction and its check."""
     with started(tmp_path, without=[name]) as desk, pytest.raises(AssertionError):
         CHECKS[name](desk)
 
 
-# --- the workers, beside what corrections say ------------------------------------------------------------------------
+# --- the workers, apart from the corrections ---------------------------------------------------------------------------
 
 
 def test_concurrent_calls_have_environments_of_their_own(desk: Desk) -> None:

@@ -1,4 +1,5 @@
-"""What the emulator keeps on disk: what SIGKILL leaves, what is refused, who may read it, and that its process ends."""
+"""The state that the emulator keeps on disk: after SIGKILL, with damaged files, its permissions, and the end of its
+process."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_sigkill_loses_only_what_was_not_saved_yet(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sigkill_during_a_save_leaves_the_save_before(tmp_path: Path) -> None:
-    """The file that is being written is a pipe here, which is full before the save is done."""
+    """The file being written is a pipe here, which is full before the save is done."""
     unfinished = tmp_path / "state" / "state.new"
     with started(tmp_path) as desk:
         make_table(desk)
@@ -181,5 +182,5 @@ asyncio.run(main())
 
 
 def test_what_a_request_sets_off_is_saved_although_it_ends_after_a_save(tmp_path: Path) -> None:
-    """The last request is followed by two saves."""
+    """Two saves follow the last request."""
     subprocess.run([sys.executable, "-c", LATE, str(tmp_path)], check=True, timeout=PATIENCE_S)

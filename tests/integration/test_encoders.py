@@ -1,4 +1,4 @@
-"""The encoders are folds of the log: a full replay, a live reader and one that comes back anywhere are sent the same."""
+"""The encoders are folds of the log. A full replay, a live reader and a reader that resumes anywhere receive the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_reader_that_comes_back_anywhere_misses_nothing_and_has_nothing_
             full = await events_of(executor, turn, await made(), whole=False)
             assert full and [position for position, _ in full] == sorted({position for position, _ in full})
             for n, (position, _) in enumerate(full):
-                again = replace(turn, since=turn.run.turn)  # as a request that comes later has it
+                again = replace(turn, since=turn.run.turn)  # as a later request receives it
                 rest = await events_of(executor, again, await made(), whole=False, after=position)
                 assert rest == full[n + 1 :]
             last = Position(full[-1][0].sequence, ALL)
@@ -139,7 +139,7 @@ def test_words_of_an_interrupted_run_stay_until_their_step_is_tried_again(versio
 
 
 def test_a_run_that_was_stopped_waits_for_no_approval_until_it_asks_again() -> None:
-    """`useChat` would show buttons that do nothing: it sends no answer for a message that its user has stopped."""
+    """`useChat` would show buttons without effect, because it sends no answer for a message that its user has stopped."""
     asks = {"tool_call_id": "c1", "tool_name": "refund", "input": {"order": "o1"}}
     stopped = [
         text(1, 1, 1, type="text_delta", delta="Let me"),
@@ -166,7 +166,7 @@ def end(sequence: int, run_id: str) -> StreamMessage:
 
 
 def fold(log: list[StreamMessage], version: Version) -> Any:
-    """What a page has that loads."""
+    """Return what a page has after loading."""
     encoder, found = UIMessageEncoder("ses", version=version), UIMessageFold()
     left_out = discarded_text(log, "ses") if version == 6 else ()
     for message in log:

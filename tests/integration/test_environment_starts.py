@@ -36,7 +36,7 @@ NAMES = (
 
 
 class Stage:
-    """Functions of one handler, with layers that each have a module `shared`."""
+    """Functions of one handler, whose layers each have a module `shared`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,7 +163,7 @@ def _parent(ident: int) -> int:
 
 
 def test_variables_that_a_module_sets_are_there(forked: Stage, tmp_path: Path) -> None:
-    """As `helix.runtime.starting` does. The function's own come first."""
+    """`helix.runtime.starting` sets such variables. The function's own ones take precedence."""
     module = tmp_path / "first" / "python" / "boto3"
     module.mkdir(parents=True)
     (module / "__init__.py").write_text("import os\nfor name in ('BASE', 'OWN'): os.environ.setdefault(name, 'made')")
@@ -175,7 +175,7 @@ def test_variables_that_a_module_sets_are_there(forked: Stage, tmp_path: Path) -
 def test_a_template_that_is_closed_after_it_was_chosen_is_made_anew(
     forked: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another start made room for a template of its own in between."""
+    """Meanwhile another start closed the template to make room for its own."""
     one = forked.start("one")
     choose, closed = Templates._of, list[bool]()
 

@@ -1,4 +1,4 @@
-"""Tools that do not work: a failure is a result that the model sees, and leaves nothing behind."""
+"""Tools that fail. A failure is a result that the model reads, and leaves no changes behind."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_retries_of_a_tool_start_from_the_base_state(quick_world: World) -
 
 
 async def test_calls_that_cannot_be_executed(world: World) -> None:
-    """Unknown tools, wrong and malformed arguments: failed results, and recoverable errors on the stream."""
+    """Unknown tools and wrong or malformed arguments give failed results, and recoverable errors on the stream."""
     malformed = {"name": "note", "malformed": '{"text": "half'}
     script = [calls(call("missing"), call("note", wrong=1), malformed, call("note", text="fine")), "done"]
     executor = world.executor(script)
@@ -176,7 +176,7 @@ async def test_a_fatal_tool_with_a_huge_message(quick_world: World) -> None:
 
 
 async def test_texts_that_cannot_be_stored_are_results_too(quick_world: World) -> None:
-    """A lone surrogate is no Unicode text: it must not kill the run."""
+    """A lone surrogate is not Unicode text. It must not end the run."""
 
     def raising(given: Any, ctx: ToolContext[Any]) -> str:
         raise RuntimeError("bad \udc80 text")

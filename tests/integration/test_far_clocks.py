@@ -1,4 +1,4 @@
-"""Two workers over DynamoDB whose machines' clocks differ by five minutes: neither takes the other's run for dead."""
+"""Two workers over DynamoDB whose machines' clocks differ by five minutes. Neither takes over the other's live run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A fault of AWS anywhere in a run leaves the same transcript, and rows and a stream in order.
+"""A fault of AWS anywhere in a run leaves the same transcript, and consistent rows and stream.
 
-`bench/faults.py` strikes each call, these tests some of them.
+`bench/faults.py` injects a fault into each call; these tests inject some of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""govern on this machine: numbers from the rows that workers write, decisions into what a runtime wants."""
+"""`govern` on this machine: it reads figures from the rows that workers write, and writes decisions for the runtime."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAME = "worker"
 
 
 class Machine:
-    """A store with one registered agent, 1 to 5 instances, and an engine that admits."""
+    """A store with one registered agent, 1 to 5 instances, and an engine that admits runs."""
 
     def __init__(self) -> None:
         self.store, self.clock = MemoryStateStore(), SetClock(HOUR)
@@ -102,7 +102,7 @@ async def test_quiet_brings_both_down_again(machine: Machine) -> None:
 
 
 async def test_the_numbers_are_those_that_workers_wrote(machine: Machine) -> None:
-    """Throttled calls, told by a worker's own metrics."""
+    """The throttled calls come from a worker's own metrics."""
     worker = StoreMetrics(machine.store, machine.clock, "p1")
     worker.record(Measures({"ModelCalls": 1, "ModelThrottles": 1, "ModelErrors": 1}, agent=NAME))
     await worker.flush()
@@ -145,7 +145,7 @@ async def test_gauges_are_told_at_each_look(machine: Machine) -> None:
 
 
 async def test_an_agent_that_rests_has_a_gauge_of_its_budget(machine: Machine) -> None:
-    """Neither a counter nor an open run is needed for it; and the total of all is the worst share."""
+    """It needs neither a counter nor an open run. The total of all agents is the largest share."""
     from helix.core.budget import BudgetDefinition
     from helix.core.periods import TokenPeriod
     from helix.services.budget_rows import Demand

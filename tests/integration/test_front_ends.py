@@ -1,4 +1,4 @@
-"""What the readers of the AI SDK and AG-UI make of every run that the parity and the crash suite know."""
+"""The readers of the AI SDK and AG-UI, on every run of the parity and crash suites."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from helix.testing.crash import Point
 
 pytestmark = pytest.mark.slow
 LOADED_OTHERWISE = {
-    "travel_in_time",  # without the steps that a rewind left behind
-    "branch_and_clone_branch",  # what another session streamed comes from the history
+    "travel_in_time",  # without the steps that a rewind abandoned
+    "branch_and_clone_branch",  # the stream of another session comes from the history
     "branch_and_clone_clone",
     "a_message_instead_of_an_answer",  # with the end of the call that the next message closed
 }
@@ -83,7 +83,8 @@ async def test_ag_ui_connects_after_every_event(
 
 
 async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, exact: bool = True) -> None:
-    """Nothing is refused; a page that replays has what the page has that saw all; and AG-UI ends with what the rows say."""
+    """Check that nothing is refused, that a replayed page equals a live page, and that AG-UI ends with the content of the
+    rows."""
     given = await sent(executor, session_id)
     found = await front_ends.read(given)
     assert found["warnings"] == []
@@ -101,14 +102,14 @@ async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, ex
     state = await executor.sessions.get(session_id)
     assert found["agui"]["state"] == state.custom_state or not given["agui"]["runs"]
     if state.status == "completed":
-        runs = {run["run_id"] for run in given["log"]}  # the words of an interrupted run have its id at their end
+        runs = {run["run_id"] for run in given["log"]}  # the text of an interrupted run has its id at the end
         found["agui"]["messages"] = [m for m in found["agui"]["messages"] if m["id"].rpartition("/")[2] not in runs]
         seen = [m for m in found["agui"]["messages"] if m["role"] != "reasoning" and "subagentRunId" not in m]
         assert plain(seen, exact) == plain(await stored_conversation(executor, session_id), exact)
 
 
 def shown(message: Any) -> Any:
-    """Without what a page adds to a part by itself: who approved is the page's own word in version 6."""
+    """Remove what a page adds to a part by itself. In version 6 the page itself records who approved a call."""
     if message is None:
         return None
     parts = []
@@ -123,8 +124,8 @@ def shown(message: Any) -> Any:
 
 
 def plain(messages: list[Any], exact: bool) -> list[Any]:
-    """Calls and results of one step in any order: on the stream they stand as they came. exact: with their arguments, which
-    are not there where a process died between the claim of a call and its first chunk."""
+    """Sort the calls and results of one step, since the stream has them in order of arrival. `exact` keeps their arguments,
+    which are missing if a process died between the claim of a call and its first chunk."""
     for message in messages:
         message["toolCalls"] = sorted(message.get("toolCalls", []), key=lambda made: str(made["id"]))
         for made in message["toolCalls"] if not exact else []:
@@ -141,7 +142,7 @@ def is_result(message: Any) -> bool:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", ["tools and a sub-agent", "an approval", "a sub-agent's approval"])
 async def test_every_crash(script: str, front_ends: Readers) -> None:
-    """After a crash at each store and stream call, and the recovery by another worker."""
+    """Each run crashes at each store and stream call, and another worker recovers it."""
     fresh()
     answers: dict[str, list[Entry]] = {
         "tools and a sub-agent": list(LEAD),
@@ -158,7 +159,7 @@ async def test_every_crash(script: str, front_ends: Readers) -> None:
 
 
 class Read(Sweep):
-    """A sweep whose sessions are read by the front ends too."""
+    """A sweep whose sessions are also read by the front ends."""
 
     def __init__(self, front_ends: Readers, *given: Any) -> None:
         super().__init__(*given)
@@ -171,7 +172,7 @@ class Read(Sweep):
 
 
 async def test_the_clients_of_the_front_ends_ask_approve_and_go_on(front_ends: Readers) -> None:
-    """`Chat` with `DefaultChatTransport`, which `useChat` is, and `HttpAgent`, both unchanged."""
+    """`Chat` with `DefaultChatTransport` (the core of `useChat`) and `HttpAgent` are both unmodified."""
     ask = {"content": "One moment.", "tool_calls": [call("refund", order="o")]}
     async with client_of(ask, "Done.", user=None) as (client, served):
         node = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""The actions of the WebSocket gateway on runs and streams: what each does, and what is said when it goes wrong."""
+"""The actions of the WebSocket gateway on runs and streams: the effect of each, and the error when it fails."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_busy_session_refuses_the_second_message() -> None:
 
 @pytest.mark.parametrize("session_id", [None, f"{prefix_of(ADA)}mine"])
 async def test_the_same_request_twice_is_one_run(desk: Desk, session_id: str | None) -> None:
-    """The network repeats a message, or its sender does: the answers are the same, and one run was bought."""
+    """The network or the sender repeats a message. The answers are the same, and one run was bought."""
     request = {"v": 1, "action": "run", "id": "same", "agent": "helper", "message": "hi"}
     request |= {"session_id": session_id} if session_id else {}
     both = await asyncio.gather(*(desk.gateway.handle("ada", json.dumps(request)) for _ in range(2)))
@@ -112,7 +112,7 @@ async def test_a_key_finds_its_run_from_another_connection_and_behind_later_runs
     again = await desk.result("ada2", "run", agent="helper", message="hi", session_id=first["session_id"], key="k1")
     assert (again["run_id"], again["turn"], again["after"], again["replay"]) == (first["run_id"], 1, 0, True)
     other = await started(desk, "bob", key="k1")
-    assert other["session_id"] != first["session_id"]  # a key is its principal's
+    assert other["session_id"] != first["session_id"]  # a key belongs to its principal
 
 
 async def test_resume_and_retry() -> None:
@@ -170,7 +170,7 @@ async def test_an_answer_starts_the_run_that_acts_on_it_and_the_first_one_counts
 
 
 async def test_an_approver_reads_the_schema_and_may_change_the_arguments() -> None:
-    """What was executed is stored with the user who changed it, whatever the client says."""
+    """The executed arguments are stored with the user who changed them, whatever the client claims."""
     ran: list[str] = []
     tool = a_tool(
         "refund", lambda args, ctx: ran.append(args.text), input_schema=Text, require_approval=lambda given: "dear"

@@ -1,4 +1,4 @@
-"""Connections and subscriptions as rows: on every store the same, also when two things happen at once."""
+"""Connections and subscriptions as rows. They are the same on every store, also under concurrent changes."""
 
 from __future__ import annotations
 

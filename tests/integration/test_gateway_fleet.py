@@ -1,4 +1,4 @@
-"""What operators may do over the socket: read the fleet, change the limit of a budget. Nobody else may."""
+"""The rights of operators over the socket: read the fleet, and change the limit of a budget. Other users have neither."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_an_agent_that_a_budget_stopped_names_it(executor: LocalExecutor, 
 async def test_a_budget_that_stopped_a_run_is_raised_and_the_run_goes_on(
     executor: LocalExecutor, service: LoopbackGateway
 ) -> None:
-    """All else of the budget stays."""
+    """The other fields of the budget do not change."""
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(5, "total", tenant="ada", on_exceeded="pause", warning=0.5, critical=0.6)
     name = "tenant:ada/total/tokens"

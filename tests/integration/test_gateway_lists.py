@@ -1,4 +1,4 @@
-"""What long lists and long sessions need: a search by the service, and the newest part of a conversation."""
+"""Requests for long lists and long sessions: a search by the service, and the newest part of a conversation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def executor() -> AsyncIterator[LocalExecutor]:
 
 
 async def _all(client: HelixClient, **filters: Any) -> tuple[list[Any], int]:
-    """Of all pages, and how many there were."""
+    """Return the items of all pages, and the number of pages."""
     found: list[Any] = []
     after, pages = None, 0
     while pages == 0 or after is not None:

@@ -1,4 +1,4 @@
-"""Whose sessions are whose, and until when: what the gateway lets a principal see and do."""
+"""The owners of sessions, and the expiry of connections: what the gateway lets a principal see and do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support_gateway import ADA, BOB, HOUR, Desk, executor_of, started
 
 from helix.core.requests import ACTIONS
 
-# --- whose it is --------------------------------------------------------------------------------------------------------
+# --- owners -------------------------------------------------------------------------------------------------------------
 
 OF_A_SESSION: dict[str, dict[str, Any]] = {
     "run": {"agent": "helper", "message": "hi"},
@@ -89,7 +89,7 @@ async def test_where_nobody_is_asked_all_sessions_of_nobody_are_everybodys() -> 
         assert (await desk.error("two", "get_session", session_id="adas"))["code"] == "session_not_found"
 
 
-# --- until when ---------------------------------------------------------------------------------------------------------
+# --- expiry -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS - {"authenticate"}))

@@ -1,4 +1,5 @@
-"""Requests in parts, of clients that cannot send several frames: each is done once, and no half of one stays."""
+"""Requests in parts, from clients that cannot send several frames. Each request is executed once, and no incomplete one
+remains."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from helix.core.requests import MAX_REQUEST_PARTS
 from helix.gateway.parts import MAX_OPEN_REQUESTS, PARTS_S
 
 PIECE = 10_000
-"""Characters of a part, as docs/guide/websocket.md advises: whatever they are, it fits into a frame."""
+"""The characters of a part, as docs/guide/websocket.md advises. Any such part fits into a frame."""
 LONG = '"\\é€x\n' * 13_000
 
 
@@ -128,7 +129,7 @@ async def test_a_connection_keeps_few_requests_in_parts(desk: Desk) -> None:
 
 
 async def test_a_request_in_parts_is_no_longer_than_another(desk: Desk) -> None:
-    """The part that is too much is refused, and the others go with it."""
+    """The part that exceeds the limit is refused, and the earlier parts are deleted."""
     answers = [await desk.say(ADA, a_part(index, 5, "x" * (MAX_REQUEST_BYTES // 4))) for index in range(5)]
     assert answers[:4] == [[]] * 4 and answers[4][0]["error"]["code"] == "invalid_input"
     assert await waiting(desk) == []
@@ -149,7 +150,7 @@ async def test_nothing_is_kept_for_a_connection_that_has_expired_or_is_gone(desk
 
 
 async def test_a_browser_sends_a_long_request_in_parts() -> None:
-    """Each is one frame. The same request in one frame ends the connection."""
+    """Each part is one frame. The same request in one frame would end the connection."""
     executor, request = executor_of(["Done."]), a_run("x" * 100_000)
     async with served(executor) as (gateway, _):
         async with websockets.connect(gateway.url, subprotocols=[SUBPROTOCOL]) as browser:  # type: ignore[list-item]

@@ -1,4 +1,5 @@
-"""Who may connect: API keys, JSON Web Tokens with a key server on loopback, and the places a token may travel in."""
+"""Authentication of connections: API keys, JSON Web Tokens with a key server on loopback, and the places where a token may
+be sent."""
 
 from __future__ import annotations
 
@@ -157,7 +158,7 @@ async def test_tokens_that_are_not_for_us_are_refused(verifier: TokenVerifier, c
     now, other = clock.now(), rsa.generate_private_key(65537, 2048)
     good = token(clock)
     head, body, signature = good.split(".")
-    secret = public("r1", RSA_KEY, "RS256")["n"]  # what everybody knows of the key, as a secret
+    secret = public("r1", RSA_KEY, "RS256")["n"]  # the public key, used as a secret
     for wrong in (
         token(clock, iss="https://other.example"),
         token(clock, aud="other"),
@@ -217,7 +218,7 @@ async def test_keys_that_are_too_many_come_from_elsewhere_or_never_come_are_none
 
 
 async def _bad_keys(answer: str, request: RecordedRequest, responder: Responder) -> None:
-    if answer == "elsewhere":  # a redirect could lead out of TLS, or to an address of the network's own
+    if answer == "elsewhere":  # a redirect could lead from TLS to plain HTTP, or to an internal address
         await responder.start(302, {"location": "http://localhost:1/keys.json"})
         await responder.end()
         return
@@ -252,7 +253,7 @@ async def test_a_token_whose_json_python_cannot_read_is_refused(verifier: TokenV
 
 
 def _signed(clock: ShiftedClock, **claims: Any) -> str:
-    """A token whose times are written as they are: PyJWT refuses to make some."""
+    """Sign a token with these times unchanged. PyJWT refuses to create some of them."""
     body = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(clock.now()) + 300, **claims}
     return jwt.api_jws.encode(json.dumps(body).encode(), RSA_KEY, "RS256", headers={"kid": "r1"})
 
@@ -269,7 +270,7 @@ async def test_keys_are_fetched_once_and_again_for_a_key_that_is_new(
     assert len(issuer.server.requests) == 1
     fresh = ec.generate_private_key(ec.SECP256R1())
     issuer.keys.append(public("e2", fresh, "ES256"))
-    for _ in range(3):  # somebody who makes key ids up does not make us ask each time
+    for _ in range(3):  # a client that invents key ids does not cause a request each time
         with pytest.raises(NotAuthenticatedError):
             await verifier.verify(token(clock, fresh, "ES256", "e2"))
     assert len(issuer.server.requests) == 1

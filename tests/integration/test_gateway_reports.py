@@ -1,4 +1,4 @@
-"""What clients may look at besides their sessions: agents, steps, checkpoints and money, and whose they are."""
+"""The reports that clients may read in addition to sessions: agents, steps, checkpoints and costs, and whose they are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helix.ports.model import LLMGenerateInput
 
 
 async def operator(desk: Desk, action: str, **fields: Any) -> Any:
-    """What an operator is answered."""
+    """Return the answer to an operator."""
     backend = OperatorBackend(desk.executor, desk.mailbox, desk.gateway.backend.authoriser, clock=desk.clock)
     return await act(
         backend, Connection("operator", None, float("inf"), 0.0), parse_request(request(action, "r", fields))
@@ -86,7 +86,7 @@ async def test_agents_say_what_they_take_and_give() -> None:
 
 
 async def test_two_checkpoints_differ_by_patches_and_messages() -> None:
-    """The patches make the one state of the other, whichever comes first; a rewind removes messages."""
+    """The patches turn one state into the other, in both directions. A rewind removes messages."""
     who = agent("helper", tools=[writer()], state_schema=Log)
     script = [calls(call("write", text="a")), "one", calls(call("write", text="b")), "two", "three"]
     desk = desk_of(script, who)
@@ -134,7 +134,7 @@ async def test_two_checkpoints_differ_by_patches_and_messages() -> None:
 
 
 class Halting:
-    """A model that shows some text and hangs; the next one that is made answers."""
+    """A model that streams some text and hangs. The next instance answers."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate

@@ -77,7 +77,7 @@ async def test_checkpoints_are_paged_by_cursor_and_by_id(desk: Desk) -> None:
         assert [found["id"] for found in rest["checkpoints"]] == ids[number:]
     first = await desk.result("ada", "list_checkpoints", session_id=sid, limit=2)
     assert first["cursor"] == ids[1]
-    older = f"c#{int(ids[1].rpartition('-')[2], 16):010d}"  # a cursor that an earlier version gave
+    older = f"c#{int(ids[1].rpartition('-')[2], 16):010d}"  # a cursor of an earlier version
     for after in (first["cursor"], older):
         rest = await desk.result("ada", "list_checkpoints", session_id=sid, limit=100, after=after)
         assert [found["id"] for found in rest["checkpoints"]] == ids[2:]

@@ -1,4 +1,5 @@
-"""govern over real slots and budgets: load moves the limit, money closes it, people's word stands."""
+"""`govern` over real slots and budgets. Load moves the limit, an exhausted budget closes it, and an operator's limit
+stays."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ async def test_a_full_queue_takes_two_steps_a_minute_until_nobody_waits(world: W
 async def test_each_look_by_the_schedule_may_take_a_step_up(
     world: World, monkeypatch: pytest.MonkeyPatch, jitter: tuple[float, ...]
 ) -> None:
-    """The cooldown of 60 s is the schedule's beat: looks come some seconds early or late, and a step takes a second."""
+    """The cooldown of 60 s equals the interval of the schedule. Looks come some seconds early or late, and a step takes a
+    second."""
 
     async def slow(agent: str, instances: int) -> None:
         world.clock.advance(1.5)
@@ -147,7 +149,8 @@ async def test_a_raised_budget_reopens_too(world: World) -> None:
 
 
 async def test_a_stop_has_its_notice_and_its_name(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """In the same look, once for each window; the counter says which budget it is until an operator has a say."""
+    """The notice comes in the same look, once for each window. The counter names the budget until an operator sets a
+    limit."""
     await world.budget(100, TokenPeriod.DAILY)
     budget = await world.budget(10)
     await world.limit(4)
@@ -192,7 +195,7 @@ async def test_a_stop_after_a_raised_limit_is_announced_again(world: World) -> N
 
 
 async def test_what_calls_at_work_have_set_aside_stops_nobody(world: World) -> None:
-    """Four runs at a time hold all that is left, use some of it, and give the rest back. The limit falls once, when the
+    """Four concurrent runs reserve all that is left, use some of it, and return the rest. The limit falls once, when the
     money is spent, and stays."""
     budget = await world.budget(10)
     await world.limit(4)
@@ -340,7 +343,7 @@ async def test_one_that_cannot_be_looked_at_keeps_no_other_waiting(
 async def test_machines_that_could_not_be_asked_for_are_asked_for_at_the_next_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit holds without them: nobody waits for a warm function."""
+    """The limit holds without them, because no run waits for a warm function."""
 
     async def fail(agent: str, instances: int) -> None:
         raise StoreError("no machines now")

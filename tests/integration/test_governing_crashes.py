@@ -1,4 +1,4 @@
-"""govern twice, at once, late, or cut off anywhere: one decision is made, and it is in force in the end."""
+"""`govern` runs twice, concurrently, late, or is cut off anywhere. It makes one decision, which is in force at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def points_of_one_look() -> list[tuple[str, int]]:
 
 
 async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
-    """Between writing, applying, granting and marking: one step in all, marked once, and the first in line has its slot."""
+    """It is cut off between writing, applying, granting and marking. There is one step in all, marked once, and the first
+    run in line has its slot."""
     points = await points_of_one_look()
     assert {name.split(":")[1] for name, _ in points} >= {"decide_scaling", "change_limit", "confirm_scaling"}
     for point in points:
@@ -42,7 +43,7 @@ async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
             await world.govern(ALARM, CrashPoints(at=point, skip=READS).store(world.store))
         await world.govern(ALARM)  # the platform delivers it again
         world.clock.advance(QUIET_S - 1)
-        await world.govern()  # and the schedule comes
+        await world.govern()  # and the schedule runs
         assert await world.bound() == 3, point
         assert len(await world.slots.holders(AGENT)) == 3, point
         rows = [row for row in await world.governor().log.history(AGENT) if row.action != "hold"]
@@ -53,7 +54,7 @@ async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
 
 
 async def test_a_stop_cut_off_anywhere_is_announced_once() -> None:
-    """Between the limit and the mark there is the alert: no crash loses it, and no repeat raises it again."""
+    """The alert comes between the limit and the mark. No crash loses it, and no repeat raises it again."""
 
     async def spent() -> World:
         world = await crowded()
@@ -107,7 +108,7 @@ async def test_spent_money_does_not_wait_for_a_change_to_settle() -> None:
 
 
 async def test_many_who_look_at_once_make_one_step() -> None:
-    """Interleaved at every call of the store."""
+    """Their store calls interleave at every point."""
     for count in (2, 3, 8):
         world = await crowded()
         outcomes = await asyncio.gather(
@@ -122,7 +123,8 @@ async def test_many_who_look_at_once_make_one_step() -> None:
 
 
 async def test_who_stood_still_does_not_undo_what_came_after() -> None:
-    """It decided 2 > 3 and stood still before applying it; another applied it, and somebody has set it to 2 again."""
+    """It decided 2 > 3 and paused before applying it. Another one applied it, and meanwhile an operator has set the limit
+    to 2 again."""
     world = await crowded()
     stood = Standing(world.store, "change_limit")
     late = asyncio.create_task(world.govern(ALARM, stood))
@@ -148,7 +150,7 @@ async def test_a_step_does_not_undo_an_operators_stop_that_came_between() -> Non
 
 
 class Standing:
-    """A store that stands still before a transaction of this name, until it may go on."""
+    """A store that pauses before a transaction of this name, until the test releases it."""
 
     def __init__(self, inner: StateStore, name: str) -> None:
         self._inner, self._name = inner, name
@@ -165,7 +167,7 @@ class Standing:
 
 
 class Yielding:
-    """A store that lets others go before and after each call."""
+    """A store that lets other tasks run before and after each call."""
 
     def __init__(self, inner: object) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
-"""Who may talk to the offline cloud: each attack of a web page or of another user of the machine, on the emulator itself.
+"""The guard of the offline cloud: each attack of a web page or of another user of the machine, on the emulator itself.
 
-Everything goes over a plain socket, as it is on the wire. `ATTACKS` are requests that did harm before there was a guard.
+Every request goes over a plain socket, as on the wire. `ATTACKS` are requests that did harm before the guard existed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Answer:
 
 
 def send(desk: Desk, method: str, path: str, headers: Any = (), body: bytes = b"", host: str | None = "own") -> Answer:
-    """`host` None: there is no such header; "own": the right one."""
+    """Send a request. `host=None` leaves the Host header out, and "own" is the correct one."""
     port = desk.emulator.port
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as wire:
         wire.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -123,7 +123,7 @@ def test_nothing_is_given_without_a_signature(desk: Desk, attack: str) -> None:
 
 
 def test_administration_is_closed_to_who_has_credentials_too(desk: Desk) -> None:
-    """A function of the app has some; and what it does may come from a model."""
+    """A function of the app has credentials, and a model may decide what the function does."""
     url = f"{desk.emulator.url}/_ministack/reset"
     request = signed(desk, "POST", url, "s3")
     assert send(desk, "POST", "/_ministack/reset", request).status == 403
@@ -149,7 +149,7 @@ def test_administration_is_closed_to_who_has_credentials_too(desk: Desk) -> None
     ],
 )
 def test_another_host_is_refused_on_every_path(desk: Desk, host: str) -> None:
-    """A page of evil.example whose name leads to 127.0.0.1 a moment later is of the same origin as the emulator."""
+    """A page of evil.example, whose name resolves to 127.0.0.1 a moment later, has the same origin as the emulator."""
     for path in ("/_aws/execute-api/abc/dev/health", "/secrets/one"):
         answer = send(desk, "GET", path, host=host)
         assert answer.status == 403 and "the host is" in answer.body
@@ -164,7 +164,7 @@ def test_no_host_and_two_hosts_are_refused(desk: Desk) -> None:
 
 
 def test_each_request_of_a_connection_is_judged(desk: Desk) -> None:
-    """Pipelined, and with the target in its absolute form."""
+    """The requests are pipelined, and have the target in its absolute form."""
     own = f"Host: 127.0.0.1:{desk.emulator.port}\r\n"
     first = f"GET /_aws/execute-api/abc/dev/health HTTP/1.1\r\n{own}\r\n"
     second = f"POST /_ministack/reset HTTP/1.1\r\n{own}Content-Length: 0\r\n\r\n"
@@ -177,7 +177,7 @@ def test_each_request_of_a_connection_is_judged(desk: Desk) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LocalHost:{port}", "[::1]:{port}"])
 def test_names_of_loopback_are_its_own(desk: Desk, host: str) -> None:
-    assert send(desk, "GET", "/_aws/execute-api/abc/dev/health", host=host).status == 404  # there is no such API
+    assert send(desk, "GET", "/_aws/execute-api/abc/dev/health", host=host).status == 404  # this API does not exist
 
 
 FOREIGN = [
@@ -198,7 +198,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_pages_of_another_origin_are_refused(desk: Desk, headers: dict[str, str]) -> None:
-    """The API too, which a page could ask with a token that it was given elsewhere; and with a right signature."""
+    """This includes the API, which a page could call with a token from elsewhere, and requests with a correct signature."""
     given = {name: value.format(port=desk.emulator.port) for name, value in headers.items()}
     assert send(desk, "GET", "/_aws/execute-api/abc/dev/health", given).status == 403
     request = signed(desk, "GET", f"{desk.emulator.url}/secrets/one", "s3")
@@ -207,7 +207,7 @@ def test_pages_of_another_origin_are_refused(desk: Desk, headers: dict[str, str]
 
 
 def test_a_page_of_another_port_may_ask_the_api_alone(desk: Desk) -> None:
-    """The developer's own page, on the port of its own server. It needs a token, as on AWS."""
+    """This is the developer's own page, on the port of its own server. It needs a token, as on AWS."""
     page = {"origin": "http://localhost:5173", "sec-fetch-site": "cross-site"}
     assert send(desk, "GET", "/_aws/execute-api/abc/dev/health", page).status == 404
     request = signed(desk, "GET", f"{desk.emulator.url}/secrets/one", "s3")
@@ -215,7 +215,7 @@ def test_a_page_of_another_port_may_ask_the_api_alone(desk: Desk) -> None:
 
 
 def test_a_link_or_an_issuer_may_lead_to_a_page_of_the_api(desk: Desk) -> None:
-    """And to nothing else; no page reads what it brings."""
+    """Such a link may lead to nothing else, and no page can read the response."""
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     page = "/_aws/execute-api/abc/console/index.html"
     assert send(desk, "GET", page, link).status == 404
@@ -227,7 +227,7 @@ def test_a_link_or_an_issuer_may_lead_to_a_page_of_the_api(desk: Desk) -> None:
 
 
 def test_no_page_may_read_what_services_answer(desk: Desk) -> None:
-    """MiniStack lets all: `Access-Control-Allow-Origin: *`."""
+    """MiniStack allows all pages: `Access-Control-Allow-Origin: *`."""
     asked = {"origin": f"http://127.0.0.1:{desk.emulator.port}", "access-control-request-method": "PUT"}
     preflight = send(desk, "OPTIONS", "/", asked)
     assert preflight.status == 403
@@ -273,7 +273,7 @@ def test_presigned_urls_work_and_end(desk: Desk) -> None:
 
 
 def test_every_way_to_send_a_body_is_signed(desk: Desk) -> None:
-    """A file, as SDKs upload it, and a body that says it is not the one that was signed."""
+    """The body is a file, as SDKs upload it, or a body with the hash of another one."""
     storage = desk.client("s3")
     with Path(__file__).open("rb") as file:
         storage.put_object(Bucket="secrets", Key="file", Body=file)
@@ -322,7 +322,7 @@ def test_no_process_shows_the_credentials_in_its_arguments(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_hostile_requests_are_answered_and_the_emulator_lives_on(desk: Desk) -> None:
-    """As to the other servers in `test_hostile_requests.py`."""
+    """They are the requests that the other servers get in `test_hostile_requests.py`."""
     paths = (
         "/",
         "/_aws/execute-api/abc/dev",
@@ -344,7 +344,7 @@ def _user(desk: Desk) -> str:
 def signed(
     desk: Desk, method: str, url: str, service: str, headers: dict[str, str] | None = None, body: bytes = b""
 ) -> dict[str, str]:
-    """The headers of a request that is signed with the emulator's own credentials."""
+    """Return the headers of a request that is signed with the emulator's own credentials."""
     from botocore.auth import S3SigV4Auth, SigV4Auth
     from botocore.awsrequest import AWSRequest
 

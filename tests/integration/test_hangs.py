@@ -1,6 +1,6 @@
-"""Workers that hang: their execution waits for an answer, and the sweep starts the run's next part.
+"""Workers that hang. Their execution waits for an answer, and the sweep starts the run's next part.
 
-A worker is silent here because the stage's clock is moved ahead of it: it renews its claim by the real clock.
+The stage's clock is moved ahead of a worker to make it silent, because it renews its claim by the real clock.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ BACKOFF_S = 120.0
 
 
 def parts(stage: Stage, run_id: str) -> list[int]:
-    """The run's parts, without the starts that were repeated."""
+    """Return the run's parts, without repeated starts."""
     return sorted({part.part for part in stage.held.starts if part.run_id == run_id})
 
 
 @asynccontextmanager
 async def hung(stage: Stage, verb: str, event: Json, gate: Gate) -> AsyncIterator[asyncio.Task[Any]]:
-    """A delivery that stands at the gate."""
+    """Start a delivery that waits at the gate."""
     worker = asyncio.create_task(stage.deliver(verb, event))
     try:
         await gate.reached()
@@ -56,7 +56,7 @@ async def calls_of(stage: Stage, event: Json) -> list[CallRow]:
 
 
 def stubborn(gate: Gate, ran: list[str], **options: Any) -> AnyAgent:
-    """An agent whose tool hangs when it runs for the first time."""
+    """An agent whose tool hangs at its first call."""
 
     async def act(given: Any, ctx: Any) -> str:
         ran.append("act")
@@ -80,7 +80,7 @@ async def test_a_hang_at_the_model_is_noticed_within_95_seconds() -> None:
         assert held is not None
         stage.clock.ahead_s = CLAIM_S + SKEW_S - 1
         assert await stage.deliver("sweep") == {"running": 1}
-        stage.clock.ahead_s = CLAIM_S + SKEW_S + MINUTE_S  # the latest moment of the next one
+        stage.clock.ahead_s = CLAIM_S + SKEW_S + MINUTE_S  # the latest time of the next one
         assert stage.clock.now() - begun < 96
         assert await stage.deliver("sweep") == {"silent": 1}
         assert stage.held.starts[1:] == [replace(stage.held.starts[0], part=2, step=1)]
@@ -102,7 +102,7 @@ async def test_a_hang_at_the_model_is_noticed_within_95_seconds() -> None:
 
 
 async def test_a_claim_that_has_lapsed_starts_one_part_however_long_that_waits() -> None:
-    """The new execution may wait hours for a free Lambda."""
+    """The new execution may wait hours for a free Lambda environment."""
     gate, helper = Gate(), agent("helper")
     stage = Stage([gated(gate, "Never."), "Done."], helper)
     event = await stage.begin(helper)
@@ -117,7 +117,7 @@ async def test_a_claim_that_has_lapsed_starts_one_part_however_long_that_waits()
 
 
 async def test_a_worker_that_comes_back_before_its_work_is_taken_writes_nothing() -> None:
-    """Its part is over, and its attempt is."""
+    """Its part has ended, and so has its attempt."""
     gate, helper = Gate(), agent("helper")
     stage = Stage([gated(gate, "From the dead."), "Done."], helper)
     event = await stage.begin(helper)
@@ -166,7 +166,7 @@ async def test_a_step_that_hangs_three_workers_fails_its_run() -> None:
 
 
 async def test_a_delivery_that_failed_is_left_to_the_machines_retry() -> None:
-    """It released its claim: the pause before the retry is no silence."""
+    """It released its claim, so the pause before the retry does not count as silence."""
     helper = agent("helper")
     stage = Stage(["Lost.", "Done."], helper)
     event = await stage.begin(helper)
@@ -211,7 +211,7 @@ async def test_a_hang_in_a_tool_is_an_unknown_outcome_as_after_a_crash(policy: s
             assert await stage.results(event) == [("run 2", True)]
         session = await stage.session(event)
         assert session.status == ("paused" if policy == "ask" else "completed")
-        gate.open()  # it comes back with a result that no one waits for
+        gate.open()  # it returns with a result that no execution waits for
         await asyncio.gather(worker, return_exceptions=True)
         if policy == "retry":
             assert await stage.results(event) == [("run 2", True)], "the first recorded result stands"
@@ -265,7 +265,7 @@ async def test_of_parallel_calls_the_silent_ones_start_one_part_and_the_others_g
     told = await stage.deliver("call_model", await stage.begin(helper))
     workers = {}
     for name, one in zip(gates, told["calls"], strict=True):
-        if name == "c":  # claimed later than the others: it is alive
+        if name == "c":  # it was claimed later than the others, so it is alive
             stage.clock.ahead_s = 60
         workers[name] = asyncio.create_task(stage.deliver("call_tool", {**told, "call": one}))
         await gates[name].reached()
@@ -384,7 +384,7 @@ async def test_a_parent_that_waits_is_not_silent_and_its_sub_agent_that_hangs_is
 
 
 async def test_worker_processes_have_leases_for_this() -> None:
-    """Another worker takes the same execution over: the run needs no other part."""
+    """Another worker takes over the same execution, so the run needs no other part."""
     gate, helper = Gate(), agent("helper")
     stage = Stage([gated(gate, "Never."), "Done."], helper)
     stage.engine.placement = IN_WORKERS

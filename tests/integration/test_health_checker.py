@@ -1,4 +1,4 @@
-"""HealthChecker: several checks for a target, kept in any store, watched in the background, with those told who act."""
+"""`HealthChecker`: several checks per target, kept in any store, run in the background, with callbacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 10.0
 
 
 class HandClock:
-    """Stands still until the test moves it; whoever sleeps wakes when his time has come."""
+    """A clock that stands still until the test moves it. A sleeper wakes when its time has come."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
@@ -42,7 +42,7 @@ class HandClock:
                 self._wakes.remove(until)
 
     async def asleep(self) -> None:
-        """Until all who were due have done what they woke for, and somebody sleeps again."""
+        """Wait until all sleepers that were due have finished their work, and one sleeps again."""
         async with asyncio.timeout(PATIENCE_S), self._moved:
             await self._moved.wait_for(lambda: bool(self._wakes) and min(self._wakes) > self.time)
 
@@ -55,7 +55,7 @@ class HandClock:
 
 
 class Answers:
-    """A check that answers as it is told; the last answer goes on."""
+    """A check with given results, the last of which repeats."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = list(answers), 0
@@ -140,7 +140,7 @@ async def test_a_function_that_blocks_holds_up_nobody() -> None:
 async def test_counts_go_on_in_another_process() -> None:
     store = MemoryStateStore()
     check = HealthCheck(name="db", check_fn=Answers(False))
-    for _ in range(3):  # each a process of its own
+    for _ in range(3):  # each as its own process
         checker = HealthChecker(store)
         await checker.register_check("a", check)
         found = await checker.check_health("a", run=True)
@@ -211,7 +211,7 @@ async def test_checks_are_asked_after_their_delay_and_at_their_interval() -> Non
     checker = HealthChecker(clock=clock)
     await checker.register_check("a", HealthCheck(name="it", check_fn=answers, interval=30, initial_delay=5))
     await checker.start_monitoring()
-    await checker.start_monitoring()  # twice is once
+    await checker.start_monitoring()  # a second start changes nothing
     await clock.asleep()
     told = [answers.asked]
     for seconds in (4, 1, 29, 1, 30):
@@ -279,7 +279,7 @@ async def test_a_listener_that_raises_stops_nothing(caplog: pytest.LogCaptureFix
 
 
 async def test_a_store_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """Each interval anew, and in somebody's terminal: what is known needs no traceback."""
+    """Each interval is logged anew, into a user's terminal, and a known error needs no traceback."""
     clock, store = HandClock(), SQLiteStateStore(tmp_path / "helix.db")
     checker = HealthChecker(store, clock=clock)
     await checker.register_check("desk", HealthCheck(name="it", interval=5))

@@ -33,7 +33,7 @@ async def client(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def figures(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Samples by name and labels, as the official client reads them."""
+    """Return the samples by name and labels, as the official client reads them."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -162,7 +162,7 @@ async def test_stored_totals_only_grow_and_outlive_the_process() -> None:
 
     async def scrape() -> dict[Any, float]:
         app = Starlette()
-        setup_health_endpoints(app, totals=lambda: model_totals(store))  # each time a new process's
+        setup_health_endpoints(app, totals=lambda: model_totals(store))  # each time the sample of a new process
         async with client(app) as http:
             return figures((await http.get("/metrics")).text)
 

@@ -1,4 +1,4 @@
-"""Heartbeats beside other work: hooks that take long, transactions in flight, claims lost together, clocks set back."""
+"""Heartbeats during other work: long hooks, transactions in flight, claims lost together, clocks set back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = Settings(stop_poll_s=0.01, claim_s=0.3)
 
 
 class Beats(MemoryStateStore):
-    """Counts heartbeats, and lets something happen right after a transaction was applied."""
+    """A store that counts heartbeats, and lets something happen right after a transaction was applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def on(store: MemoryStateStore, script: Any, **options: Any) -> LocalExecutor:
 
 
 async def test_a_hook_after_a_tool_may_take_longer_than_a_heartbeat() -> None:
-    """The call's result is recorded: its claim is over, and no heartbeat of it is due."""
+    """The call's result is stored, so its claim has ended and needs no heartbeat."""
     store = Beats()
     heard = []
 
@@ -75,7 +75,7 @@ async def test_a_hook_after_a_tool_may_take_longer_than_a_heartbeat() -> None:
 
 
 async def test_a_worker_that_may_not_renew_its_claim_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """The delivery fails by the denial, which is repeated twice; by a lost claim it would be repeated for long."""
+    """The delivery fails with the denial, which is retried twice. A lost claim would be retried for a long time."""
 
     class Denying(Beats):
         async def transact(self, name: str, operations: Sequence[Operation]) -> None:
@@ -101,7 +101,7 @@ async def test_a_worker_that_may_not_renew_its_claim_says_so(caplog: pytest.LogC
 
 
 async def test_a_hook_before_a_tool_may_take_longer_than_a_claim() -> None:
-    """Heartbeats moved the deadline meanwhile: the tool starts under the claim that it has."""
+    """Heartbeats moved the deadline meanwhile, and the tool starts under its current claim."""
     store = Beats()
     heard = []
 
@@ -116,7 +116,8 @@ async def test_a_hook_before_a_tool_may_take_longer_than_a_claim() -> None:
 
 
 async def test_the_end_of_a_run_goes_on_beside_the_next_run() -> None:
-    """The session's lease is the next run's, which another process claimed: the finisher of the first has none to lose."""
+    """The session's lease belongs to the next run, which another process claimed. The process that finishes the first run
+    has no lease to lose."""
     store, gate, helper, heard = Beats(), Gate(), agent("helper"), []
 
     async def slow(payload: Any, context: Any) -> None:
@@ -140,7 +141,8 @@ async def test_the_end_of_a_run_goes_on_beside_the_next_run() -> None:
 
 
 async def test_a_heartbeat_beside_this_workers_own_transaction_loses_nothing() -> None:
-    """The answer is staged, and its acknowledgement is on its way: the heartbeat is refused, and the claim is not lost."""
+    """The answer is staged, but its acknowledgement has not arrived yet. The heartbeat is refused, and the claim is not
+    lost."""
     store = Beats()
 
     async def slowly() -> None:
@@ -157,7 +159,7 @@ async def test_a_heartbeat_beside_this_workers_own_transaction_loses_nothing() -
 
 
 class Slow(MemoryStateStore):
-    """The answers to one task's reads arrive when the test says so."""
+    """A store that answers the reads of one task when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +175,7 @@ class Slow(MemoryStateStore):
 
 
 async def test_a_late_look_does_not_bring_an_older_row_back() -> None:
-    """Another writer refused a heartbeat. What it then read arrives after this worker claimed the step."""
+    """Another writer refused a heartbeat. The row that it then read arrives after this worker claimed the step."""
     store, world = Slow(), protocol.World(["done"])
     world.engine.store, world.engine.history = store, History(store)
     worker = world.worker()
@@ -198,7 +200,7 @@ async def test_a_late_look_does_not_bring_an_older_row_back() -> None:
 
 
 async def test_both_claims_of_a_task_may_be_lost_at_once() -> None:
-    """The sub-agent's loss is its own affair, but not its parent's."""
+    """The loss of the sub-agent's claim is handled by the sub-agent, but not the loss of its parent's claim."""
     stage, moving, taken = Stage([], claim_s=0.2), asyncio.Semaphore(0), asyncio.Event()
 
     async def lost(until: float) -> bool:

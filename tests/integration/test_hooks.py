@@ -1,4 +1,4 @@
-"""Hooks: all of them, in order, isolated from the run."""
+"""Hooks: all of them run, in order, and their errors do not affect the run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WRITE = a_tool("write", write, input_schema=Text)
 
 
 class Recorder:
-    """Hooks that write down what they are told: (name, payload, context)."""
+    """Hooks that record their calls: (name, payload, context)."""
 
     def __init__(self, only: set[str] | None = None) -> None:
         self.heard: list[tuple[str, Any, Any]] = []
@@ -248,7 +248,7 @@ async def test_hooks_emit(world: World) -> None:
 
     async def awaited(payload: Any, context: Any) -> None:
         context.emit_custom("awaited")
-        context.emit_custom("awaited", float("nan"))  # refused, and isolated
+        context.emit_custom("awaited", float("nan"))  # refused, without effect on the run
 
     names = ["on_agent_start", "before_llm_call", "before_tool", "on_message"]
     executor = world.executor(
@@ -288,7 +288,7 @@ async def test_messages_of_a_closed_step_are_told(world: World) -> None:
 
 
 async def test_run_level_hooks_are_called_once(file_world: World) -> None:
-    """However often the effects of a run are completed, and by whom."""
+    """This holds however often the effects of a run are completed, and by whichever worker."""
     heard = Recorder({"on_agent_start", "on_agent_complete"})
     first = file_world.executor(["one", "two"], hooks=heard.hooks)
     who = agent()

@@ -1,4 +1,4 @@
-"""Hostile HTTP requests to each server of Helix: it answers or closes, writes no traceback, and serves the next request."""
+"""Hostile HTTP requests to each server of Helix. It answers or closes, writes no traceback, and serves the next request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNT = 150
 
 @pytest.fixture(autouse=True)
 def quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """The rule of every test here: no traceback on standard error, in the log, or of a thread."""
+    """The rule of every test here: no traceback on standard error, in the log, or in a thread."""
     caplog.set_level(logging.INFO)
     yield
     said = capfd.readouterr()
@@ -121,7 +121,7 @@ def test_what_comes_behind_a_refused_request_is_not_read_as_another() -> None:
 
 @pytest.mark.parametrize("begin", [b"", b"GET /", b"GET / HTTP/1.1\r\nhost", b"POST /sign-in HTTP/1.1\r\n"])
 def test_a_slow_client_is_let_go(begin: bytes) -> None:
-    """It sends a byte now and then, in real time: the deadline is of the entire request, not of each byte."""
+    """It sends a byte now and then, in real time. The deadline is for the entire request, not for each byte."""
     with ConsoleServer(SERVICE, patience_s=0.3) as served:
         with socket.create_connection(("127.0.0.1", served.port), timeout=BOUND_S) as client:
             if begin.startswith(b"POST"):
@@ -147,12 +147,12 @@ def test_a_slow_client_is_let_go(begin: bytes) -> None:
 
 
 def answering() -> list[threading.Thread]:
-    """Threads of servers that answer a request."""
+    """Return the server threads that answer a request."""
     return [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
 
 
 def test_a_client_that_reads_nothing_holds_no_thread() -> None:
-    """Ended by its patience, in real time."""
+    """The server's timeout ends the connection, in real time."""
     with ConsoleServer(SERVICE, patience_s=0.2) as served:
         asked = b"GET /console.js HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n\r\n" % served.port
         with socket.create_connection(("127.0.0.1", served.port), timeout=BOUND_S) as client:
@@ -178,7 +178,7 @@ async def test_the_gateway_on_loopback_answers() -> None:
 
 
 async def test_helix_http_answers() -> None:
-    """Under uvicorn as `helix mcp` runs it: by itself it raises where it cannot send its own answer 400."""
+    """The app runs under uvicorn, as in `helix mcp`. By itself, uvicorn raises if it cannot send its own 400 response."""
     async with LocalExecutor(MemoryStateStore(), model=ScriptedModel(["Hello."] * 500)) as executor:
         mounted = helix.http.app(executor, [desk], user=who)
         async with asgi_serving(Starlette(routes=[Mount("/agents", mounted)]), http=ClosingProtocol) as url:
@@ -201,7 +201,7 @@ async def test_mcp_on_the_web_answers() -> None:
             await asyncio.to_thread(attack, port, COUNT, ("/mcp", "/"), lambda: status_of(port, "/nothing") == 404)
 
 
-@pytest.mark.slow  # starts the command
+@pytest.mark.slow  # this starts the command
 def test_the_command_console_answers_and_says_nothing(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
     command = [

@@ -1,4 +1,4 @@
-"""Agents in an ASGI app: what its routes start, stream, resume, answer, stop and refuse."""
+"""Agents in an ASGI app: the routes that start, stream, resume, answer, stop and refuse runs."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
     async with client_of(*large) as (client, executor):
         body, headers = {"message": "Talk", "session_id": "s"}, {"x-user": "ann"}
         async with client.stream("POST", "/desk/chunks", json=body, headers=headers) as slow:
-            assert slow.status_code == 200  # and nothing of its body is read
+            assert slow.status_code == 200  # and nothing of its body was read
             await GATES["g"].reached()
             GATES["g"].open()
             assert (await (await executor.get_handle(desk, "s")).result(timeout_s=20)).status == "completed"

@@ -1,4 +1,4 @@
-"""Several answers in one request: each may start a run of its own, and the response shows all of them."""
+"""Several answers in one request. Each may start its own run, and the response shows all runs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ SCRIPTS: dict[str, dict[str, Any]] = {
 
 
 class OneByOne(LocalExecutor):
-    """Another request's answer comes once the run that the one before it started has paused again, as where a worker is
-    quick and a network slow."""
+    """Applies another request's answer once the run of the previous answer has paused again, as with a fast worker and a
+    slow network."""
 
     async def answer(
         self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
@@ -118,7 +118,7 @@ async def test_ag_ui_has_each_run_that_its_answers_started(script: str) -> None:
 
 
 def plain(events: Any) -> list[Any]:
-    """Without the state that a response may begin with."""
+    """Remove the state that a response may begin with."""
     return [event for event in events if event["type"] != "STATE_SNAPSHOT"]
 
 
@@ -135,7 +135,7 @@ BELOW_ONLY: dict[str, Any] = {
 
 @pytest.mark.parametrize("encoding", BELOW_ONLY)
 async def test_the_response_to_an_answer_has_the_run_that_its_sub_agent_wakes(encoding: str) -> None:
-    """The run above the sub-agent waits for another answer: it goes on when the sub-agent has ended, and pauses again."""
+    """The run above the sub-agent waits for another answer. It continues when the sub-agent has ended, and pauses again."""
     gate, path = Gate(), f"/desk/{encoding}"
     clerk_says = [call("refund", order="B"), gated(gate, calls(a_call("__finish__", text="Refunded.")))]
     async with client_of({"desk": [MIXED, "Done."], "clerk": clerk_says}, LocalExecutor) as (client, executor):
@@ -163,12 +163,12 @@ async def test_the_response_to_an_answer_has_the_run_that_its_sub_agent_wakes(en
 
 
 def ends(event: Any) -> Any:
-    """What the last event of a response says."""
+    """Return how a response ended, from its last event."""
     return event.get("finishReason") or event.get("status") or event.get("outcome", {}).get("type")
 
 
 async def test_a_response_has_what_the_sub_agent_asks_next() -> None:
-    """The run above pauses once; the sub-agent goes on, and asks again."""
+    """The run above pauses once. The sub-agent continues, and asks again."""
     scripts = {"desk": [MIXED, "Done."], "clerk": [call("refund", order="B"), call("refund", order="C"), FINISH]}
     async with client_of(scripts, LocalExecutor) as (client, executor):
         asked = await post(client, "/desk/ai-sdk", chat("Refund all"))
@@ -184,7 +184,8 @@ async def test_a_response_has_what_the_sub_agent_asks_next() -> None:
 
 @pytest.mark.parametrize("encoding", ["ai-sdk", "ai-sdk-v6"])
 async def test_answers_that_come_again_after_an_interrupt_are_refused(encoding: str) -> None:
-    """A page that saw the interrupted run once more would find its calls answered and without results, and answer again."""
+    """A page that saw the interrupted run once more would find its calls answered but without results, and would answer
+    again."""
     gate = Gate()
     scripts = {"desk": [call("refund", order="A"), gated(gate, "Done.")], "clerk": []}
     async with client_of(scripts, LocalExecutor) as (client, executor):

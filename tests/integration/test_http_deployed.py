@@ -1,4 +1,4 @@
-"""`helix.http` over the executor of a deployed stage: runs are executed elsewhere, and the app reads the stage's log."""
+"""`helix.http` over the executor of a deployed stage. Runs execute elsewhere, and the app reads the stage's log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN = {"x-user": "ann"}
 
 
 class Platform:
-    """Executes what the executor starts, one run after the other, while `open` is set."""
+    """A platform that executes started runs, one after the other, while `open` is set."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._begun = stage, list[Part]()
@@ -82,7 +82,7 @@ async def test_a_run_elsewhere_is_started_streamed_answered_and_resumed(encoding
         for n, (name, _) in enumerate(last):
             found = await client.get(f"/desk/{encoding}/chat/stream", headers={**ANN, "last-event-id": name})
             lines = [line[6:] for line in found.text.splitlines() if line.startswith("data: {")]
-            lines = [line for line in lines if "MESSAGES_SNAPSHOT" not in line]  # behind a run's beginning
+            lines = [line for line in lines if "MESSAGES_SNAPSHOT" not in line]  # after the beginning of a run
             assert lines == [data for _, data in last[n + 1 :]]
 
 

@@ -1,4 +1,4 @@
-"""Edits and other answers over `helix.http`: what the model is asked, what the history then is, and what comes twice."""
+"""Edits and changed answers over `helix.http`: the model's request, the resulting history, and repeated requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(ident: str, text: str) -> dict[str, Any]:
 
 
 class Page:
-    """What the clients of each encoding send: `useChat` of both versions, and `HttpAgent`."""
+    """The requests of the clients of each encoding: `useChat` of both versions, and `HttpAgent`."""
 
     def __init__(self, client: httpx.AsyncClient, encoding: str) -> None:
         self.client, self.encoding, self.runs = client, encoding, 0
@@ -96,7 +96,7 @@ async def test_an_edit_back_to_the_first_text_is_an_edit(encoding: str) -> None:
         original = page.body(("u1", "First"))
         await page.send(original)
         await page.edit(("u1", "Changed"))
-        late = data(await page.send(original))  # the first delivery, once more
+        late = data(await page.send(original))  # repeat the first delivery
         assert "One." in late and await history(executor) == ["Changed", "Two."]
         assert "Three." in data(await page.edit(("u1", "First")))
         assert await history(executor) == ["First", "Three."]
@@ -104,7 +104,7 @@ async def test_an_edit_back_to_the_first_text_is_an_edit(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ALL)
 async def test_an_older_message_that_keeps_its_text_is_answered_anew(encoding: str) -> None:
-    """The page has taken away what came behind it."""
+    """The page has removed the messages after it."""
     async with client_of("One.", "Two.", "Three.", by="queue") as (client, executor):
         page = Page(client, encoding)
         await page.say(("u1", "First"))
@@ -131,7 +131,7 @@ async def test_an_edit_while_a_run_works_is_refused(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ALL)
 async def test_edits_of_edits_and_of_a_branch(encoding: str) -> None:
-    """Each goes back in the lineage that its message is in; a copied message has no run in its session."""
+    """Each edit goes back in the lineage of its message. A copied message has no run in its session."""
     async with client_of(*[f"A{n}." for n in range(9)], by="queue") as (client, executor):
         page = Page(client, encoding)
         await page.say(("u1", "1"))
@@ -191,7 +191,7 @@ async def test_regenerate_while_a_run_works_is_refused_unless_it_started_that_ru
 
 
 async def test_a_message_that_was_refused_is_sent_again() -> None:
-    """`sendMessage()` without a message sends the newest again, with its id as that of an edit."""
+    """`sendMessage()` without a message sends the newest one again, with its id as that of an edit."""
     GATES["g"] = Gate()
     async with client_of(call("wait", gate="g"), "Done.", "More.", by="queue") as (client, executor):
         page = Page(client, "ai-sdk")

@@ -1,4 +1,4 @@
-"""What hostile and unlucky clients send to `helix.http`: forged, repeated, cross-site, cut."""
+"""Requests that hostile and unlucky clients send to `helix.http`: forged, repeated, cross-site, cut off."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_an_id_beyond_the_limits_is_refused_by_name(encoding: str) -> None
 
 
 async def test_regenerate_repeats_a_failed_run_once_for_each_request() -> None:
-    """A request that names the answer to replace is the same one when it comes twice."""
+    """A request that names the answer to replace is the same request when it is repeated."""
     tried: list[int] = []
 
     async def answer(_: Any) -> str:
@@ -114,7 +114,7 @@ async def test_what_a_client_says_of_state_results_and_calls_is_not_believed() -
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", None])
 async def test_what_a_page_of_another_site_can_send_is_refused(kind: str | None) -> None:
-    """A browser sends these with the user's cookies and does not ask the server first."""
+    """A browser sends these requests with the user's cookies and without a preflight request."""
     async with client_of("Hello.") as (client, executor):
         headers = ANN if kind is None else {**ANN, "content-type": kind}
         response = await client.post("/desk/ai-sdk", content=json.dumps(chat("Hi")), headers=headers)

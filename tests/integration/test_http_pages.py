@@ -1,4 +1,4 @@
-"""What a page shows that loads, reloads or was left alone: all messages, words of a stopped run, calls that never ran."""
+"""A page that loads, reloads or was left alone shows all messages, the text of a stopped run, and calls that never ran."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def messages(client: httpx.AsyncClient, encoding: str, session_id: str = "
 
 
 def halfway(gate: Gate, text: str) -> Callable[[LLMGenerateInput], Awaitable[str]]:
-    """An answer whose first words are shown before the gate."""
+    """Return an answer whose first half is streamed before the gate."""
 
     async def entry(request: LLMGenerateInput) -> str:
         await notify(request.callbacks.on_text_delta, text[: len(text) // 2])
@@ -37,7 +37,7 @@ def halfway(gate: Gate, text: str) -> Callable[[LLMGenerateInput], Awaitable[str
 
 
 async def shown(client: httpx.AsyncClient, path: str, text: str) -> None:
-    """Until the stream has these words."""
+    """Wait until the stream has this text."""
     async with asyncio.timeout(20):
         async with client.stream("GET", path, headers=ANN) as response:
             async for line in response.aiter_lines():

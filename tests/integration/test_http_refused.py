@@ -1,4 +1,5 @@
-"""What `helix.http` honours or refuses by name, and never drops: edited arguments, files, AG-UI's extras, foreign pages."""
+"""Input that `helix.http` either honours or refuses by name, and never drops: edited arguments, files, AG-UI's extras,
+foreign pages."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ counter = Agent(name="counter", system_prompt="Count.", tools=[count], state_sch
 
 
 async def test_the_state_that_a_client_was_sent_comes_back() -> None:
-    """`HttpAgent` sends its copy with each request: it may be older, of a reader that was cut, but never its own."""
+    """`HttpAgent` sends its copy with each request. It may be an older state, from an interrupted stream, but it is always
+    one that the server sent."""
     script = [call("count"), "One.", call("count"), "Two.", "Three."]
     async with client_of(*script, agents=[counter]) as (client, _):
         said = [{**SAID, "id": f"u{n}"} for n in range(3)]
@@ -152,7 +154,7 @@ async def test_the_state_that_a_client_was_sent_comes_back() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
 async def test_a_page_of_another_site_stops_no_run(kind: str | None) -> None:
-    """A browser says where a request comes from; one without a body may have no content type."""
+    """The browser's headers name the origin of a request. A request without a body may have no content type."""
     GATES["g"] = Gate()
     async with client_of(call("wait", gate="g"), "Done.") as (client, executor):
         running = asyncio.create_task(post(client, "/desk/ai-sdk", chat("Wait")))
@@ -171,7 +173,7 @@ async def test_a_page_of_another_site_stops_no_run(kind: str | None) -> None:
 
 @pytest.mark.parametrize("encoding", ["ai-sdk", "ai-sdk-v6", "ag-ui"])
 async def test_the_history_that_is_sent_along_counts_by_itself(encoding: str) -> None:
-    """Of a body of at most 8 MB (by default 32), 4 MB are used."""
+    """The body may have 8 MB in this test (the default is 32), of which the messages may use 4 MB."""
     async with client_of("Hello.", max_body_bytes=8_000_000) as (client, executor):
         body: Any = AGUI if encoding == "ag-ui" else chat("Hi")
         (newest,) = body["messages"]

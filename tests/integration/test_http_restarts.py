@@ -1,4 +1,4 @@
-"""The server is killed in the middle of an answer and started again: who reads it comes to the whole of the end."""
+"""The server is killed in the middle of an answer and started again. Its readers receive the complete answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_reader_comes_to_the_end_over_the_death_of_the_server(encoding: 
 
 
 def words(encoding: str, sent: list[Sent]) -> str:
-    """What the reader shows in the end."""
+    """Return the text that the reader shows at the end."""
     text = ""
     for one in (event.json for event in sent):
         match one.get("type") or one.get("chunk", {}).get("type"):

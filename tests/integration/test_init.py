@@ -1,4 +1,4 @@
-"""`helix init`: projects that run at once, and projects that stay as they were."""
+"""`helix init`: new projects run at once, and existing projects stay unchanged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_existing_project_gets_what_it_lacks_and_nothing_of_it_changes(
 
 
 def test_a_new_project_has_a_lock_that_pins_what_it_imports(tmp_path: Path) -> None:
-    """Nothing, at first: so a deployment needs no lock to be written, and finds what a new import lacks."""
+    """At first it imports nothing. So a deployment need not write a lock, and finds what a new import lacks."""
     for template in Template:
         assert invoke(["init", template, "--template", template]) == 0
         project, settings = read_project(tmp_path / template), Settings()
@@ -137,7 +137,7 @@ def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
 
 
 def test_the_extra_that_the_guides_install_has_what_the_next_steps_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """`pip install 'helix-agents[local]'` is the one step before them."""
+    """`pip install 'helix-agents[local]'` is the only step before them."""
     assert invoke(["init"]) == 0
     called = re.findall(r"^ +python -m (\w+)", capsys.readouterr().out, re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -165,7 +165,7 @@ def test_the_projects_variables_are_set_where_none_is(tmp_path: Path) -> None:
 
 
 def test_without_its_packages_a_command_names_the_extra(tmp_path: Path) -> None:
-    """A process in which neither boto3 nor the emulator can be imported, as after `pip install helix-agents`."""
+    """The process can import neither boto3 nor the emulator, as after `pip install helix-agents`."""
     blocked = "import sys; sys.modules.update(dict.fromkeys(['boto3', 'botocore', 'ministack', 'websockets']));"
     program = f"{blocked} from helix.cli.main import main; main()"
 

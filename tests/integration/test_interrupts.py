@@ -1,4 +1,4 @@
-"""Stopping a run: interrupts and aborts, wherever it is, and only the run that was meant."""
+"""Interrupts and aborts of a run: they stop it wherever it is, and stop only the intended run."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_long_tool_sees_the_interrupt(world: World) -> None:
 
 
 async def test_a_stop_before_the_tools_leaves_them_unstarted(world: World) -> None:
-    """Also those that must not run twice: never started is not an unknown outcome."""
+    """This includes calls that must not run twice, because a call that never started has no unknown outcome."""
     ran: list[str] = []
 
     async def stop(payload: Any, context: Any) -> None:
@@ -181,7 +181,7 @@ async def test_interrupt_never_hits_the_next_run(world: World) -> None:
 
 
 async def test_interrupt_twice_is_once(world: World) -> None:
-    """The run looks for a stop at its next step only: both interrupts find it at work."""
+    """The run checks for a stop only at its next step, so both interrupts find it at work."""
     gate = Gate()
     executor = world.executor([gated(gate, calls(call("write", text="a")))], settings=Settings(stop_poll_s=3600))
     handle = await executor.execute(agent(tools=[writer()], state_schema=Log), "go")

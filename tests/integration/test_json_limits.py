@@ -1,4 +1,5 @@
-"""The limits of JSON at every edge: what is outside is refused with a name and a limit, and nothing is left running."""
+"""The limits of JSON at every boundary. Input beyond them is refused with a name and a limit, and nothing is left
+running."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ BAD: dict[str, Any] = {
     "no JSON": {"x": object()},
     "a key that is no text": {1: 2, None: 3},
 }
-# what a model gives of these is taken: half a character is replaced, and a key becomes a text
+# from a model some of these are accepted: half a character is replaced, and a key becomes a text
 TAKEN = [BAD["a half character"], BAD["a half character as key"], BAD["a key that is no text"]]
 
 
@@ -148,7 +149,7 @@ class Holder(BaseModel):
 
 
 def chain(levels: int) -> Holder:
-    """Models inside of each other, which no validation has seen."""
+    """Return nested models that no validation has checked."""
     holder = Holder()
     for _ in range(levels):
         holder = Holder.model_construct(node=holder)
@@ -166,7 +167,7 @@ STRANGE = {
 }
 FIELDS = ("value", "typed", "node")
 CONVERTED = ("a key that is no text", "NaN", "infinite")
-"""What pydantic makes JSON of, in a field of any type."""
+"""The values that pydantic converts to JSON, in a field of any type."""
 
 
 @pytest.mark.parametrize("bad", [*BAD.items(), *STRANGE.items()], ids=lambda item: item[0])

@@ -1,4 +1,4 @@
-"""The connection to a provider is kept: a call after another one needs no new one."""
+"""Connections to a provider are reused, so a later call needs no new one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from helix.core.steps import ErrorStepResult, TextStepResult
 
 @contextlib.asynccontextmanager
 async def provider(dialect: Dialect, *, ends: bool = True) -> AsyncIterator[tuple[str, list[int]]]:
-    """Its address, and how many calls each connection carried. `ends`: whether it says that an answer is over."""
+    """Start a provider. Return its address, and the number of calls on each connection. `ends` says whether it marks the
+    end of an answer."""
     carried: list[int] = []
     open_ones: set[asyncio.Task[None]] = set()
 
@@ -52,7 +53,8 @@ async def provider(dialect: Dialect, *, ends: bool = True) -> AsyncIterator[tupl
 
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC, BEDROCK], ids=lambda dialect: dialect.name)
 async def test_calls_one_after_the_other_share_a_connection(dialect: Dialect) -> None:
-    """At Bedrock, the end of a call must not shut a connection that its pool has back, and may have given to another."""
+    """With Bedrock, the end of a call must not close a connection that was returned to its pool, which may have lent it
+    again."""
     adapter = ModelAdapter()
     async with provider(dialect) as (address, carried):
         options = dialect.options(address)
@@ -61,7 +63,7 @@ async def test_calls_one_after_the_other_share_a_connection(dialect: Dialect) ->
             result = await adapter.generate_step(asked)
             assert isinstance(result, TextStepResult) and result.usage.unknown_calls == 0
         assert carried == [30]
-    gone = await adapter.generate_step(asked)  # what its provider closed is not used again
+    gone = await adapter.generate_step(asked)  # a connection that the provider closed is not used again
     assert isinstance(gone, ErrorStepResult)
     assert (gone.code, gone.usage.unknown_calls) == ("connection_error", 0)
 

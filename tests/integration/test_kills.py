@@ -1,4 +1,4 @@
-"""The deaths of `helix demo --kill`: each comes once, and the report says what the rows say."""
+"""The deaths of `helix demo --kill`: each happens once, and the report agrees with the rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ asyncio.run(main())
 
 
 def work(folder: Path, kills: Kills, on_unknown: str, begun: int, last: str = "") -> int:
-    """The exit status of a worker that starts the run or, later, continues it."""
+    """Return the exit status of a worker that starts the run or, later, continues it."""
     words = [sys.executable, "-c", WORKER, on_unknown, str(begun), last]
     variables = {**kills.variables, "POWERTOOLS_SERVICE_NAME": f"worker {begun}"}
     return subprocess.run(words, cwd=folder, env=variables, timeout=60, check=False).returncode

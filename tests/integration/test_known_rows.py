@@ -1,4 +1,5 @@
-"""What a worker has just read or written is not read again; where others changed it meanwhile, that counts."""
+"""A worker does not read again what it has just read or written. If other workers changed it meanwhile, their change
+counts."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ ECHO = a_tool("echo", lambda given, ctx: given.text, input_schema=Text)
 
 
 class Counted(MemoryStateStore):
-    """A process's store on another's rows, which notes what it reads."""
+    """A process's store on the rows of another store, which records its reads."""
 
     def __init__(self, rows: MemoryStateStore | None = None) -> None:
         super().__init__()
@@ -53,8 +54,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_a_turn_in_a_new_process_reads_each_row_once(world: World) -> None:
-    """Four reads before the model is asked: the session with its runs, the stream's end, what others may have written
-    since the claim, the messages. Then the counters. A process reads the count itself, and not only a copy, once."""
+    """There are four reads before the model call: the session with its runs, the end of the stream, later writes of other
+    processes, and the messages. Then the counters are read. A process reads the count itself once, and not only a copy."""
     rows = Counted()
     who = agent(tools=[ECHO])
     first = LocalExecutor(rows, model=ScriptedModel([*(calls(call("echo", text="a")) for _ in range(5)), "done"]))
@@ -122,7 +123,8 @@ async def test_the_result_of_this_process_is_what_the_rows_say(world: World, nam
 
 @pytest.mark.parametrize("stop", ["abort", "interrupt"])
 async def test_a_stop_behind_the_claim_comes_before_the_model(world: World, stop: str) -> None:
-    """The run's first step goes by the row that the claim wrote; its own write finds that it is another's now."""
+    """The run's first step uses the row that the claim wrote. Its own write then finds that another process has changed
+    it."""
     model = ScriptedModel(["never"])
     executor, other = world.executor(model), world.executor()
     handle = await executor.execute(agent(), "go")
@@ -135,7 +137,7 @@ async def test_a_stop_behind_the_claim_comes_before_the_model(world: World, stop
 
 
 async def test_a_claim_on_what_another_has_changed_meanwhile_is_refused() -> None:
-    """Another process claims the session between this one's read and its claim."""
+    """Another process claims the session between this process's read and its claim."""
     rows, gate = Counted(), Gate()
     quick = LocalExecutor(rows, model=ScriptedModel(["one", gated(gate, "two")]))
     handle = await quick.execute(agent(), "go")
@@ -157,7 +159,7 @@ async def test_a_claim_on_what_another_has_changed_meanwhile_is_refused() -> Non
 
 
 async def test_a_stream_goes_on_from_the_end_that_its_claim_saw() -> None:
-    """Without another look, unless it was deleted and begun again, or another process wrote to it."""
+    """It does not read the end again, unless the stream was deleted and started anew, or another process wrote to it."""
     store = Counted()
     log, other = SegmentStreams(store), SegmentStreams(store)
     await log.append(S, [started(), text(0, "a"), ended()])
@@ -184,7 +186,8 @@ async def test_a_stream_goes_on_from_the_end_that_its_claim_saw() -> None:
 
 
 async def test_an_end_that_may_be_another_workers_is_read() -> None:
-    """The transaction that fails the run is not answered, and an abort fails the run meanwhile: the result is its."""
+    """The transaction that fails the run gets no answer, and meanwhile an abort fails the run. The result is that of the
+    abort."""
     rows = Counted()
     other = LocalExecutor(rows, model=ScriptedModel([]))
 

@@ -1,4 +1,4 @@
-"""The ledger of a session: a line for every attempt that was paid, in all its sub-agents, and the sum of them."""
+"""The ledger of a session: a line for every billed attempt in all its sub-agents, and their sum."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def paid(entry: Any, micros: int, **usage: Any) -> dict[str, Any]:
 
 
 def brief(book: Ledger, service: str) -> list[tuple[str, int | None, int | None, int, str]]:
-    """(what, step, attempt, micro-dollars, basis) of a service's lines."""
+    """Return (what, step, attempt, micro-dollars, basis) of a service's lines."""
     return [(x.what, x.step, x.attempt, x.nanos // 1000, x.basis) for x in book.lines if x.service == service]
 
 
@@ -134,7 +134,7 @@ async def test_an_attempt_of_which_nobody_heard_again_is_its_reservation(reserve
 
 
 async def test_a_call_that_its_run_did_not_outlive_is_a_line() -> None:
-    """Its worker died, and nobody took it over: the run was aborted."""
+    """Its worker died and no worker took it over, and then the run was aborted."""
     gate, who = Gate(), agent("helper")
     stage = Stage([gated(gate, "never")], who)
     event = await stage.begin(who)
@@ -200,7 +200,7 @@ async def test_a_deployed_session_pays_the_platform_too() -> None:
 
 def test_functions_have_the_memory_that_the_ledger_counts_with() -> None:
     for verb, size in SIZES.items():
-        if verb != "health":  # no session pays for it
+        if verb != "health":  # it is charged to no session
             assert size.memory_mb / 1024 == MEMORY_GB.get(verb, OTHER_MEMORY_GB), verb
 
 

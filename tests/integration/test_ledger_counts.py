@@ -1,4 +1,4 @@
-"""What the ledger counts from rows is what the deployed state machine did: its definition is played here, and asked."""
+"""The ledger's counts, computed from rows, agree with the deployed state machine, whose definition these tests execute."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer(BaseModel):
 
 
 class Played:
-    """A stage whose launcher plays the definition."""
+    """A stage whose launcher executes the definition."""
 
     def __init__(self, script: Any, *agents: AnyAgent, **settings: Any) -> None:
         self.stage = Stage(script, *agents, **settings)
@@ -48,7 +48,7 @@ class Played:
         return handle.session_id
 
     async def check(self, session_id: str) -> Counter[str]:
-        """The counts agree with what was played. Returns the states."""
+        """Compare the counts with the executions. Return the states."""
         rows = await read_rows(self.stage.store, session_id)
         assert rows is not None
         counts = [count_run(rows, run) for run in rows.runs]
@@ -245,7 +245,8 @@ async def test_a_delivery_that_died_with_its_answer_is_a_repeated_task() -> None
 @pytest.mark.parametrize(("name", "write"), [("claim_step", 4), ("call_result", 2)])
 @pytest.mark.parametrize("policy", ["retry", "skip"])
 async def test_a_delivery_that_died_between_inline_steps_came_again(name: str, write: int, policy: str) -> None:
-    """In the model call of its fourth step, or in its second tool: the same task once more, and no further state."""
+    """It died in the model call of its fourth step, or in its second tool. The same task runs once more, and no other state
+    is added."""
     quick = a_tool("quick", lambda given, context: "quick", inline=True, on_unknown=policy)
     played = Played([*[calls(call("quick"))] * 4, *["done"] * 2], who := agent(tools=[quick]))
     transact, seen = played.stage.store.transact, Counter[str]()
@@ -265,7 +266,7 @@ async def test_a_delivery_that_died_between_inline_steps_came_again(name: str, w
 
 
 class ExitError(Exception):
-    """Of the platform."""
+    """An error of the platform."""
 
 
 ExitError.__name__ = "Runtime.ExitError"

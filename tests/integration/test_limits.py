@@ -1,4 +1,4 @@
-"""Sizes and names at their edges: what fits works, what does not is refused in words."""
+"""Sizes and names at their limits: what fits works, and what does not fit is refused with a clear error."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_a_budget_without_room(world: World, on_budget: str) -> None:
     again = await (handle.retry() if on_budget == "fail" else handle.resume())
     assert (await result_of(again)).output == "done"
     told = await budgets.check_budget()
-    assert told["global_total"]["current_tokens"] == 30  # what was used, not what was reserved
+    assert told["global_total"]["current_tokens"] == 30  # the usage, not the reservation
 
 
 async def test_big_custom_state(world: World) -> None:

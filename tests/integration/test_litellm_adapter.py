@@ -1,4 +1,5 @@
-"""`LiteLLMAdapter` over real HTTP on loopback: what is read, what it costs, and that litellm stays out of the way."""
+"""`LiteLLMAdapter` over real HTTP on loopback: how responses are read and priced, and that litellm's own behaviour stays
+off."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ clock = support_litellm.clock
 heard = support_litellm.heard
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
+# --- reading responses -----------------------------------------------------------------------------------------------
 
 
 async def test_text_streams_in_deltas_and_ends_the_turn(serve: Serve, heard: Heard) -> None:
@@ -268,7 +269,7 @@ def test_litellms_warnings_break_no_call_where_warnings_are_errors() -> None:
 
 
 async def test_calls_run_side_by_side(serve: Serve) -> None:
-    """Each keeps its own text, calls and usage."""
+    """Each call keeps its own text, calls and usage."""
 
     def model(body: dict[str, Any]) -> ScriptedResponse:
         word = body["messages"][-1]["content"]
@@ -285,7 +286,8 @@ async def test_calls_run_side_by_side(serve: Serve) -> None:
 
 @pytest.mark.slow
 def test_a_call_prints_nothing_and_warns_of_nothing() -> None:
-    """In its own process and event loop, as in a Lambda: failures, an odd stop reason, then a clean shutdown."""
+    """It runs in its own process and event loop, as in a Lambda: failures, an unusual stop reason, then a clean
+    shutdown."""
     code = (
         "import asyncio, os\n"
         "from helix.adapters.models.litellm import LiteLLMAdapter\n"

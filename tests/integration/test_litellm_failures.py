@@ -1,4 +1,4 @@
-"""`LiteLLMAdapter` over real HTTP on loopback: what every failure becomes, retries, fallbacks, and time."""
+"""`LiteLLMAdapter` over real HTTP on loopback: the error for each failure, retries, fallbacks, and timeouts."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatc
 async def test_an_unknown_provider_is_final(
     model: str, problem: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In Helix's words, whatever is shown: litellm's are about its own functions."""
+    """The error is in Helix's words with every setting, because litellm's error is about its own functions."""
     monkeypatch.setenv("HELIX_LOG_CONTENT", shown)
     result = await LiteLLMAdapter().generate_step(request(model=model))
     assert isinstance(result, ErrorStepResult)
@@ -169,7 +169,7 @@ async def test_retries_wait_longer_each_time_and_tell_before_each_repeat(
     assert result.content == "whole"
     assert clock.slept == [1, 2, 4]
     assert len(server.requests) == 4
-    # the partial text of the second attempt is disowned by an error before the next text comes
+    # an error takes back the partial text of the second attempt before the next text comes
     assert heard.kinds == ["error", "text", "error", "text"]
     assert [error.code for error in heard.errors] == ["server_error", "connection_error", "rate_limited"]
 
@@ -299,7 +299,7 @@ SLOW_DRIP = ModelAnswer(text="x" * 400, delta_length=1, delay_s=0.05)
 async def test_an_attempt_has_a_time_limit(
     serve: Serve, clock: FakeClock, heard: Heard, slow: ModelAnswer | None
 ) -> None:
-    """Also for a stream that never stalls and never ends."""
+    """The limit also ends a stream that never stalls and never ends."""
 
     async def never(body: dict[str, Any]) -> str:
         await asyncio.sleep(60)
@@ -344,7 +344,7 @@ async def test_cancelling_the_task_closes_the_connection(serve: Serve, deltas: i
 
 
 async def test_cancelling_while_a_callback_is_busy_closes_the_connection(serve: Serve) -> None:
-    """Nobody reads the stream then, so nothing but the adapter can close it."""
+    """The stream is not being read at that time, so only the adapter can close it."""
     server = serve(ModelAnswer(text="half an answer", fault=StallAfter(1, 60)))
     arrived = asyncio.Event()
 

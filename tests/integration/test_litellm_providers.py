@@ -1,4 +1,4 @@
-"""`LiteLLMAdapter` and the habits of single providers: signed thinking, cache marks, stop reasons of their own."""
+"""`LiteLLMAdapter` and the peculiarities of single providers: signed thinking, cache marks, their own stop reasons."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_paused_turn_is_to_be_continued_and_a_stop_sequence_ends(anthrop
 
 @pytest.mark.parametrize("tail", [[{"type": "test_cut"}], []])
 async def test_usage_of_a_failed_attempt_is_added(anthropic: Anthropic, clock: FakeClock, tail: list[Any]) -> None:
-    """Anthropic tells the prompt's tokens first, so a stream that breaks later has a known part of its price."""
+    """Anthropic reports the prompt's tokens first, so a stream that breaks later has a known part of its price."""
     anthropic(
         [*anthropic_events(text_block("so"), stop=None), *tail], anthropic_events(text_block("fine"), stop="end_turn")
     )
@@ -184,7 +184,7 @@ async def test_a_provider_error_within_the_stream_is_retryable(
 
 @pytest.mark.parametrize("busy_s", [0, 60])
 async def test_cancelling_closes_an_anthropic_connection_too(anthropic: Anthropic, busy_s: float) -> None:
-    """While the stream is read, and while a callback is busy."""
+    """It is cancelled while the stream is read, and while a callback is busy."""
     server = anthropic([*anthropic_events(text_block("so"), stop=None), {"type": "test_stall"}])
     arrived = asyncio.Event()
 
@@ -214,7 +214,7 @@ async def test_signed_thinking_of_one_provider_does_not_go_to_another(serve: Ser
     assert server.requests[0].json["messages"][2] == {"role": "assistant", "content": "a"}
 
 
-# --- Gemini and DeepSeek: their own habits ---------------------------------------------------------------------------
+# --- Gemini and DeepSeek: their peculiarities -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_retries", [0, 1])
@@ -271,7 +271,8 @@ async def test_plain_reasoning_goes_back_to_a_provider_that_wants_it(
 
 @pytest.mark.parametrize("encode", [json.dumps, dict], ids=["text", "object"])
 async def test_calls_that_all_claim_index_zero_are_told_apart_by_their_ids(encode: Callable[[Any], Any]) -> None:
-    """Some OpenAI-compatible servers number every call 0 and send each whole, its arguments even as an object."""
+    """Some OpenAI-compatible servers number every call 0 and send each in one piece, even with its arguments as an
+    object."""
     if encode is dict and LiteLLMAdapter is not ModelAdapter:
         pytest.skip("litellm drops such a call")
 

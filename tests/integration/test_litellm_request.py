@@ -1,4 +1,4 @@
-"""`LiteLLMAdapter` over real HTTP on loopback: what is sent."""
+"""`LiteLLMAdapter` over real HTTP on loopback: the requests that it sends."""
 
 from __future__ import annotations
 

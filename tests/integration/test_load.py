@@ -1,4 +1,4 @@
-"""An event loop that is late says so, and why. With many runs at work, the collector of garbage looks less often."""
+"""A late event loop logs the delay and its cause. With many runs at work, garbage is collected less often."""
 
 from __future__ import annotations
 

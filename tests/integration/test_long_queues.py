@@ -1,4 +1,4 @@
-"""Admission with many: long lines and many agents cost what they must, and never keep a free slot from who waits."""
+"""Admission with long lines and many agents. Its cost is bounded, and it never withholds a free slot from a waiting run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helix.workers.queued import fleet_executor, queued_engine
 
 
 class Counting(MemoryStateStore):
-    """Counts requests, rows of the partition of the counters, and the most rows that a query returned."""
+    """A store that counts requests, the rows of the counters' partition, and the most rows that a query returned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,9 +54,10 @@ async def queued(store: MemoryStateStore, who: AnyAgent, times: int) -> Stage:
 
 
 async def test_a_sweep_that_comes_to_no_end_fills_free_slots_all_the_same() -> None:
-    """A line that takes longer to look at than a sweep has would otherwise wait for ever: nobody else grants."""
+    """Otherwise a line that takes longer to read than a sweep has time for would wait forever, because nothing else grants
+    slots."""
     on = await queued(MemoryStateStore(), worker(), 4)
-    await on.slots.set_limit("worker", 2)  # and whoever did so died before it granted
+    await on.slots.set_limit("worker", 2)  # and the process that released them died before it granted them
     done = await sweep(on.engine, Delivery("sweep", on.clock.now() + 1))
     assert done["left for the next sweep"] == 1 and len(await on.slots.holders("worker")) == 2
 
@@ -107,7 +108,7 @@ async def test_without_an_account_limit_an_admission_reads_no_other_agents_count
 
 
 async def test_who_only_starts_runs_does_not_lift_the_limit_of_all(tmp_path: Path) -> None:
-    """`fleet_executor` does not know how many workers there are: what the runtime of the store said holds."""
+    """`fleet_executor` does not know the number of workers, so the limit of the store's runtime holds."""
     store, who, registry = MemoryStateStore(), agent("worker"), AgentRegistry()
     registry.register(who)
     engine, _, queue = queued_engine(store, registry=registry, max_runs=1)
@@ -121,7 +122,7 @@ async def test_who_only_starts_runs_does_not_lift_the_limit_of_all(tmp_path: Pat
 
 
 async def test_runs_with_a_priority_are_found_in_line() -> None:
-    """Their entries in the index name their tickets; without the priority each run would be looked at by itself."""
+    """Their entries in the index name their tickets. Without the priority, each run would be looked up separately."""
     store = Counting()
     on = await queued(store, worker(), 1)
     for n in range(40):

@@ -1,4 +1,4 @@
-"""Many sockets follow one run: each reader has the exact log, and a slow one holds up nobody."""
+"""Many sockets follow one run. Each reader receives the exact log, and a slow one delays no other."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from helix.ports.sockets import Posted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 READERS, EACH = 200, 20
-"""Every `EACH`-th connection is congested, and every `EACH`-th reader does not read before the run is over."""
+"""Every `EACH`-th connection is congested, and every `EACH`-th reader does not read before the run has ended."""
 PATIENT = ClientSettings(request_s=60, reorder_s=0.2, quiet_s=5)
 HASTY = ClientSettings(request_s=60, reorder_s=0.05, quiet_s=5, buffer=100)
 
 
 class Congested(LoopbackSockets):
-    """Some of the connections are too slow for every 5th frame with messages."""
+    """Sockets of which some are too slow for every 5th frame with messages."""
 
     def __init__(self) -> None:
         super().__init__()

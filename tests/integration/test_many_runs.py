@@ -1,4 +1,4 @@
-"""What looks at all runs, or at all budgets, asks no more than it needs: figures are in `bench/results/fleet_scale.md`."""
+"""Operations on all runs or all budgets read only what they need. `bench/results/fleet_scale.md` has the figures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def look(on: Stage) -> dict[str, int]:
 
 
 async def test_a_run_that_writes_is_not_asked_for() -> None:
-    """One that was silent is, and one that was claimed and never started, however young its row looks."""
+    """A silent run is read, and so is a run that was claimed and never started, however young its row looks."""
     on, held, who = busy(MemoryStateStore())
     writes, silent, never = [await on.begin(who) for _ in range(3)]
     await on.deliver("call_model", silent)
@@ -73,7 +73,7 @@ async def test_a_run_that_writes_is_not_asked_for() -> None:
 
 
 async def test_a_run_that_wrote_and_died_is_found_a_moment_later() -> None:
-    """Nobody was told that its execution has ended."""
+    """The event of its execution's end was lost."""
     on, held, who = busy(MemoryStateStore())
     event = await on.begin(who)
     on.clock.ahead_s += GRACE_S + 1
@@ -86,7 +86,7 @@ async def test_a_run_that_wrote_and_died_is_found_a_moment_later() -> None:
 
 
 async def test_an_ended_run_is_finished_however_lately_it_wrote() -> None:
-    """What it wrote last was its end, and who was to see to its effects has died."""
+    """Its last write was its end, and the worker that had to apply its effects died."""
     who = agent()
     on = Stage(["Done."], who)
     event = await on.begin(who)
@@ -110,7 +110,7 @@ async def test_many_runs_that_write_are_passed_over_page_by_page() -> None:
 
 
 class Lost(MemoryStateStore):
-    """What is asked for together with `broken` cannot be read."""
+    """A store that fails a read that includes `broken`."""
 
     broken = ""
 
@@ -142,7 +142,7 @@ async def test_govern_reads_no_budgets_of_sessions() -> None:
 
 
 async def test_a_deleted_session_takes_its_budgets_along() -> None:
-    """One that is not deleted can go on, and stays bounded."""
+    """A session that is not deleted can continue, and keeps its budgets."""
     on, _, who = busy(MemoryStateStore())
     budgets = BudgetManager(on.store)
     for session in ("gone", "stays"):

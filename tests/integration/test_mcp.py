@@ -1,4 +1,4 @@
-"""MCP tools against a real MCP server process, over stdio and streamable HTTP."""
+"""MCP tools on a real MCP server process, over stdio and streamable HTTP."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def stdio(**options: Any) -> MCPServer:
 
 
 class HttpServer:
-    """The process, on a free loopback port; it ends by itself when this one closes its input."""
+    """The server process, on a free loopback port. It ends by itself when its input is closed."""
 
     def __init__(self, port: int = 0) -> None:
         self.process = subprocess.Popen(
@@ -65,7 +65,7 @@ def server(request: pytest.FixtureRequest) -> MCPServer:
 
 
 async def call(tool: Tool[Any], **arguments: Any) -> Any:
-    """What the engine does with a call: validate, then execute."""
+    """Call a tool as the engine does: validate, then execute."""
     assert tool.execute is not None
     context = create_tool_context(agent_id="ses_1", agent_type="agent")
     return await tool.execute(tool.input_schema.model_validate(arguments), context)
@@ -137,7 +137,7 @@ async def test_a_slow_call_times_out(server: MCPServer) -> None:
 
 
 async def test_tools_need_no_open_connection() -> None:
-    """What a run that resumes in another process does: the listing is data, the first call connects."""
+    """This is the case of a run that resumes in another process: the listing is data, and the first call connects."""
     async with stdio() as first:
         listing = json.loads(json.dumps(await first.listing()))
     server = stdio()

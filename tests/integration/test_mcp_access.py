@@ -1,4 +1,4 @@
-"""Who reaches agents over MCP: tokens, owners, names of hosts, repeats of a request."""
+"""Access to agents over MCP: tokens, owners, host names, repeated requests."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ async def test_another_users_session_is_not_found(mode: str) -> None:
 
 
 async def test_a_repeat_of_a_request_starts_no_second_run() -> None:
-    """The same id in the same MCP session, as a client sends it that lost the answer."""
+    """It is the same id in the same MCP session, as sent by a client that lost the answer."""
     async with executor_of(["One.", "Two."]) as executor, on_http(app(executor)) as url, httpx2.AsyncClient() as http:
         opened = await http.post(url, json=INITIALIZE, headers=HEADERS)
         headers = {**HEADERS, "mcp-session-id": opened.headers["mcp-session-id"]}

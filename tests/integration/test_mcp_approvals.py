@@ -1,4 +1,4 @@
-"""Calls that wait for a person, asked over MCP: by a form, or by a tool where the client has none."""
+"""Calls that wait for approval, asked over MCP: by a form, or by a tool if the client has no forms."""
 
 import pytest
 

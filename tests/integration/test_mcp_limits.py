@@ -1,4 +1,4 @@
-"""What hostile, lost and oversized requests over MCP leave behind: nothing that grows, and no run that nobody began."""
+"""Hostile, lost and oversized requests over MCP. They leave nothing that grows, and no run that was never started."""
 
 import asyncio
 import gc
@@ -198,7 +198,7 @@ async def test_calls_that_are_over_leave_nothing_in_the_server(mode: Any) -> Non
 
 @pytest.mark.slow
 async def test_a_server_that_was_killed_leaves_its_task_to_the_next(tmp_path: Path) -> None:
-    """SIGKILL in mid-run: the next `helix mcp` on the store takes the run over once the lease has lapsed."""
+    """SIGKILL in the middle of a run: the next `helix mcp` on the store takes over the run once the lease has expired."""
     cli, began = CommandLine(tmp_path), tmp_path / "began"
     (tmp_path / "slow.py").write_text(
         "import asyncio\nfrom pathlib import Path\nfrom helix.core.functions import AgentClient\n"

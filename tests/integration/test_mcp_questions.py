@@ -1,4 +1,4 @@
-"""Questions of sub-agents, several at once, and of other kinds, as an MCP client's person is asked them."""
+"""Questions of sub-agents, several questions at once, and other kinds of questions, as an MCP client asks its user."""
 
 from typing import Any
 

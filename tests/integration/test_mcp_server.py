@@ -1,4 +1,4 @@
-"""Agents as MCP tools, through the client of the package `mcp` over HTTP: schemas, results, progress, cancellation."""
+"""Agents as MCP tools, called by the client of the package `mcp` over HTTP: schemas, results, progress, cancellation."""
 
 import asyncio
 import contextlib
@@ -144,7 +144,7 @@ async def test_a_call_that_is_cancelled_interrupts_its_run(mode: str) -> None:
 
 @ERAS
 async def test_a_cancelled_call_interrupts_no_run_but_its_own(mode: str) -> None:
-    """Two clients number their requests alike."""
+    """Two clients use the same request numbers."""
     gates = [Gate(), Gate()]
     script = [gated(gates[0], "One."), gated(gates[1], "Two.")]
     async with executor_of(script) as executor, on_http(app(executor)) as url:
@@ -187,7 +187,7 @@ async def test_who_gives_up_waiting_interrupts_nothing(mode: str) -> None:
 
 
 async def test_a_cancelled_server_interrupts_no_run(tmp_path: Path) -> None:
-    """A call is in flight when the server ends: the run is not interrupted, and the next server goes on with it."""
+    """A call is in flight when the server ends. The run is not interrupted, and the next server continues it."""
     world, gate = World("sqlite", tmp_path), Gate()
     registry = AgentRegistry()
     registry.register(agent("helper"))
@@ -212,7 +212,7 @@ async def _call(url: str) -> None:
 
 
 async def test_a_lost_service_is_an_error_and_the_next_one_is_found() -> None:
-    """As `helix mcp --url` sees it: the service is gone for longer than a client waits, and comes back."""
+    """The service is gone for longer than a client waits, and returns, as with `helix mcp --url`."""
     urls: list[str] = []
     settings = replace(BRISK, give_up_s=0.1, open_s=1)
     source = LinkSource(lambda: SocketLink(urls[-1], None, settings, SystemClock(), SystemIds()))
@@ -221,7 +221,7 @@ async def test_a_lost_service_is_an_error_and_the_next_one_is_found() -> None:
             urls.append(gateway.url)
             assert (await client.call_tool("helper", {"message": "a"})).structured_content["output"] == "One."
         with pytest.raises(MCPError, match="could not do this now"):
-            while True:  # until the link gives up, its requests wait and fail
+            while True:  # until the link gives up, its requests wait and then fail
                 await client.call_tool("helper", {"message": "b"})
         async with LoopbackGateway(executor) as gateway:
             urls.append(gateway.url)

@@ -1,4 +1,5 @@
-"""Tasks of MCP's protocol 2025-11-25, message by message over HTTP. The official client has them in tests/mcp_suites."""
+"""Tasks of MCP's protocol 2025-11-25, message by message over HTTP. tests/mcp_suites tests them with the official
+client."""
 
 import socket
 from pathlib import Path
@@ -44,7 +45,7 @@ async def test_a_call_becomes_a_task_that_is_polled_and_waited_for() -> None:
 
 
 async def answer(client: Older, stream: Any, task_id: str, **filled: Any) -> list[str]:
-    """Fill in the form that the stream brings; the statuses that it brings."""
+    """Fill in the form that the stream brings. Return the statuses of the stream."""
     statuses = []
     async for frame in stream:
         if frame.get("method") == STATUS:

@@ -1,4 +1,5 @@
-"""What the engine measures of calls, tools and runs: once, by whoever did it, and equal to what the rows say."""
+"""The engine measures calls, tools and runs once, in the process that executes them, and the measures agree with the
+rows."""
 
 from __future__ import annotations
 

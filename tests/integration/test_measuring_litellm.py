@@ -1,4 +1,5 @@
-"""A run with a real client over HTTP on loopback: throttled, repeated, answered by a fallback; measured as its rows say."""
+"""A run with a real client over HTTP on loopback: throttled, retried, answered by a fallback. The measures agree with its
+rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sub-agent's session that was deleted or never started: its parent is shown everywhere, and says so."""
+"""A sub-agent's session that was deleted or never started. Its parent can be shown everywhere, and says what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = {"deleted": "was deleted", "not_started": "has not started"}
 
 
 async def played(path: Path, status: str) -> LocalExecutor:
-    """A boss whose finder is deleted, or refused because sub-agents may not be so deep."""
+    """Play a boss whose finder is deleted, or refused because sub-agents may not be nested so deeply."""
     settings = Settings(stop_poll_s=QUICK.stop_poll_s, max_depth=3 if status == "deleted" else 0)
     script = {"boss": [calls(ask()), "done"], "finder": [finish("blue")]}
     boss = parent(child())

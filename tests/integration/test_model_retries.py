@@ -1,4 +1,4 @@
-"""`max_retries` for any adapter: a failure that may pass is repeated, and nothing it had shown stays."""
+"""`max_retries` for any adapter: a transient failure is retried, and none of the text that it streamed stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAISED = ModelError("busy", retryable=True, retry_after_s=0.01)
 
 
 class Shows:
-    """An adapter that shows text, and then fails or answers as its script says. It reports no try of its own."""
+    """An adapter that streams text, and then fails or answers as its script says. It reports no attempt of its own."""
 
     def __init__(self, *script: AnyStepResult | Exception) -> None:
         self.script, self.asked = list(script), 0

@@ -1,4 +1,4 @@
-"""A model that answers late, or never: what a delivery leaves it, how often it is asked, and what its run fails with."""
+"""A model that answers late or never: its time within a delivery, the number of attempts, and the error of its run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK = a_tool("look", lambda given, ctx: "seen")
 
 
 class Deaf:
-    """An adapter that goes on after its time. `times`: what each request said was left."""
+    """An adapter that ignores its deadline. `times` is the time left that each request had."""
 
     def __init__(self, *answers: AnyStepResult) -> None:
         self.times: list[float | None] = []
@@ -39,14 +39,14 @@ class Deaf:
 
 
 async def refuse(stage: Stage, event: dict[str, Any]) -> None:
-    """A delivery that leaves the step to the next one."""
+    """Check that a delivery leaves the step to the next one."""
     with pytest.raises(WorkInProgressError, match="its model call"):
         await stage.deliver("call_model", event, left_s=CANCEL_S + SHORT_S)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
 async def test_a_model_that_never_answers_is_asked_three_times(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time for all that a delivery has, whether its adapter heeds the time or not."""
+    """Each attempt has all the time of a delivery, whether its adapter respects the deadline or not."""
     monkeypatch.setattr(ask, "GRACE_S", 0.1)
     helper = agent("helper")
     silent, late = Deaf(), ScriptedModel(LATE, repeat=True, record=True)
@@ -95,14 +95,14 @@ async def test_each_step_and_each_run_counts_anew() -> None:
 
 
 async def test_a_provider_that_accepts_and_stays_silent_leaves_its_fallback_time() -> None:
-    """With the defaults of 600 s for a try and three repeats."""
+    """The defaults are 600 s per attempt and three retries."""
     server = DialectServer(OPENAI, [Says("x", fault=STALL, after=0), Says("hi", stop="end_turn")]).start()
     try:
         options = OPENAI.options(server.origin)
         config = LLMConfig(model="openai/gpt-4o-mini", fallbacks=["openai/gpt-4o"], provider_options=options)
         helper = agent("helper", llm_config=config)
         adapter = ModelAdapter()
-        adapter.prepare(config)  # as a function does, before its first delivery
+        adapter.prepare(config)  # as a function does before its first delivery
         stage = Stage(adapter, helper)
         event = await stage.begin(helper)
         assert (await stage.deliver("call_model", event, left_s=CANCEL_S + 4))["next"] == "finish"

@@ -1,5 +1,5 @@
-"""An export with one field changed, whichever and however: it is refused by line and field with nothing written, or it is a
-session like another."""
+"""An export with any one field changed in any way. It is refused by line and field with nothing written, or it becomes a
+session that works like any other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def changed(export: Export, damage: Damage) -> list[str]:
 
 
 async def live_on(store: MemoryStateStore) -> None:
-    """All that a session is for."""
+    """Use the session in every way that a session supports."""
     async with opened(store) as (client, executor):
         page: dict[str, Any] = dict(await client.list_sessions(limit=10))
         assert ([entry["session_id"] for entry in page["sessions"]], page["damaged"]) == (["s"], [])
@@ -51,7 +51,7 @@ async def live_on(store: MemoryStateStore) -> None:
         await executor.get_snapshot("s")
         again = await _export(client, "s")
         read_export(again.lines())
-        with suppress(AgentNotFoundError):  # another project's
+        with suppress(AgentNotFoundError):  # the session of another project
             await go_on(client, executor)
     executor = new_executor(store)
     assert await executor.delete("s")

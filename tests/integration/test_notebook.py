@@ -1,4 +1,4 @@
-"""Runs as notebooks show them, in IPython's own shell with its display publisher."""
+"""Runs in notebooks, in IPython's own shell with its display publisher."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">\x1b[2J\u202e'
 
 
 class Shell:
-    """A notebook's shell: cells of Python with `await`, and what they showed."""
+    """A notebook's shell, which runs cells of Python with `await` and records their output."""
 
     def __init__(self) -> None:
         self.shell = InteractiveShell.instance()
@@ -52,7 +52,7 @@ async def test_a_handle_in_a_cell_shows_its_run_to_the_end(notebook: Shell) -> N
     gate = Gate()
     async with executor_of([gated(gate, "It is tea.")]) as executor:
         handle = await executor.execute(agent("helper"), "hi")
-        await notebook.cell("handle", handle=handle)  # the cell ends here, and the run goes on
+        await notebook.cell("handle", handle=handle)  # the cell ends here, and the run continues
         await gate.reached()
         gate.open()
         async with asyncio.timeout(10):
@@ -80,7 +80,7 @@ async def test_a_run_elsewhere_is_shown_alike(notebook: Shell) -> None:
 
 
 async def test_hostile_words_are_text(notebook: Shell) -> None:
-    """Of the model, of a tool's arguments, of its failure."""
+    """The hostile texts come from the model, from a tool's arguments, and from its failure."""
     script = [calls(call("nothing", text=HOSTILE), content=HOSTILE), HOSTILE]
     async with executor_of(script) as executor:
         handle = await executor.execute(agent("helper"), "hi")

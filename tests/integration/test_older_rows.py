@@ -1,7 +1,7 @@
-"""Rows that earlier code has stored, in every store: they are sound, they are read, and their sessions go on.
+"""Rows that earlier code stored, in every store. They are consistent and readable, and their sessions continue.
 
-tests/fixtures/rows has a file for each format, with the day of its code; `python -m tests.e2e.record_rows` makes one. A
-file is never changed.
+tests/fixtures/rows has a file for each format, named after the day of its code. `python -m tests.e2e.record_rows` makes
+one. A file is never changed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from helix.testing.invariants import check_session
 ROWS = Path(__file__).parents[1] / "fixtures" / "rows"
 RELEASES = sorted(path.stem for path in ROWS.glob("*.jsonl"))
 FIRST_SQLITE = "2026-11-22"
-"""The last of those whose SQLite files have schema version 1."""
+"""The last format whose SQLite files have schema version 1."""
 LATER_S = 1_200
-"""After it was written a file is read: claims of dead workers have lapsed, who waits in line has not waited too long."""
+"""The time between the recording of a file and its use. Claims of dead workers have expired, but runs in line have not
+waited too long."""
 STORES = ("memory", "sqlite", pytest.param("dynamodb", marks=pytest.mark.slow))
 ENDED = ("done", "large", "failed", "paused", "below", "stopped")
 AT_WORK = {"in_model": "All of it.", "in_tool": "Over.", "first": "One.", "queued": "Two.", "died": "Over."}
@@ -51,7 +52,7 @@ def ident(name: str) -> str:
 
 
 def items_of(release: str) -> Iterator[tuple[Table, dict[str, Any]]]:
-    """(table, item) as DynamoDB has it."""
+    """Return (table, item) pairs in DynamoDB's format."""
 
     def read(value: dict[str, Any]) -> Any:
         return value["latin-1"].encode("latin-1") if set(value) == {"latin-1"} else value
@@ -62,7 +63,7 @@ def items_of(release: str) -> Iterator[tuple[Table, dict[str, Any]]]:
 
 
 async def recorded(dynamodb: StateStore, release: str) -> list[Row]:
-    """Every row, as the other stores have it."""
+    """Return every row in the format of the other stores."""
     places = sorted({(table, item["pk"]["S"]) for table, item in items_of(release)})
     return [row for table, partition in places for row in await dynamodb.query(table, partition)]
 
@@ -117,7 +118,7 @@ def first_sqlite(path: Path, rows: list[Row]) -> None:
 
 @pytest.fixture
 def stage(store: StateStore, release: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """Of today's code. What held the runs up is over: files are there, and no worker dies."""
+    """Return a stage of the current code. What held the runs up is over: the files exist, and no worker dies."""
 
     async def opened(path: str) -> None:
         return None
@@ -130,7 +131,7 @@ def stage(store: StateStore, release: str, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 async def seen(executor: Executor, name: str) -> list[StreamMessage]:
-    """What the stream has of the session's newest run."""
+    """Return what the stream has of the session's newest run."""
     run_id = (await executor.sessions.get(ident(name))).current_run_id
     return [message async for message in executor.stream_messages(ident(name), run_id)]
 
@@ -177,7 +178,7 @@ async def test_every_session_is_sound_and_read(stage: Stage) -> None:
 
 
 async def test_every_session_goes_on(stage: Stage) -> None:
-    """Nothing executes what was at work, as after a crash of everything: the sweep finds it."""
+    """Nothing executes the runs that were at work, as after a crash of every process. The sweep finds them."""
     executor, machines = stage.executor, Machines(StateMachine(stage.deliver))
     stage.engine.launcher = machines
     await stage.deliver("sweep")
@@ -215,7 +216,7 @@ async def answered(executor: Executor, machines: Machines) -> None:
 
 
 async def continued(executor: Executor) -> None:
-    """A branch from before the second turn, and a third turn of both."""
+    """Branch before the second turn, and play a third turn in the branch and in the session."""
     checkpoints = (await executor.sessions.list_checkpoints(ident("done"), limit=100)).items
     early = next(one for one in reversed(checkpoints) if (one.turn, one.step) == (1, 2))
     branch = await executor.branch(ident("done"), early.id)

@@ -1,4 +1,4 @@
-"""`OpenAIServer` as its users see it: a script, a reactive model, an end."""
+"""`OpenAIServer` as its users see it: a script, a reactive model, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structured output: how a run is brought to it, what is taken for it, and what is not."""
+"""Structured output: how a run is made to produce it, and which outputs are accepted or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lambda has no free environment for hours: runs wait, and no execution's history comes near what Step Functions allows."""
+"""Lambda has no free environment for hours. Runs wait, and no execution's history comes near the limit of Step
+Functions."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from helix.engine.verbs import MAP_CALLS, RETRY_EVENTS
 
 HISTORY = 25_000
 UNFINISHED = 6
-"""Events of the execution's start, and of the state that is at work."""
+"""The history events for the execution's start and for the state at work."""
 LOOK = a_tool("look", lambda given, ctx: "seen")
 
 
@@ -30,8 +31,8 @@ def for_hours(hours: float) -> Callable[[Busy], bool]:
 
 
 class Busy:
-    """A stage on which `verbs` are throttled while `throttles(busy)` says so. `margins`: by how much each estimate of a
-    history exceeded what it had."""
+    """A stage on which `verbs` are throttled while `throttles(busy)` is true. `margins` records by how much each estimate
+    of a history exceeded its real length."""
 
     def __init__(self, stage: Stage, *verbs: str, throttles: Callable[[Busy], bool]) -> None:
         self.stage, self.verbs, self.throttles = stage, verbs, throttles

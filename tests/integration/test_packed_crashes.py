@@ -1,4 +1,5 @@
-"""Small rows are packed into the row `session`, as on DynamoDB: every call beneath is a place to die, moves among them."""
+"""Small rows are packed into the row `session`, as on DynamoDB. The process dies at every call to the underlying store,
+including moves of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ __all__ = ["fresh_log"]
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [400, 1000])
 async def test_a_session_with_packed_rows(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with tools, state and a sub-agent; what a crash left is settled, and read, through another store."""
+    """The run uses tools, state and a sub-agent. Another store settles and reads what the crash left."""
     monkeypatch.setattr(packing, "ROOM", room)
     sweep = Sweep(lead, model())
 
@@ -42,7 +43,7 @@ async def test_a_session_with_packed_rows(room: int, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_refused_claim_leaves_no_entry_for_a_session_of_another() -> None:
-    """An entry says whose the session is where its row cannot be read."""
+    """An entry names the session's owner for the case that its row cannot be read."""
     memory = MemoryStateStore()
 
     class Raced(MemoryStateStore):

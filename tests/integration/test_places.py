@@ -1,4 +1,4 @@
-"""`LocalExecutor(max_runs=...)`: what exceeds it waits in order and claims nothing; where too many wait, it is refused."""
+"""`LocalExecutor(max_runs=...)`: further runs wait in order and claim nothing. If too many wait, a run is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ AGENT = Agent(name="desk", system_prompt="Answer.", llm_config=LLMConfig(model="
 
 
 class Gate:
-    """A model that answers when the gate is open. `begun`: what it was asked, in order; `most`: at once."""
+    """A model that answers when the gate is open. `begun` are its requests in order, and `most` is the largest number of
+    concurrent ones."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -127,7 +128,7 @@ async def test_a_claim_that_is_refused_gives_its_place_back() -> None:
 
 
 class FarStore(MemoryStateStore):
-    """Answers some milliseconds later, so that requests overtake one another."""
+    """A store that answers some milliseconds later, so that requests overtake one another."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         found = await super().get(keys)

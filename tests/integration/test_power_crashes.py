@@ -1,7 +1,7 @@
-"""The power fails at any call to store and stream: a new process goes on to the same transcript from what the disk has.
+"""The power fails at any call to the store or the stream. A new process reaches the same transcript from the data on disk.
 
-As `test_sigkill.py`, but what the dying process had not synced is lost, torn or there (`tests/support/power.py`). What its
-tools did in the world stays done, and each row that it was told is there must be there.
+As in `test_sigkill.py`, but data that the dying process had not synced is lost, torn or there (`tests/support/power.py`).
+External effects of its tools stay, and each row whose write was acknowledged must exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Losses:
         self.transcript = self.well.ask(do="resume", db=reference)["transcript"]
 
     def trial(self, point: Point, seed: int, synchronous: str = "FULL") -> bool:
-        """False if the process ended before the point came; then the power fails after its end."""
+        """Return whether the process reached the point. If it ended before, the power fails after its end."""
         name = f"{next(self.numbers)}.db"
         self.log.write_bytes(b"")
         died = self.dying.ask(do="run", db=str(self.disk / name), at=point, synchronous=synchronous)
@@ -76,7 +76,7 @@ def test_many_points(losses: Losses) -> None:
 
 
 def test_without_syncs_something_is_lost(losses: Losses) -> None:
-    """Or the tests above would show nothing."""
+    """Otherwise the tests above would prove nothing."""
     with pytest.raises(AssertionError, match="after a loss at"):
         for seed, point in enumerate(losses.points[-60::3]):
             losses.trial(point, seed, "NORMAL")

@@ -1,4 +1,4 @@
-"""A loss of power at any moment: with `synchronous="FULL"` the SQLite store has every transaction that it answered."""
+"""A loss of power at any moment. With `synchronous="FULL"` the SQLite store has every transaction that it acknowledged."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def played(folder: Path, synchronous: str) -> list[power.Record]:
 
 
 def answered(records: list[power.Record]) -> dict[str, int]:
-    """The last number of each session that the process was told."""
+    """Return the last acknowledged number of each session."""
     lines = b"".join(record.data for record in records if record.path == "answers").decode().split("\n")
     return {name: int(number) for name, number in (line.split() for line in lines if line)}
 
 
 def lost(folder: Path, records: list[power.Record], end: int, seed: int) -> list[str]:
-    """What was answered and is gone, and what was written in part."""
+    """Return the sessions whose acknowledged numbers are lost, or whose transactions were written in part."""
     folder.mkdir()
     for name, data in power.after_loss(records, end, random.Random(seed)).items():
-        if not name.endswith("-shm"):  # it is made anew
+        if not name.endswith("-shm"):  # the store creates it anew
             (folder / name).write_bytes(data)
     told = answered(records[:end])
 
@@ -96,7 +96,7 @@ def test_nothing_that_was_answered_is_lost(full: list[power.Record], tmp_path: P
 
 
 def test_the_play_loses_what_is_not_synced(tmp_path: Path) -> None:
-    """Or the tests above would show nothing."""
+    """Otherwise the tests above would prove nothing."""
     records = played(tmp_path, "NORMAL")
     chance = random.Random(SEED)
     assert any(

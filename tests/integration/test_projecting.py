@@ -1,4 +1,5 @@
-"""The projector on the memory store and memory sockets: order, faults, poison, slow and gone sockets, redelivery."""
+"""The projector on the memory store and memory sockets: order, faults, unreadable records, slow and closed sockets,
+redelivery."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ FAR = CLOCK.now() + 3600
 
 
 class Shard:
-    """A shard's records, each at its position."""
+    """The records of a shard, each at its position."""
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
@@ -50,7 +51,7 @@ class Shard:
 
 
 class Faulty(MemoryStateStore):
-    """Refuses to append to the streams in `broken`."""
+    """A store that refuses to append to the streams in `broken`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class Pipe:
         self.shard = Shard()
 
     def projector(self) -> Projector:
-        """A new one each time: a process keeps nothing that the next may need."""
+        """Return a new projector, because a process keeps nothing that the next one may need."""
         connections = Connections(self.store, self.clock)
         return Projector(SegmentStreams(self.store), connections, self.sockets, self.clock, aside=self.shelf)
 
@@ -92,7 +93,7 @@ class Pipe:
             await self.connections.subscribe(name, stream)
 
     def got(self, name: str) -> list[str]:
-        """What a client made of its frames: texts, kinds, and notices."""
+        """Return what a client reads from its frames: texts, kinds, and notices."""
         joiner, found = Joiner(), []
         for frame in self.sockets.frames[name]:
             assert len(frame) <= MAX_FRAME_BYTES
@@ -179,7 +180,7 @@ async def test_a_first_record_that_cannot_be_read_is_told() -> None:
 
 
 async def test_a_record_that_cannot_be_stored_is_set_aside_alone() -> None:
-    """It reads well, and no store takes it: the others of its batch are kept."""
+    """The record is readable, but no store accepts it. The other records of its batch are kept."""
     pipe = Pipe()
     pipe.shard.put("a", started(), text(0, "a0"))
     broken = text(1, "a1").model_dump(mode="json") | {"session_id": "a"}
@@ -192,7 +193,8 @@ async def test_a_record_that_cannot_be_stored_is_set_aside_alone() -> None:
 
 
 async def test_a_fault_fails_the_batch_from_its_first_record_on() -> None:
-    """Nothing of a stream is done behind its fault; other streams go on; what comes again adds what is missing."""
+    """Records of a stream after its fault are not projected, and other streams continue. The redelivery adds the missing
+    ones."""
     pipe = Pipe()
     await pipe.watch("one", "a", "b")
     pipe.shard.put("a", started(), text(0, "a0"))
@@ -211,7 +213,7 @@ async def test_a_fault_fails_the_batch_from_its_first_record_on() -> None:
 
 
 async def test_what_was_appended_and_not_posted_is_posted_when_it_comes_again() -> None:
-    """The process died in between: another one takes the batch."""
+    """The process died between the append and the post, and another process receives the batch."""
     pipe = Pipe()
     await pipe.watch("one", "a")
     pipe.shard.put("a", started(), text(0, "a0"))
@@ -242,7 +244,7 @@ async def test_a_slow_socket_is_told_once_and_left_alone() -> None:
     await pipe.project([pipe.shard.put("a", text(2, "a2"))])
     assert pipe.got("slow") == ["a0"] and pipe.got("quick") == ["a0", "a1", "a2"]
     await pipe.project([pipe.shard.put("a", committed(3), ended())])
-    assert pipe.got("slow") == ["a0", "lagging after 3"]  # it had missed the notice too: reminded once more
+    assert pipe.got("slow") == ["a0", "lagging after 3"]  # it had missed the notice too
     await pipe.connections.subscribe("slow", "a")
     await pipe.project([pipe.shard.put("a", started(2), text(0, "b", turn=2))])
     assert pipe.got("slow")[-1] == "b"

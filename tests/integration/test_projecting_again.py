@@ -1,4 +1,5 @@
-"""An event source that begins anew: what is on the log is skipped, and what is not is projected."""
+"""An event source that starts again from the beginning. Records that the log has are skipped, and missing ones are
+projected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The provider's own prompt cache: what it is asked to keep is the same, byte for byte, in every step and every run."""
+"""The provider's own prompt cache: the cached beginning of the prompt is the same, byte for byte, in every step and every
+run."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ MARK = {"type": "ephemeral"}
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
-    """Importing it takes seconds, which no test's patience is meant for."""
+    """Import litellm first. It takes seconds, for which no test's timeout is meant."""
     load_litellm()
 
 
@@ -36,7 +37,7 @@ class Add(Text):
 
 
 def caching(sentence: str = "You add.") -> Agent[Any, Any]:
-    """With several tools and a long schema; made anew each time, as another process would."""
+    """Return an agent with several tools and a long schema, built anew each time, as in another process."""
     add = a_tool("add", lambda arguments, _context: {"sum": arguments.a, "é": [1, 2]}, input_schema=Add)
     tools = [add, a_tool("zeta", lambda *_: "z"), a_tool("alpha", lambda *_: "a")]
     return Agent(name="adder", system_prompt=sentence, tools=tools, llm_config=LLMConfig(model=CLAUDE, cache=True))
@@ -50,14 +51,14 @@ def step(n: int) -> list[dict[str, Any]]:
 
 
 def bare(value: Any) -> Any:
-    """Without marks: where they stand moves on, and is no part of what is kept."""
+    """Remove the cache marks. Their position moves, and is not part of the cached content."""
     if isinstance(value, dict):
         return {name: bare(item) for name, item in value.items() if name != "cache_control"}
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def blocks(body: dict[str, Any]) -> list[bytes]:
-    """What the provider's cache compares, block after block: tools, system prompt, messages."""
+    """Return the blocks that the provider's cache compares in order: tools, system prompt, messages."""
     found: list[Any] = [*body["tools"], *body["system"]]
     for message in body["messages"]:
         content = message["content"]
@@ -67,7 +68,7 @@ def blocks(body: dict[str, Any]) -> list[bytes]:
 
 
 def marked(body: dict[str, Any]) -> list[int]:
-    """Where the marks stand among the blocks."""
+    """Return the positions of the marks among the blocks."""
     found: list[Any] = [*body["tools"], *body["system"]]
     for message in body["messages"]:
         content = message["content"]
@@ -79,7 +80,7 @@ async def test_what_was_marked_is_the_beginning_of_the_next_call(
     quick_world: World,
     anthropic: Anthropic,  # noqa: F811
 ) -> None:
-    """Four steps of one run: each call begins with all that the call before had marked, and marks its own end."""
+    """A run has four steps. Each call begins with everything that the previous call marked, and marks its own end."""
     server = anthropic(step(1), step(2), step(3), anthropic_events(text_block("6"), stop="end_turn"))
     _, result, _ = await play(quick_world.executor(LiteLLMAdapter()), caching(), "add")
     assert result.output == "6"
@@ -95,7 +96,8 @@ async def test_what_was_marked_is_the_beginning_of_the_next_call(
 
 
 async def test_the_head_is_the_same_for_every_run(quick_world: World, anthropic: Anthropic) -> None:  # noqa: F811
-    """Tools, their order and the system prompt, of two sessions and two definitions of the agent; and of a second turn."""
+    """The head is the tools, their order and the system prompt. It is the same in two sessions, with two definitions of the
+    agent, and in a second turn."""
     done = anthropic_events(text_block("x"), stop="end_turn")
     server = anthropic(done, done, done)
     executor = quick_world.executor(LiteLLMAdapter())

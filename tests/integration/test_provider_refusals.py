@@ -1,4 +1,4 @@
-"""What providers refuse, Helix does not send; what only the caller can put right is an error that says what to do."""
+"""Helix does not send what providers refuse. If only the caller can fix the request, the error says how."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ way = model_ways.way
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider's words."""
+    """Let errors show the provider's words."""
     monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
 
 
@@ -38,7 +38,7 @@ async def test_every_mark_of_the_cache_lasts_as_long_as_the_option_says(way: Way
 
 
 async def test_an_hour_after_five_minutes_is_what_anthropic_refuses(shown: None) -> None:
-    """Without `cache`, all of the request is the caller's."""
+    """Without `cache`, the caller decides about the whole request."""
     marked = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
     with DialectServer(ANTHROPIC, [Says("fine", stop="end_turn")]) as server:
         options = {**ANTHROPIC.options(server.origin), **HOUR, "extra_body": {"system": [marked]}}

@@ -1,7 +1,7 @@
-"""Sessions in which several models think: each is sent its own reasoning, and no session is refused forever.
+"""Sessions in which several models think. Each model is sent only its own reasoning, and no session is refused forever.
 
-The servers refuse what the providers refuse: a signature of another model, a turn of calls that does not begin with
-thinking, encrypted reasoning of another model.
+The servers refuse what the providers refuse: another model's signature, a turn of calls that does not begin with thinking,
+and another model's encrypted reasoning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def look(topic: str) -> str:
 
 
 def thinks(model: str, *, calls: bool = False, text: str = "Done.") -> Says:
-    """An answer with reasoning that only `model` can read."""
+    """Return an answer with reasoning that only `model` can read."""
     sealed = f"{model.partition('/')[2]}:sealed"
     asked = (("call_1", "look", '{"topic": "rain"}'),) if calls else ()
     return Says(text, thoughts=(("hm", sealed),), calls=asked, stop="tool_use" if calls else "end_turn")
@@ -69,7 +69,7 @@ def _refused(message: str) -> Fails:
 
 
 class Providers:
-    """`claude` and `gpt` play their scripts."""
+    """Providers whose models `claude` and `gpt` play their scripts."""
 
     def __init__(self, claude: list[Entry], gpt: list[Entry]) -> None:
         self.claude = DialectServer(replace(ANTHROPIC, refuses=refuses_anthropic), claude)
@@ -116,7 +116,7 @@ async def answers(executor: LocalExecutor, agent: Agent, *texts: str, session_id
 
 
 def sealed(server: DialectServer) -> list[list[str]]:
-    """The reasoning that came with each request."""
+    """Return the reasoning that was sent with each request."""
     return [_sealed(request.json) for request in server.requests]
 
 
@@ -155,7 +155,7 @@ async def test_a_fallback_after_thinking_and_the_first_model_again(start: Start)
 
 
 async def test_a_first_turn_by_the_fallback(start: Start) -> None:
-    """Claude goes on with calls that it did not think about: in this turn it is not asked to think."""
+    """Claude continues with calls that it did not think about, so it is not asked to think in this turn."""
     providers = start(claude=[DOWN, Says("It rains.", stop="end_turn"), thinks(SONNET)], gpt=[thinks(GPT, calls=True)])
     async with LocalExecutor(":memory:") as executor:
         assert await answers(executor, agent(SONNET, GPT), "Rain?", "Sure?") == ["It rains.", "Done."]
@@ -178,7 +178,7 @@ async def test_a_session_whose_model_changed(start: Start, other: str) -> None:
 
 @pytest.mark.parametrize("model", [SONNET, GPT])
 async def test_reasoning_that_its_provider_refuses_is_left_out_from_then_on(start: Start, model: str) -> None:
-    """As after a year: the key that sealed it is gone. `retry` of a failed run would find the same."""
+    """The key that sealed it is gone, as after a year. `retry` of a failed run would meet the same refusal."""
     old = replace(thinks(model, calls=True), thoughts=(("hm", "another key"),))
     script: list[Entry] = [old, thinks(model), thinks(model)]
     providers = start(claude=script if model == SONNET else [], gpt=script if model == GPT else [])

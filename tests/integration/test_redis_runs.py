@@ -1,4 +1,4 @@
-"""Runs on Redis: workers that are killed, a server that is killed under a run, and two machines at one session."""
+"""Runs on Redis: killed workers, a server that is killed during a run, and two machines on one session."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def waiting(gate: Gate) -> Any:
 def test_workers_killed_at_points_of_the_protocol(
     server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL before and after calls of the store: the next process ends with the transcript of an undisturbed run."""
+    """SIGKILL comes before and after calls to the store. The next process reaches the transcript of an undisturbed run."""
     monkeypatch.setenv("REDIS_URL", server.url)
     worker = Worker("redis_crash_worker")
     try:
@@ -57,7 +57,7 @@ def test_workers_killed_at_points_of_the_protocol(
         assert {"transact:stage:before", "transact:call_result:after", "append:end:after"} <= names
         chosen, hits = points[5::16], 0
         for number, point in enumerate(chosen):
-            for again in range(2):  # on a busy machine a run may not come by its point
+            for again in range(2):  # on a busy machine a run may not reach its point
                 db = str(tmp_path / f"trial{number}_{again}")
                 killed = worker.ask(do="run", db=db, at=point)["signal"] == signal.SIGKILL
                 answer = worker.ask(do="resume", db=db)
@@ -72,7 +72,8 @@ def test_workers_killed_at_points_of_the_protocol(
 
 
 async def test_a_run_goes_on_over_a_restart_of_the_server(server: RedisServer) -> None:
-    """Killed while a tool runs and back at once: the run does not notice, and nothing is bought or done twice."""
+    """The server is killed while a tool runs, and restarts at once. The run does not notice, and nothing is bought or done
+    twice."""
     gate = Gate()
     async with machine(server, [calls(call("wait"), content="First."), "Done."]) as executor:
         handle = await executor.execute(agent(tools=[waiting(gate)]), "go")
@@ -87,7 +88,8 @@ async def test_a_run_goes_on_over_a_restart_of_the_server(server: RedisServer) -
 
 
 async def test_a_server_that_stays_away_ends_the_worker_and_not_the_session(server: RedisServer) -> None:
-    """The run stops in its process; another one takes the session over when the server is back. The first answer stands."""
+    """The run stops in its process. Another process takes over the session when the server is back, and the first answer
+    stands."""
     gate, again = Gate(), Gate()
     again.open()
     first = machine(server, [calls(call("wait"), content="First."), "Not asked."])
@@ -105,7 +107,7 @@ async def test_a_server_that_stays_away_ends_the_worker_and_not_the_session(serv
             while taken is None:
                 try:
                     taken = await second.resume(agent(tools=[waiting(again)]), handle.session_id)
-                except AgentAlreadyRunningError:  # until the dead worker's lease lapses
+                except AgentAlreadyRunningError:  # until the dead worker's lease expires
                     await asyncio.sleep(0.05)
         result = await taken.result(timeout_s=PATIENCE_S)
         assert (result.status, result.text) == ("completed", "Done.")
@@ -118,7 +120,7 @@ async def test_a_server_that_stays_away_ends_the_worker_and_not_the_session(serv
 
 
 async def test_two_machines_at_one_session(server: RedisServer) -> None:
-    """One wins the claim, the other is told; it may follow the run live and stop it."""
+    """One machine wins the claim, and the other is told. It may follow the run live and stop it."""
     gate, who = Gate(), agent(tools=[waiting(Gate())])
     async with machine(server, [calls(call("wait"), content="Working."), "Done."]) as one:
         async with LocalExecutor(

@@ -1,4 +1,4 @@
-"""Changes of the state that fit one by one and not together: the later call fails, and the state stays valid."""
+"""Changes of the state that are valid one by one but not together. The later call fails, and the state stays valid."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ async def test_the_later_call_fails_and_the_model_sees_it(world: World) -> None:
     seen = results(await history(executor, handle.session_id))
     assert [text.startswith("{") for text in seen] == [False, False, True, False, True, True]
     assert "changes of the state were dropped" in seen[2] and "items" in seen[2] and "at most 2" in seen[2]
-    assert "exclude each other" in seen[4]  # a tool that sees the state fails by itself
+    assert "exclude each other" in seen[4]  # a tool that reads the state raises this error itself
     warnings = [warning for chunk in of_type(chunks, "state_patch") for warning in chunk.warnings]
     assert len(warnings) == 1 and warnings[0].startswith("call 2 failed")
     await check_session(executor.store, executor.streams, handle.session_id, at_rest=True)
 
 
 async def test_a_refused_call_ends_no_run(quick_world: World) -> None:
-    """`finish_with` counts only where the call holds."""
+    """`finish_with` counts only if the call's changes are accepted."""
     deliver = a_tool("deliver", add, input_schema=Text, finish_with=True)
     script = [calls(*(call("add", text=text) for text in "ab"), call("deliver", text="c")), "gave up"]
     executor = quick_world.executor(script)
@@ -92,7 +92,8 @@ async def test_a_step_that_a_new_message_closes_is_merged_by_the_same_rule(world
 
 
 def test_the_fold_depends_on_the_order_of_the_calls_only() -> None:
-    """Whoever folds, and how often: the same state, the same failed calls. What it gave is folded to itself."""
+    """Whichever worker folds the step, and however often, the state and the failed calls are the same. Folding the result
+    again changes nothing."""
     who = agent(tools=TOOLS, state_schema=Cart)
     base: JsonObject = {"items": ["a"], "left": "", "right": ""}
     rows = [

@@ -1,4 +1,5 @@
-"""The reporter against a platform on loopback: batches, repeats, the breaker, bounds; and nothing by default."""
+"""The reporter against a platform on loopback: batches, retries, the circuit breaker, limits, and that it is off by
+default."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ async def report(reporter: AgentReporter, times: int = 1, **fields: Any) -> None
 
 
 async def past_the_waits(clock: SetClock, work: Awaitable[None], *, step_s: float = 1.0) -> float:
-    """Do the work, moving the clock on whenever it waits. How long it waited."""
+    """Do the work and move the clock forward whenever it waits. Return the seconds that it waited."""
     task = asyncio.ensure_future(work)
     waited = 0.0
     async with asyncio.timeout(20):
@@ -136,7 +137,7 @@ async def test_stop_sends_what_is_left(there: Platform, reporters: Any) -> None:
 
 
 async def test_a_platform_that_stumbles_is_asked_again(there: Platform, clock: SetClock, reporters: Any) -> None:
-    """Three times, after 1, 2 and 4 seconds."""
+    """It is asked three times more, after 1, 2 and 4 seconds."""
     reporter = reporters(there)
     there.answer(500, 503, 500)
     await report(reporter)
@@ -180,7 +181,7 @@ async def test_what_was_not_delivered_comes_with_the_next(there: Platform, clock
 
 
 async def test_the_breaker(there: Platform, clock: SetClock, reporters: Any) -> None:
-    """Opens after five failures, lets one try through after a minute, and closes when that succeeds."""
+    """The breaker opens after five failures, allows one attempt after a minute, and closes when that succeeds."""
     reporter = reporters(there)
     there.answer(*[500] * 4 * (BREAKER_FAILURES + 1))
     for _ in range(BREAKER_FAILURES):
@@ -344,7 +345,7 @@ async def test_a_delivery_that_is_cancelled_is_kept_and_the_breaker_admits_again
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         poster = Poster("http://there.test", {}, client, clock)
-        poster.opened_at = clock.now() - BREAKER_S  # half-open: this one is its try
+        poster.opened_at = clock.now() - BREAKER_S  # half-open: this is its one attempt
         task = asyncio.ensure_future(poster.deliver({"requests": [], "n": 1}))
         await asyncio.wait_for(asked.wait(), 5)
         task.cancel()

@@ -1,4 +1,4 @@
-"""Request keys: a repeat finds the run that the first request started, whatever followed, for the stated time."""
+"""Request keys: a repeat finds the run that the first request started, whatever happened since, for the documented time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_key_of_a_resume_holds_behind_many_runs() -> None:
 
 
 async def test_a_refused_request_leaves_its_key_free() -> None:
-    """What was refused because the session was busy starts later, under the same key."""
+    """A request that was refused because the session was busy starts later, under the same key."""
     gate = Gate()
     desk = desk_of([gated(gate, "First."), "Second."])
     async with desk.executor:
@@ -88,7 +88,7 @@ async def test_the_key_of_a_deleted_session_starts_nothing(desk: Desk) -> None:
 
 @pytest.mark.parametrize("session_id", [None, "ses_here"])
 async def test_the_same_key_in_two_processes_is_one_run(world: World, session_id: str | None) -> None:
-    """In the executor the key is the same thing: one run, one handle, however many ask at once."""
+    """The executor treats the key the same way: one run and one handle, for any number of concurrent callers."""
     executors = [world.executor(ScriptedModel(["Hello."], repeat=True)) for _ in range(2)]
     handles = await asyncio.gather(
         *(one.execute(agent(), "hi", session_id=session_id, key="order-7") for one in executors for _ in range(3))
@@ -107,7 +107,7 @@ async def test_a_key_that_is_none_is_refused(quick_world: World, key: str) -> No
 
 
 class _LosesTheAnswer(MemoryStateStore):
-    """The claim is committed, and the process does not learn it."""
+    """A store that commits the claim without the process learning it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ async def test_a_key_is_a_row_that_says_until_when(quick_world: World) -> None:
 
 
 class _LetsAnotherFirst(MemoryStateStore):
-    """Another request is served between the look at the key and the claim."""
+    """A store that serves another request between the check of the key and the claim."""
 
     other: Callable[[], Awaitable[object]] | None = None
 

@@ -1,4 +1,4 @@
-"""What is sent to OpenAI's Responses API, and what is not."""
+"""The requests to OpenAI's Responses API: what they contain, and what they leave out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_an_option_that_it_does_not_have_is_refused_by_name(
 
 
 def unverified(request: RecordedRequest) -> Fails | None:
-    """Organizations that OpenAI has not verified get no summaries of some models."""
+    """Refuse summaries of some models, as OpenAI does to unverified organizations."""
     if "summary" in request.json.get("reasoning", {}):
         words = "Your organization must be verified to generate reasoning summaries."
         return Fails(400, "invalid_request_error", "", words, param="reasoning.summary")

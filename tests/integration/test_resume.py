@@ -1,4 +1,4 @@
-"""Going on: the modes of resume, and who may do what when."""
+"""Resuming a run: the modes of resume, and who may do what when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_with_message_closes_what_is_pending(world: World) -> None:
         "user: never mind",
         "assistant: fine",
     ]
-    assert (await handle.get_state()).custom_state == {"lines": ["a"]}  # what was done stays done
+    assert (await handle.get_state()).custom_state == {"lines": ["a"]}  # finished calls stay finished
     assert types(chunks)[:2] == ["run_resumed", "run_superseded"]
     assert of_type(chunks, "tool_end")[0].success is False
     with pytest.raises(CallNotPendingError):

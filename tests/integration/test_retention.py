@@ -1,4 +1,4 @@
-"""Checkpoints and sessions that are deleted with time, and what stays whatever happens meanwhile."""
+"""Checkpoints and sessions that expire, and what stays whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_the_newest_and_the_named_stay(world: World) -> None:
     await play(workers, WRITER, session_id=S)
     found = await checkpoints(workers)
     assert [row.name for row in found if row.name] == ["before the others"] and first[0].id in {row.id for row in found}
-    assert len(found) <= 5  # two, the named one, and what holds their states
+    assert len(found) <= 5  # two, the named one, and the ones that hold their states
     point = await workers.sessions.get_checkpoint(S, first[0].id)
     assert point.state == {"lines": ["x"]}
     gone = ({row.id for row in first} - {row.id for row in found}).pop()
@@ -108,11 +108,11 @@ async def test_a_step_costs_no_more_writes(world: World) -> None:
             await play(workers, WRITER, session_id=S)
         found.append(store.names)
     assert [name for name in found[1] if name != "prune_checkpoints"] == found[0]
-    assert found[1].count("prune_checkpoints") <= 3  # one a run
+    assert found[1].count("prune_checkpoints") <= 3  # one per run
 
 
 async def test_a_rewind_that_races_with_the_deletion_is_refused(world: World) -> None:
-    """Between reading a checkpoint and the claim, retention deletes what the claim would refer to."""
+    """Between the read of a checkpoint and the claim, retention deletes the checkpoint that the claim would refer to."""
 
     class Racing(MemoryStateStore):
         act: Callable[[], Any] | None = None
@@ -209,7 +209,7 @@ async def test_what_is_used_stays() -> None:
     await play(at(store, 0, ["one"]), WRITER, session_id=S)
     await play(at(store, 0.7, ["two"]), WRITER, session_id=S)
     assert await at(store, 1.5).expire() == 0 and await at(store, 1.5).sessions.exists(S)
-    async with at(store, 3) as opened:  # whoever opens the store deletes a few
+    async with at(store, 3) as opened:  # opening the store deletes a few
         with pytest.raises(SessionNotFoundError):
             await opened.sessions.get(S)
 
@@ -242,7 +242,7 @@ async def test_the_sweep_of_a_deployment_deletes_them() -> None:
     for number in range(20):
         await play(at(store, 0, ["one"]), WRITER, session_id=f"ses_{number}")
     gone = 0
-    for minute in range(8):  # a part of the index each minute
+    for minute in range(8):  # each minute a part of the index
         sweeper = at(store, 2 + minute / 1440)
         done = await sweep(sweeper.engine, sweeper._delivery())
         gone += done["expired"]

@@ -1,4 +1,4 @@
-"""Trying a failed session again."""
+"""Retries of a failed session."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scribe(**fields: Any) -> Agent[Any, Any]:
 
 
 async def test_from_checkpoint_without_a_message_repeats_nothing(world: World) -> None:
-    """The step that was bought and done stays; the failed one is bought again."""
+    """The bought and finished step stays, and the failed one is bought again."""
     model = ScriptedModel([calls(call("write", text="a")), DOWN, "done"])
     executor = world.executor(model)
     handle, result, _ = await play(executor, scribe())
@@ -102,7 +102,8 @@ async def test_a_message_after_an_answered_one_is_appended(world: World) -> None
 
 
 async def test_from_start_goes_back_to_the_failed_runs_start(world: World) -> None:
-    """The run's start, not the session's; with the state and the input it had."""
+    """The session goes back to the start of the failed run, not to its own start, with the state and the input of the
+    run."""
     script: list[Entry] = ["first", calls(call("write", text="lost")), DOWN, calls(call("write", text="kept")), "done"]
     model = ScriptedModel(script)
     executor = world.executor(model)
@@ -137,7 +138,7 @@ async def test_from_start_with_another_message(world: World) -> None:
 
 
 async def test_from_start_of_a_retry(world: World) -> None:
-    """A retry without a message began behind the user's message: that is where it goes back to."""
+    """A retry without a message began after the user's message, and the session goes back to that place."""
     executor = world.executor([DOWN, calls(call("write", text="x")), DOWN, "done"])
     handle, _, _ = await play(executor, scribe(), "one")
     second = await handle.retry()
@@ -148,7 +149,7 @@ async def test_from_start_of_a_retry(world: World) -> None:
 
 
 async def test_from_start_of_a_run_that_closed_a_step(world: World) -> None:
-    """What the run before had done stays done."""
+    """The work of the previous run stays."""
     script = [calls(call("write", text="a"), call("ask")), DOWN, "done"]
     executor = world.executor(script)
     who = agent(tools=[a_tool("write", write, input_schema=Text), a_tool("ask", "client")], state_schema=Log)

@@ -1,5 +1,5 @@
-"""`Agent(model=Route(...))`: every call takes a model that the prompt and its answer fit into, chosen by price, speed and
-what is left of the budgets."""
+"""`Agent(model=Route(...))`: every call uses a model that the prompt and its answer fit into, chosen by price, speed and
+the rest of the budgets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = ["dear", "cheap", "small"]
 
 
 def answers(*entries: Any) -> ScriptedModel:
-    """Each answer named after the model that was asked."""
+    """Return answers that are named after the asked model."""
     texts = entries or ("answer",)
 
     def named(entry: Any) -> Any:
@@ -54,7 +54,7 @@ def words(tokens: int) -> str:
 
 
 async def asked(world: World, who: Agent[Any, Any], message: str = "hi", **options: Any) -> Any:
-    """The settings of the one model call."""
+    """Return the settings of the one model call."""
     model = answers()
     executor = world.executor(model, catalog=CATALOG, **options)
     _, result, _ = await play(executor, who, message)
@@ -64,7 +64,8 @@ async def asked(world: World, who: Agent[Any, Any], message: str = "hi", **optio
 
 @pytest.mark.parametrize(("tokens", "chosen"), [(10, "small"), (1_200, "small"), (1_700, "cheap"), (30_000, "dear")])
 async def test_the_cheapest_model_that_fits_is_asked(quick_world: World, tokens: int, chosen: str) -> None:
-    """Prompt and room for the answer (500 tokens) together must fit; the rest stands by, cheapest first."""
+    """The prompt and the room for the answer (500 tokens) must fit together. The other models are fallbacks, cheapest
+    first."""
     config = await asked(quick_world, routed(prefer="cost"), words(tokens))
     assert config.model == chosen
     by_price = ["small", "cheap", "dear"]
@@ -72,13 +73,13 @@ async def test_the_cheapest_model_that_fits_is_asked(quick_world: World, tokens:
 
 
 async def test_the_length_of_the_answer_counts(quick_world: World) -> None:
-    """1,900 tokens of a window of 2,000, and no model gives more than it can."""
+    """1,900 tokens fit a window of 2,000, and no answer is longer than its model allows."""
     assert (await asked(quick_world, routed(prefer="cost", max_output_tokens=1_900))).model == "cheap"
     assert (await asked(quick_world, routed(prefer="cost", max_output_tokens=5_000))).model == "dear"
 
 
 async def test_the_model_is_chosen_anew_for_each_call(world: World) -> None:
-    """A tool's long result moves the next call to a larger window; the messages say which model wrote them."""
+    """A tool's long result moves the next call to a larger window. The messages name the models that wrote them."""
     read = a_tool("read", lambda _arguments, _context: words(3_000))
     model = answers(calls(call("read")), "done")
     executor = world.executor(model, catalog=CATALOG)
@@ -90,7 +91,8 @@ async def test_the_model_is_chosen_anew_for_each_call(world: World) -> None:
 
 
 async def test_what_fits_nowhere_fails_by_name_and_can_be_retried(world: World) -> None:
-    """`context_too_large`, naming need and largest window; nobody is asked. A larger model in the agent heals it."""
+    """The error `context_too_large` names the required size and the largest window, and no model is asked. A larger model
+    in the agent fixes it."""
     model = answers()
     executor = world.executor(model, catalog=CATALOG)
     handle, result, _ = await play(executor, routed("small", "cheap"), words(30_000))
@@ -104,7 +106,8 @@ async def test_what_fits_nowhere_fails_by_name_and_can_be_retried(world: World) 
 
 
 async def test_speed_is_what_was_told_or_seen(quick_world: World) -> None:
-    """`latency_ms` of the option; else what this process saw, and a second before it saw anything."""
+    """The option's `latency_ms` counts first, then the latency that this process measured, and one second before any
+    measurement."""
     slow, quick = RouteOption(model="cheap", latency_ms=3_000), RouteOption(model="dear", latency_ms=200)
     assert (await asked(quick_world, routed(slow, quick, prefer="speed"))).model == "dear"
 
@@ -125,27 +128,27 @@ async def test_speed_is_what_was_told_or_seen(quick_world: World) -> None:
 
 
 async def test_a_bonus_and_the_balance(quick_world: World) -> None:
-    """`balanced` weighs; points of the developer's own decide between the rest."""
+    """`balanced` weighs price and speed. The developer's own bonus decides between equal options."""
     assert (await asked(quick_world, routed())).model == "small"
     liked = RouteOption(model="dear", bonus=1_000)
     assert (await asked(quick_world, routed(liked, "small"))).model == "dear"
 
 
 async def test_a_window_that_nobody_knows_is_taken_last(quick_world: World) -> None:
-    """It is no reason to fail, and no reason to prefer it; an option may say what it is."""
+    """An unknown window neither fails the call nor is preferred. An option may declare it."""
     config = await asked(quick_world, routed("mystery", "dear", prefer="cost"))
     assert (config.model, config.fallbacks) == ("dear", ["mystery"])
     assert (await asked(quick_world, routed("mystery", "small"), words(30_000))).model == "mystery"
     told = RouteOption(model="mystery", window=50_000)
     config = await asked(quick_world, routed(told, "dear", prefer="cost"), words(30_000))
-    assert (config.model, config.fallbacks) == ("dear", ["mystery"])  # no price: the dearest
+    assert (config.model, config.fallbacks) == ("dear", ["mystery"])  # an unknown price counts as the most expensive
     assert (await asked(quick_world, routed(told, "dear", prefer="cost"), words(60_000))).fallbacks == []
 
 
 @pytest.mark.parametrize(("degrade_at", "chosen"), [(None, "dear"), ("warning", "small"), ("critical", "dear")])
 async def test_a_budget_at_its_warning_takes_the_cheapest(world: World, degrade_at: Any, chosen: str) -> None:
-    """85 % of the tenant's day are used: `degrade_at="warning"` takes the cheapest that fits, and no dearer one stands by;
-    a route that waits for `critical`, or has no level, goes on as it was."""
+    """85 % of the tenant's daily budget are used. `degrade_at="warning"` takes the cheapest model that fits, without a more
+    expensive fallback. A route with `critical` or without a level is unchanged."""
     executor = world.executor(answers(), catalog=CATALOG)
     manager = BudgetManager(executor.store)
     await manager.set_budget(10.0, TokenPeriod.DAILY, tenant="ada", unit="usd")
@@ -182,13 +185,13 @@ async def test_why_is_logged_and_told_to_hooks(quick_world: World, caplog: pytes
 
 
 async def test_settings_may_depend_on_the_state(quick_world: World) -> None:
-    """A function of the state may give a route."""
+    """A function of the state may return a route."""
     who = agent("router", llm_config=lambda state: LLMConfig(model=Route(models=ALL, prefer="cost")))
     assert (await asked(quick_world, who)).model == "small"
 
 
 async def test_one_model_for_all_wins_over_a_route(quick_world: World) -> None:
-    """What was asked for on the command line is what is asked, whatever the route says of it."""
+    """The model of the command line is asked, whatever the route says about it."""
     inner = answers()
     executor = quick_world.executor(OneModel(inner, "mine"), catalog=CATALOG)
     _, result, _ = await play(executor, routed("small"), words(30_000))
@@ -197,8 +200,8 @@ async def test_one_model_for_all_wins_over_a_route(quick_world: World) -> None:
 
 
 async def test_real_models_over_http(quick_world: World, serve: Serve) -> None:  # noqa: F811
-    """litellm asks the model that was chosen from its own table: 12,000 tokens do not fit gpt-4's 8,192; gpt-4o-mini is the
-    cheapest that they fit into, and a failing one is followed by the next."""
+    """litellm asks the model that was chosen from its own table. 12,000 tokens do not fit gpt-4's 8,192. gpt-4o-mini is the
+    cheapest model that they fit into, and if it fails, the next model is asked."""
     await asyncio.to_thread(load_litellm)
     server = serve("one", HttpFailure(status=400, message="no"), "two")
     executor = quick_world.executor(LiteLLMAdapter())

@@ -1,4 +1,4 @@
-"""One run from beginning to end: what an agent does with what its model says."""
+"""One run from beginning to end: how an agent handles the output of its model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_tool_and_its_state(world: World) -> None:
 
 
 async def test_parallel_tools_merge_their_changes_in_call_order(world: World) -> None:
-    """The second call finishes first; the result does not show it."""
+    """The second call finishes first, which has no effect on the result."""
     first_waits = Gate()
 
     async def slow(given: Text, ctx: ToolContext[Notes]) -> str:
@@ -88,7 +88,7 @@ async def test_parallel_tools_merge_their_changes_in_call_order(world: World) ->
         return _write(given, ctx)
 
     def quick(given: Text, ctx: ToolContext[Notes]) -> str:
-        assert ctx.get_state().items == ["old"]  # siblings are not visible
+        assert ctx.get_state().items == ["old"]  # the changes of sibling calls are not visible
         first_waits.open()
         return _write(given, ctx)
 
@@ -135,7 +135,7 @@ async def test_a_tool_emits_and_records_usage(world: World) -> None:
 
 @pytest.mark.parametrize("value", ["42", "null", '{"a": 1}', "", "true"])
 async def test_a_text_result_stays_a_text(quick_world: World, value: str) -> None:
-    """A string is stored verbatim and told as a string, also where it looks like JSON."""
+    """A string is stored and returned verbatim, even if it looks like JSON."""
     executor = quick_world.executor([calls(call("say")), "done"])
     handle, _, chunks = await play(executor, agent(tools=[a_tool("say", lambda given, ctx: value)]))
     assert of_type(chunks, "tool_end")[0].result == value

@@ -1,4 +1,4 @@
-"""How a run ends: by its steps, by what its author says, by a tool, or because its model fails."""
+"""The ends of a run: by its step limit, by its author's stop condition, by a tool, or by a failure of its model."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_an_adapter_that_breaks_fails_the_run(world: World) -> None:
 
 @pytest.mark.parametrize("reason", ["max_tokens", "content_filter", "refusal", "error"])
 async def test_error_stop_reasons(quick_world: World, reason: str) -> None:
-    """Half an answer is shown, taken back, and not executed."""
+    """An incomplete answer is streamed and taken back, and its calls are not executed."""
     entry = calls(call("note", text="half"), content="I was about") | {"stop_reason": reason}
     executor = quick_world.executor([entry])
     handle, result, chunks = await play(executor, agent(tools=[note], state_schema=Notes))
@@ -115,7 +115,7 @@ async def test_an_unknown_stop_reason_is_read_from_the_content(quick_world: Worl
 
 
 async def test_a_text_that_is_to_be_continued(quick_world: World) -> None:
-    """`pause_turn`: the provider wants to be asked again."""
+    """With `pause_turn` the provider wants to be asked again."""
     model = ScriptedModel([{"content": "part one", "should_stop": False, "stop_reason": "unknown"}, "part two"])
     executor = quick_world.executor(model)
     _, result, _ = await play(executor, agent())

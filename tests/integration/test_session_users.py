@@ -1,4 +1,4 @@
-"""Whose session is whose in an executor, and ids that are none."""
+"""The owners of sessions in an executor, and invalid ids."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def test_a_session_of_nobody_is_no_users(world: World) -> None:
     await play(executor, agent(), session_id="free")
     with pytest.raises(SessionNotFoundError):
         await executor.execute(agent(), "hi", session_id="free", user_id="ada")
-    _, result, _ = await play(executor, agent(), "more", session_id="free")  # without a user nobody is asked
+    _, result, _ = await play(executor, agent(), "more", session_id="free")  # no owner is checked without a user
     assert result.text == "two"
 
 
 async def test_two_users_that_want_the_same_id_at_once(world: World) -> None:
-    """One of them makes it; for the other it does not exist, whoever was first."""
+    """One of them creates it. For the other it does not exist, whichever was first."""
     executors = {user: world.executor(ScriptedModel([user], repeat=True)) for user in ("ada", "bob")}
     asked = [one.execute(agent(), "hi", session_id="same", user_id=user) for user, one in executors.items()]
     both = await asyncio.gather(*asked, return_exceptions=True)

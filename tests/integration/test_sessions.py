@@ -95,11 +95,11 @@ async def test_a_fresh_executor_goes_on(file_world: World) -> None:
 
 
 async def test_call_ids_stay_unique(world: World) -> None:
-    """Providers that count from zero in every answer, and repeat themselves within one."""
+    """Some providers count from zero in every answer, or repeat an id within one answer."""
     repeated = {"tool_calls": [{"id": "c", "name": "write", "arguments": {"text": t}} for t in "xy"]}
     executor = world.executor([repeated, repeated, "done"])
     handle, _, chunks = await play(executor, scribe())
-    messages = await history(executor, handle.session_id)  # asserts pairs and uniqueness
+    messages = await history(executor, handle.session_id)  # this asserts pairs and uniqueness
     ids = [c.id for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
     assert ids == ["c", "c_2", "c_3", "c_4"]
     assert {c.tool_call_id for c in of_type(chunks, "tool_end")} == set(ids)
@@ -186,7 +186,7 @@ async def test_clone_by_checkpoint(world: World) -> None:
     assert (state.status, state.turn, state.message_count, state.step_count) == ("completed", 0, 4, 2)
     assert state.custom_state["lines"] == ["a"]
     assert (await executor.sessions.list_runs("ses_clone")).runs == []
-    assert len((await executor.sessions.list_checkpoints("ses_clone")).items) == 1  # its own, none copied
+    assert len((await executor.sessions.list_checkpoints("ses_clone")).items) == 1  # its own summaries, not copies
     with pytest.raises(SessionExistsError):
         await executor.clone_session(sid, "ses_clone")
     with pytest.raises(RunNotFoundError):
@@ -217,7 +217,7 @@ async def test_clone_by_message_count_keeps_pairs_whole(world: World) -> None:
 
 
 async def test_clone_after_a_rewind(world: World) -> None:
-    """The state of a clone is that of the history it copies, not of the one left behind."""
+    """A clone has the state of the history that it copies, not of the abandoned one."""
     executor = world.executor([*turn("a"), *turn("b"), *turn("c")])
     who = scribe()
     sid = await session_of(executor, who, "a")
@@ -353,7 +353,8 @@ async def test_thinking_is_kept_and_can_be_left_out(world: World) -> None:
 
 
 async def test_a_snapshot_and_the_stream_after_it_are_the_whole(world: World) -> None:
-    """The messages at a checkpoint, and the sequence from where the stream goes on: nothing twice, nothing lost."""
+    """It has the messages at a checkpoint, and the sequence number at which the stream continues. Nothing is doubled, and
+    nothing is lost."""
     gate = Gate()
     executor = world.executor([*turn("a"), gated(gate, "said b")])
     who = scribe()

@@ -1,4 +1,5 @@
-"""The models of a fallback list share their settings: each is asked without those that it does not have, as by litellm."""
+"""The models of a fallback list share their settings. Each is asked without the settings that it does not support, as with
+litellm."""
 
 from __future__ import annotations
 

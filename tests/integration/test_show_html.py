@@ -1,4 +1,5 @@
-"""`helix show --html`: a session as one page that runs nothing, asks for nothing, and shows what anybody wrote as text."""
+"""`helix show --html` renders a session as one page that runs no script, requests nothing, and shows all content as
+text."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Reader(HTMLParser):
 
 
 async def played(db: Path) -> None:
-    """A session in which every text is hostile."""
+    """Play a session in which every text is hostile."""
     finder = agent("finder", tools=[writer("note")], state_schema=Log, output_schema=Text)
     pay = a_tool("pay", lambda given, ctx: {"paid": EVIL}, input_schema=Text, require_approval=lambda given: EVIL)
     who = agent("boss", tools=[pay, create_sub_agent_tool(finder), writer()], state_schema=Log)

@@ -1,4 +1,4 @@
-"""`helix show` reads runs, messages and checkpoints page by page: `--all` leaves out none of a long session."""
+"""`helix show` reads runs, messages and checkpoints page by page, and `--all` includes all of a long session."""
 
 from __future__ import annotations
 

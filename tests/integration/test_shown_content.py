@@ -1,4 +1,4 @@
-"""What logs, streams and results say of an exception: no text of it, unless `HELIX_LOG_CONTENT=1`."""
+"""Logs, streams and results show no text of an exception, unless `HELIX_LOG_CONTENT=1`."""
 
 from __future__ import annotations
 

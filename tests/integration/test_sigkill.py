@@ -1,8 +1,8 @@
-"""SIGKILL at every call to store and stream, before and after: a new process goes on to the same transcript.
+"""SIGKILL at every call to the store and the stream, before and after it. A new process reaches the same transcript.
 
-Processes are forked from a warm one; a trial is a run that is killed at one point, and one that resumes and checks
-(`tests/support/crash_worker.py` says what): no finished tool and no staged answer again, every invariant of rows and
-stream, and the transcript of a run that nobody disturbed.
+Processes are forked from a warm one. A trial is a run that is killed at one point, and a run that resumes and checks.
+`tests/support/crash_worker.py` has the checks: no finished tool and no staged answer is requested again, every invariant of
+rows and stream holds, and the transcript is that of an undisturbed run.
 """
 
 import signal
@@ -20,7 +20,7 @@ Point = tuple[str, int]
 
 
 class Trials:
-    """Zygotes that try points side by side."""
+    """Zygotes that try points concurrently."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Trials:
         self.transcript = answer["transcript"]
 
     def trial(self, *kills: Point) -> bool:
-        """Die at each of these in turn, then end well. False if a process ended before its point came."""
+        """Die at each of these points in turn, then end normally. Return whether every process reached its point."""
         zygote = self.free.get()
         try:
             db = str(self.folder / f"trial-{next(self.numbers)}.db")
@@ -54,7 +54,7 @@ class Trials:
             self.free.put(zygote)
 
     def all(self, trials: Sequence[Sequence[Point]]) -> int:
-        """How many of the trials died where they should."""
+        """Return the number of trials that died at their points."""
         with ThreadPoolExecutor(ZYGOTES) as pool:
             return sum(pool.map(lambda kills: self.trial(*kills), trials))
 
@@ -98,13 +98,13 @@ def test_some_points(trials: Trials) -> None:
 def test_every_point(trials: Trials) -> None:
     hits = trials.all([[point] for point in trials.points])
     print(f"\nSIGKILL at {hits} of {len(trials.points)} points")
-    assert hits >= len(trials.points) * 0.9  # timers may leave out a flush now and then
+    assert hits >= len(trials.points) * 0.9  # timers may skip a flush now and then
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_deaths(trials: Trials) -> None:
-    """The process that resumes dies too, anywhere; the third goes on."""
+    """The process that resumes dies as well, anywhere, and the third one continues."""
     first, second = trials.points[5::9], trials.points[3::23]
     pairs = [[point, second[number % len(second)]] for number, point in enumerate(first)]
-    assert trials.all(pairs) > len(pairs) // 4  # the second process needs fewer calls: it may be done before its point
+    assert trials.all(pairs) > len(pairs) // 4  # the second process may finish before its point

@@ -1,4 +1,4 @@
-"""Sixteen processes send a message to one session at once: one wins, fifteen are told, no turn is lost."""
+"""Sixteen processes send a message to one session at once. One wins, fifteen are refused, and no turn is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def worker() -> Iterator[Worker]:
 
 
 async def test_exactly_one_wins_each_round(worker: Worker, tmp_path: Path) -> None:
-    """The first round is on a file that does not exist yet: sixteen make it at once."""
+    """The first round is on a file that does not exist yet, so that sixteen processes create it at once."""
     db, journal, winners = tmp_path / "helix.db", Journal(), []
     for round_ in range(1, ROUNDS + 1):
         found = worker.race("execute", db, SIXTEEN, round=round_)
@@ -40,7 +40,7 @@ async def test_exactly_one_wins_each_round(worker: Worker, tmp_path: Path) -> No
 
 
 async def test_sixteen_open_a_fresh_file(worker: Worker, tmp_path: Path) -> None:
-    """All find it usable, whoever makes it."""
+    """All find it usable, whichever process creates it."""
     for n in range(3):
         won = worker.race("increment", tmp_path / f"{n}" / "deeper" / "h.db", SIXTEEN)
         assert sum(won) == 20

@@ -1,4 +1,4 @@
-"""Shards of a limit: older rows, a lower limit, and whoever dies while lowering it."""
+"""Shards of a limit: older rows, a lower limit, and a process that dies while it lowers the limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.services.row_slots import RowSlots
 
 
 class Dying(MemoryStateStore):
-    """Its caller dies before the transaction of that name."""
+    """A store whose caller dies before the transaction of that name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ async def test_a_lower_limit_leaves_nothing_in_the_shards(monkeypatch: pytest.Mo
 
 
 async def test_who_dies_while_it_lowers_a_limit_leaves_the_merge_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is lower, and the shards still have slots that were lent under the old one: nobody is given one."""
+    """The limit is lower, but the shards still have slots that were lent under the old limit. None of these is granted."""
     monkeypatch.setattr(slot_shards, "SLOTS_EACH", 1)
     store = Dying()
     slots = RowSlots(store)

@@ -1,4 +1,5 @@
-"""How a SQLite store commits: one sync for all that wait for the disk, one line for all that wait for another process."""
+"""Commits of a SQLite store: one sync for all transactions that wait for the disk, and one queue for all that wait for
+another process."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStateStore]:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
-    """When the log was synced. A sync takes 50 ms."""
+    """The times at which the log was synced. A sync takes 50 ms."""
     found, to_disk = Syncs(), sqlite_log._to_disk
 
     def slow(number: int) -> None:
@@ -51,7 +52,7 @@ def put(sort: str, number: int = 1) -> Put:
 
 @contextmanager
 def written_by_another(store: SQLiteStateStore) -> Iterator[None]:
-    """Another connection holds the file."""
+    """Let another connection hold the file."""
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
@@ -92,7 +93,7 @@ async def test_normal_waits_for_no_disk(tmp_path: Path, syncs: Syncs) -> None:
 async def test_after_a_sync_that_failed_nothing_is_written(
     store: SQLiteStateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system may have dropped what it could not write, and report the next sync as good."""
+    """The system may have dropped what it could not write, and may report the next sync as successful."""
 
     def broken(number: int) -> None:
         monkeypatch.undo()
@@ -116,7 +117,7 @@ async def test_own_commits_wake_no_other_watch(store: SQLiteStateStore) -> None:
         assert time.monotonic() - begun > 0.25
 
 
-# --- the line ------------------------------------------------------------------------------------------------------------
+# --- the queue -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A worker whose store fails: whoever waits is told, nothing is lost, and the session can be resumed at once."""
+"""A worker whose store fails. Waiting callers get an error, nothing is lost, and the session can be resumed at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.runtime.handle import RunStoppedError
 
 
 class Flaky(MemoryStateStore):
-    """Fails transactions of one name while `broken`."""
+    """A store that fails transactions of one name while `broken`."""
 
     def __init__(self, failing: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def test_a_failed_store_is_told_and_the_session_goes_on() -> None:
 
 
 async def test_a_claim_that_cannot_be_kept_ends_the_wait() -> None:
-    """Nobody else has taken the run over, so its row says running for ever."""
+    """No other worker has taken over the run, so its row says running forever."""
     gate = Gate()
     agent = Agent(name="worker", system_prompt="Work.", llm_config=LLMConfig(model="scripted"))
     model, settings = ScriptedModel([gated(gate, "never")]), Settings(claim_s=0.4)

@@ -32,7 +32,7 @@ ROW = Key("sessions", "s", "row")
 
 
 def distribution(folder: Path, name: str, **entry_points: str) -> None:
-    """A distribution as an installation leaves it, with the module `fake_store`."""
+    """An installed distribution with the module `fake_store`."""
     (folder / "fake_store.py").write_text(FAKE)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""A stage changes between Kinesis and direct streaming while runs go on, and no chunk is lost.
+"""A stage changes between Kinesis and direct streaming during runs, and no chunk is lost.
 
-The deliveries of a turn follow each other as in a run: each is acknowledged before the next begins. What is on Kinesis is
-projected late, some of it long after it was acknowledged.
+The deliveries of a turn follow each other as in a run: each is acknowledged before the next begins. Records on Kinesis are
+projected late, some long after they were acknowledged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Stage:
-    """Kinesis with a projector that is late. `gone`: what Kinesis answers, once the stage has no stream any more."""
+    """Kinesis with a late projector. `gone` is the error of Kinesis once the stage's stream is deleted."""
 
     def __init__(self, seed: int = 0) -> None:
         self.store, self.random = MemoryStateStore(), Random(seed)
@@ -51,7 +51,7 @@ class Stage:
             self.projected = place + 1
 
     def process(self, mode: Mode) -> StreamManager:
-        """A function's process, cold."""
+        """Return the streams of a function's new process."""
         log = SegmentStreams(self.store)
         match mode:
             case "kinesis":
@@ -63,7 +63,7 @@ class Stage:
 
 
 class Late(SystemClock):
-    """Who waits lets the projector take a record."""
+    """A clock that lets the projector take a record whenever a process waits."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._passed = stage, 0.0
@@ -79,7 +79,7 @@ class Late(SystemClock):
 
 
 async def play(stage: Stage, modes: Sequence[Mode]) -> list[str]:
-    """A turn: a delivery for each step, in the mode of its function."""
+    """Play a turn: one delivery per step, in the mode of its function."""
     for step, mode in enumerate(modes, 1):
         process = stage.process(mode)
         if step == 1:
@@ -98,14 +98,14 @@ WHOLE = ["text_delta", "text_delta", "step_committed"] * STEPS + ["end"]
 
 
 def changing(random: Random, first: Mode, then: Mode) -> list[Mode]:
-    """Functions of both deployments serve for a while, the old ones in flight beside the new."""
+    """Return modes in which both deployments serve for a while, the old functions concurrently with the new ones."""
     begin, over = sorted(random.sample(range(1, STEPS), 2))
     return [first if n < begin else random.choice((first, then)) if n < over else then for n in range(STEPS)]
 
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_neighbours_lose_nothing(seed: int) -> None:
-    """kinesis and both, both and direct, in either direction."""
+    """The pairs are kinesis and both, and both and direct, in either direction."""
     stage = Stage(seed)
     pairs: list[tuple[Mode, Mode]] = [("kinesis", "both"), ("both", "kinesis"), ("both", "direct"), ("direct", "both")]
     modes = changing(stage.random, *pairs[seed % 4])
@@ -114,7 +114,8 @@ async def test_neighbours_lose_nothing(seed: int) -> None:
 
 
 async def test_kinesis_and_direct_are_no_neighbours() -> None:
-    """Why there is a setting between them: what is on its way is overtaken, and taken for a dead attempt's."""
+    """This is why there is a setting between them: records on their way are overtaken, and taken for those of a dead
+    attempt."""
     modes: list[Mode] = ["kinesis", "direct"]
     assert "step_discarded" in await play(Stage(), [mode for mode in modes for _ in range(6)])
 
@@ -130,7 +131,7 @@ async def test_a_function_that_outlives_the_stream_appends_by_itself(code: str) 
 
 
 async def test_what_is_refused_for_another_reason_is_not_appended() -> None:
-    """It would overtake what is on Kinesis."""
+    """It would overtake records on Kinesis."""
     stage = Stage()
     stage.gone = "ProvisionedThroughputExceededException"
     with pytest.raises(StoreError):
@@ -139,7 +140,7 @@ async def test_what_is_refused_for_another_reason_is_not_appended() -> None:
 
 
 async def test_an_append_that_is_not_taken_in_time_is_repeated() -> None:
-    """The writer's repeat finds it on Kinesis twice, and on the log once."""
+    """The writer's repeat is on Kinesis twice, and on the log once."""
     stage = Stage()
     stage.projects = False
     process = stage.process("both")
@@ -152,7 +153,7 @@ async def test_an_append_that_is_not_taken_in_time_is_repeated() -> None:
 
 
 async def test_records_of_a_dead_attempt_are_not_waited_for() -> None:
-    """Nothing of them ever comes to the log."""
+    """Such records never reach the log."""
     stage = Stage()
     await stage.process("both").append(S, [started(), text(0, "dead"), text(0, "alive", attempt=2)])
     await stage.process("both").append(S, [text(1, "late")])
@@ -160,7 +161,7 @@ async def test_records_of_a_dead_attempt_are_not_waited_for() -> None:
 
 
 async def test_a_repeat_of_an_earlier_modes_records_changes_nothing() -> None:
-    """Kinesis delivers again what was projected before functions began to append by themselves."""
+    """Kinesis redelivers records that were projected before functions began to append by themselves."""
     stage = Stage()
     await stage.process("both").append(S, [started(), text(0, "a"), committed(1)])
     await stage.process("direct").append(S, [text(0, "b", step=2)])

@@ -1,4 +1,4 @@
-"""A run's stream, seen through its handle: live, late, from elsewhere, and over again."""
+"""A run's stream through its handle: live, late, from another process, and repeatedly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def messages_of(handle: AgentExecutionHandle[Any], **options: Any) -> list
 
 
 async def test_a_stream_is_there_as_soon_as_its_run_is_claimed(world: World) -> None:
-    """A browser asks for the stream right behind the answer to its request: the first message is on its way."""
+    """A browser requests the stream right after the response to its request, while the first message is on its way."""
     gate = Gate()
     executor, other = world.executor([gated(gate, "Hello.")]), world.executor([])
     handler = create_resumable_stream_handler(stream_manager=other.streams, clock=other.engine.clock)
@@ -64,7 +64,7 @@ async def test_a_stream_is_there_as_soon_as_its_run_is_claimed(world: World) -> 
         messages = [message async for message in reader]
     assert body.count("event: end") == 1 and messages[-1].kind == "end" and messages[0].sequence == 1
     copy = await other.clone_session("ses_early", "ses_copy")
-    assert await create_reader(other.streams, copy.session_id) is None  # a copy has no run, and so no stream
+    assert await create_reader(other.streams, copy.session_id) is None  # a copied session has no run, and so no stream
     assert await other.delete(handle.session_id)
     assert (await handler.handle(stream_id="ses_early")).status == 404
 
@@ -99,13 +99,13 @@ async def test_each_run_has_its_own_part(world: World) -> None:
     assert [text_of(part) for part in (a, b, c)] == ["one", "", "three"]
     sequences = [chunk.sequence for chunk in [*a, *b, *c]]
     assert sequences == sorted(sequences) and {x.run_id for x in b} == {second.run_id}
-    assert await chunks_of(first) == a and await chunks_of(second) == b  # late, and still the own part only
+    assert await chunks_of(first) == a and await chunks_of(second) == b  # read late, it still has only this run's part
     runs = (await executor.sessions.list_runs(first.session_id)).runs
     assert [r.start_sequence for r in runs] == [sum(map(_count, [a, b])), _count(a), 0]
 
 
 def _count(chunks: list[StreamChunk]) -> int:
-    """Messages of a run: its chunks and its end."""
+    """Return the number of the run's messages: its chunks and its end."""
     return len(chunks) + 1
 
 
@@ -186,7 +186,7 @@ async def test_a_run_that_is_taken_over_ends_with_its_successor(file_world: Worl
     who = agent()
     handle = await first.execute(who, "go")
     await gate.reached()
-    await first.close()  # gives its lease back and stops where it is
+    await first.close()  # it releases its lease and stops where it is
     second = file_world.executor(["finished elsewhere"])
     old = await second.get_handle(who, handle.session_id)
     again = await second.resume(who, handle.session_id)
@@ -199,7 +199,7 @@ async def test_a_run_that_is_taken_over_ends_with_its_successor(file_world: Worl
 
 
 async def test_sync_tools_emit_from_their_thread(world: World) -> None:
-    """Also when the stream's timer has run out: a chunk is put from any thread."""
+    """This works also when the stream's timer has expired, because any thread may append a chunk."""
     go_on = threading.Event()
 
     def work(given: Nothing, ctx: ToolContext[Any]) -> str:
@@ -223,7 +223,7 @@ async def test_sync_tools_emit_from_their_thread(world: World) -> None:
 
 
 async def test_a_model_that_repeats_itself_within_a_step(world: World) -> None:
-    """A retry inside the adapter: the half answer is taken back, the error told, the step goes on."""
+    """The adapter retries. The partial answer is taken back, the error is streamed, and the step continues."""
 
     class Flaky(ScriptedModel):
         async def generate_step(self, request: Any) -> Any:
@@ -265,7 +265,7 @@ async def test_waiting_has_an_end(quick_world: World) -> None:
     handle = await quick_world.executor([gated(gate, "x")]).execute(agent(), "go")
     with pytest.raises(TimeoutError):
         await handle.result(timeout_s=0.01)
-    assert (await handle.get_state()).status == "running"  # waiting is not stopping
+    assert (await handle.get_state()).status == "running"  # the end of a wait does not stop the run
     gate.open()
     assert (await result_of(handle)).status == "completed"
 

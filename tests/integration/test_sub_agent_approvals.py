@@ -1,4 +1,4 @@
-"""Questions of sub-agents: they pause their parents, and one answer resumes all."""
+"""Questions of sub-agents pause their parents, and one answer resumes all of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_childs_question_pauses_the_parent_and_the_answer_resumes_both(w
     assert mine.index("subagent_end") + 1 == mine.index("tool_end")
     assert mine.count("subagent_end") == 1 and mine.count("tool_end") == 1
     child_ends = [c for c in more if c.agent_id == ref.session_id]
-    assert types(child_ends)[-1] == "output"  # the child is seen live on the parent's new run
+    assert types(child_ends)[-1] == "output"  # the child is streamed live on the parent's new run
 
 
 async def test_the_answer_reaches_two_levels_down(world: World) -> None:
@@ -178,7 +178,7 @@ async def test_a_new_message_leaves_the_child_behind(world: World) -> None:
 
 
 async def test_a_new_message_ends_the_sub_agents_that_it_leaves(world: World) -> None:
-    """One is at work, one still waits: the message starts its run, and neither can do anything any more."""
+    """One is at work, and one still waits. The message starts its run, and neither sub-agent can do anything any more."""
     ran: list[str] = []
     gate = Gate()
     pay = calls(call("pay", text="rent"))
@@ -206,7 +206,7 @@ async def test_a_new_message_ends_the_sub_agents_that_it_leaves(world: World) ->
 
 
 async def test_a_rewind_leaves_a_paused_sub_agent_and_its_step_begins_another(world: World) -> None:
-    """Both are of the same step, in two lineages: the parent waits for the second only."""
+    """Both belong to the same step, in two lineages, and the parent waits only for the second."""
     first, second = calls(ask()), calls(ask())
     script = {"boss": [first, second], "finder": [calls(call("pay", text=rent)) for rent in ("one", "two")]}
     executor = world.executor(script)

@@ -1,4 +1,4 @@
-"""Stops in a tree of agents: from parent to child, and what the end of a child means to its parent."""
+"""Stops in a tree of agents: from parent to child, and the effect of a child's end on its parent."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_child_aborted_alone_is_a_failed_result(world: World) -> None:
 
 
 async def test_a_child_whose_tool_does_not_look_is_left_by_its_parent(world: World) -> None:
-    """The child's worker loses its session by the heartbeat; the parent's run goes on all the same."""
+    """The child's worker loses its session at the heartbeat, and the parent's run continues all the same."""
     gate = Gate()
 
     async def deaf(given: Nothing, ctx: ToolContext[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Sub-agents: sessions of their own, on their parent's stream."""
+"""Sub-agents: each has its own session, and is on its parent's stream."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_input_is_validated_and_told(world: World) -> None:
 
 
 async def test_several_children_at_once(world: World) -> None:
-    """Both are at work before either ends; results are in call order."""
+    """Both are at work before either ends, and their results are in call order."""
     gates = {"a": Gate(), "b": Gate()}
 
     async def answer(request: Any) -> Any:
@@ -169,7 +169,7 @@ async def test_depth_is_limited(world: World) -> None:
 
 
 async def test_an_agent_is_not_its_own_ancestor(world: World) -> None:
-    """Such a tree cannot be defined; one that came about all the same is stopped."""
+    """Such a tree cannot be defined. If one exists all the same, its run is stopped."""
     finder = child()
     boss = parent(finder)
     object.__setattr__(finder, "tools", (create_sub_agent_tool(child("boss")),))

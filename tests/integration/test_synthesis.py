@@ -1,4 +1,4 @@
-"""A synthesis that does not do its work."""
+"""A synthesis that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budget alerts are told to people at least once, in their order (`helix.fleet.alerts`)."""
+"""Budget alerts are delivered to people at least once, in order (`helix.fleet.alerts`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_795_219_200.0
 
 
 class People:
-    """Hear what is published; `deaf` times they do not."""
+    """A receiver of notifications, which fails the first `deaf` times."""
 
     def __init__(self, deaf: int = 0) -> None:
         self.heard: list[str] = []
@@ -37,7 +37,7 @@ class People:
 
 @pytest.fixture
 async def store() -> MemoryStateStore:
-    """Three alerts of one budget, told to nobody."""
+    """A store with three undelivered alerts of one budget."""
     made = MemoryStateStore()
     for number, level in enumerate(LEVELS):
         await raise_alert(made, "a", f"{number}", NOW, level)

@@ -1,4 +1,4 @@
-"""Time travel: a session goes on from any of its checkpoints, and from no other's."""
+"""Time travel: a session continues from any of its own checkpoints, and from no other session's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from helix.core.errors import CallNotPendingError, CheckpointNotFoundError, Inva
 
 
 async def three_turns(executor: LocalExecutor, who: Agent[Any, Any]) -> tuple[str, list[str]]:
-    """A session of three turns; the checkpoint at the end of each."""
+    """Play a session of three turns. Return the checkpoint at the end of each."""
     points = []
     session_id = "ses_travel"
     for turn in range(1, 4):
@@ -57,7 +57,7 @@ async def test_from_checkpoint_of_a_completed_session(world: World) -> None:
     lines = told(await history(executor, session_id))
     assert lines[:4] == before[points[0]] and lines[4] == "user: instead" and len(lines) == 8
     after = [m.id for m in await history(executor, session_id) if m.role != "system"]
-    assert after[:4] == ids[:4] and not set(after[4:]) & set(ids)  # a message keeps its id, and no other gets it
+    assert after[:4] == ids[:4] and not set(after[4:]) & set(ids)  # a message keeps its id, which no other gets
     conversation = await executor.sessions.load_conversation_messages(session_id)
     assert [m.id for m in conversation if m.role != "system"] == after
     state = await handle.get_state()
@@ -138,7 +138,7 @@ async def test_from_checkpoint_of_failed_interrupted_and_paused(world: World) ->
 
 
 async def test_a_branch_of_a_paused_session_is_whole_steps_and_leaves_the_question(world: World) -> None:
-    """A question is asked once, in the session that asked it: approved twice, its tool would run twice."""
+    """A question belongs to the session that asked it. If it were approved in both, its tool would run twice."""
     ran: list[str] = []
     pay = a_tool("pay", lambda given, ctx: ran.append("paid"), require_approval=True)
     who = agent(tools=[pay])

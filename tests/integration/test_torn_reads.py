@@ -1,4 +1,4 @@
-"""Several rows that are read in one `get` are not read at one moment: what happens between them is not lost."""
+"""One `get` does not read several rows at one moment. Changes between the reads are not lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a write goes by may have changed since it was read: then it is refused, and whoever made it reads again."""
+"""The rows that a write depends on may have changed since they were read. Then the write is refused, and its caller reads
+again."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def anything(value: Value) -> bool:
 
 
 class TestWork:
-    """An execution is held by one worker at a time."""
+    """At most one worker holds an execution at a time."""
 
     @pytest.fixture
     async def queue(self) -> WorkQueue:
@@ -53,7 +54,7 @@ class TestWork:
         return queue
 
     def meanwhile(self, queue: WorkQueue, at: str) -> tuple[Torn, WorkQueue, SetClock]:
-        """The store, what another process has of it, and the clock of both."""
+        """The store, another process's view of it, and the clock of both."""
         assert isinstance(queue.store, Torn) and isinstance(queue.clock, SetClock)
         queue.store.at = at
         return queue.store, WorkQueue(queue.store, queue.clock, lease_s=10), queue.clock
@@ -179,7 +180,7 @@ class TestSlots:
         assert [ticket.candidate for ticket in await slots.queue("a")] == [SECOND]
 
     async def test_nobody_takes_a_slot_before_one_that_came_to_wait_meanwhile(self, slots: RowSlots) -> None:
-        """Whoever released it died before the first in line had it."""
+        """The process that released the slot died before the first run in line got it."""
         store, points = self.torn(slots), CrashPoints(at=("transact:grant_slot:before", 0))
         await slots.release(FIRST)
 
@@ -207,7 +208,7 @@ class TestSlots:
         assert await slots.queue("a") == [] and (await slots.counters())["a"].queued == 0
 
     async def test_a_limit_is_not_changed_from_what_it_was(self, slots: RowSlots) -> None:
-        """Another definition says so meanwhile: whoever decided by the old one decides again."""
+        """Another definition changed it meanwhile, so the process that decided by the old one decides again."""
         store = self.torn(slots)
         store.at, store.then = "admission", lambda: RowSlots(store, account_limit=None).admit(SECOND, default=5)
         assert not await slots.change_limit("a", 1, 2)
@@ -260,7 +261,7 @@ class TestDecisions:
 
 
 class TestCache:
-    """One place in the order for each answer: by it, it goes."""
+    """Each answer has one place in the order of eviction."""
 
     def made(self, policy: CacheEvictionPolicy, clock: SetClock) -> tuple[Torn, RowCache, RowCache]:
         store = Torn()

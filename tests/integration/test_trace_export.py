@@ -1,4 +1,4 @@
-"""Spans on their way out: OTLP over HTTP to a receiver, and what becomes of them when nobody is there."""
+"""The export of spans: OTLP over HTTP to a receiver, and the loss of spans without a receiver."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def a_span(n: int = 0) -> Span:
 
 
 class Exporter(SpanExporter):
-    """Sends when it is let; fails when it is told to."""
+    """An exporter that waits until the test lets it send, and fails if the test says so."""
 
     def __init__(self, *, fails: bool = False, blocks: bool = False) -> None:
         self.fails, self.names = fails, list[str]()
@@ -112,7 +112,7 @@ async def test_what_is_no_export_is_refused(receiver: TraceReceiver) -> None:
 
 
 def asked(receiver: TraceReceiver, head: str, body: bytes = b"") -> int:
-    """The status of a request that no client library would send."""
+    """Return the status of a request that no client library would send."""
     path = receiver.url.removeprefix(f"http://127.0.0.1:{receiver.port}")
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as connection:
         request = f"POST {path}/v1/traces HTTP/1.1\r\nHost: 127.0.0.1:{receiver.port}\r\n{head}\r\n\r\n"
@@ -140,7 +140,7 @@ def test_a_length_that_is_not_one_number_is_refused(receiver: TraceReceiver, hea
 
 
 def test_what_is_packed_is_bounded(receiver: TraceReceiver) -> None:
-    """70 MB in 70 KB."""
+    """70 MB are compressed to 70 KB."""
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     body = b"".join([*(packer.compress(bytes(2**20)) for _ in range(70)), packer.flush()])
     assert asked(receiver, f"Content-Encoding: gzip\r\nContent-Length: {len(body)}", body) == 413
@@ -153,7 +153,7 @@ async def test_an_executor_traces_where_the_environment_says(
     monkeypatch.setenv(ENDPOINT, receiver.url)
     executor = quick_world.executor(["done"])
     await play(executor, agent())
-    await executor.close()  # sends what is left
+    await executor.close()  # this sends the rest
     assert len(told) == 1
 
 
@@ -206,12 +206,12 @@ def test_content_is_off_unless_asked() -> None:
         tracer.close()
 
 
-# --- when nobody is there -----------------------------------------------------------------------------------------
+# --- without a receiver ------------------------------------------------------------------------------------------
 
 
 async def test_an_endpoint_that_is_down_harms_no_run(quick_world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]  # nobody will listen there
+        port = listener.getsockname()[1]  # no server will listen there
     tracer = open_tracer({ENDPOINT: f"http://127.0.0.1:{port}"})
     executor = quick_world.executor(["done"], tracer=tracer)
     _, result, _ = await play(executor, agent())

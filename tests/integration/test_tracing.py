@@ -1,4 +1,4 @@
-"""One trace for each run, in one process: its tree, what the spans say, and what they must not."""
+"""One trace for each run, in one process: its tree, the content of its spans, and what they must not contain."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_a_takeover_tells_the_dead_run_and_links_the_next(world: World, tr
         gate.entered.set()
         await asyncio.Event().wait()
 
-    dead = world.executor([dies], tracer=Traces().tracer)  # its spans die with it
+    dead = world.executor([dies], tracer=Traces().tracer)  # its spans are lost with it
     handle = await dead.execute(who := agent(), "go")
     await gate.reached()
     await dead.close()

@@ -1,4 +1,4 @@
-"""The same trace where a run is executed by deliveries: nothing is carried from one to the next but ids."""
+"""The same trace for a run that is executed by deliveries, which pass on only ids."""
 
 from __future__ import annotations
 

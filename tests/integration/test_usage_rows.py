@@ -1,4 +1,4 @@
-"""Usage: every call that was paid for is in one row, and every run is counted up once, whatever dies or races."""
+"""Usage: every billed call is in one row, and every run is counted once, whatever dies or races."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from helix.testing.crash import Crash, CrashPoints
 
 
 async def counted(store: StateStore, scope: str) -> dict[tuple[str, str], UsageCount]:
-    """The scope's hours by (model, operation); one hour, or two if the test ran into the next."""
+    """Return the scope's counts by (model, operation). They are of one hour, or of two if the test ran into the next."""
     found: dict[tuple[str, str], UsageCount] = {}
     for row in await read_counts(store, scope):
         assert (row.model, row.operation) not in found, "the test ran over the end of an hour"
@@ -133,7 +133,7 @@ async def test_finishers_at_once_count_and_tell_of_a_run_once(world: World) -> N
 
 
 async def _reopen(store: StateStore, session_id: str, run_id: str) -> Any:
-    """The run's effects, to be done again."""
+    """Reopen the run's effects, so that they are applied again."""
     key = row_key(session_id, run_sort(run_id))
     (value,) = await store.get([key])
     assert value is not None
@@ -163,7 +163,7 @@ async def test_a_crash_at_the_counting_loses_and_doubles_nothing(place: str) -> 
 
 @pytest.mark.parametrize("written_out", [{"effects": "open"}, {"late_calls": 0}, {"effects": "open", "late_calls": 0}])
 async def test_a_default_that_is_written_out_is_the_default(written_out: dict[str, Any]) -> None:
-    """Rows leave defaults out as a rule; one that has them in words is closed and counted as any other, once."""
+    """Rows usually leave defaults out. A row that has them written out is closed and counted as any other, once."""
     who = agent("helper")
     stage = Stage([says("Done.", used())], who, store=Patience())
     last = await stage.follow(await stage.begin(who))
@@ -182,8 +182,8 @@ async def _write_out(store: StateStore, session_id: str, run_id: str, fields: di
 
 
 class Patience(MemoryStateStore):
-    """A store that does not let anybody ask for ever: without real waiting, no timeout would end such a loop. Something
-    may happen before a transaction of a name, once."""
+    """A store that limits the number of requests. Without real waiting, no timeout would end an endless loop. Something may
+    happen before a transaction of a name, once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class Patience(MemoryStateStore):
 
 
 class LostAnswers:
-    """A store whose answer to the named transactions never comes, although they are written, `times` times."""
+    """A store that writes the named transactions but loses their answers, `times` times."""
 
     def __init__(self, inner: StateStore, name: str, times: int = 1) -> None:
         self._inner, self._name, self.left = inner, name, times
@@ -279,12 +279,12 @@ async def test_a_call_whose_worker_died_has_a_row_and_the_next_attempt_its_own()
     [("before", False), ("meanwhile", False), ("meanwhile", True), ("after", False), ("after", True)],
 )
 async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: str, in_words: bool) -> None:
-    """The run is aborted while the model thinks: the answer is discarded, and it was paid for. `in_words`: the run's row
-    says that its effects are open, instead of leaving it out."""
+    """The run is aborted while the model thinks. The answer is discarded, but it was billed. With `in_words`, the run's row
+    writes out that its effects are open, which is the default."""
     who = agent("helper")
     gate = Gate()
     store = Patience()
-    await BudgetManager(store).set_budget(10, "total", "helper", unit="usd")  # so that the call has something set aside
+    await BudgetManager(store).set_budget(10, "total", "helper", unit="usd")  # so that the call has a reservation
     late = [gated(gate, says("late", used(60, 6, 300)))]
     stage = Stage(late, who, store=store, stop_poll_s=1e6)  # this delivery does not see the stop
     event = await stage.begin(who)
@@ -343,7 +343,7 @@ async def test_a_copy_lists_only_what_it_bought_itself(quick_world: World) -> No
 
 
 async def test_a_session_that_is_deleted_in_mid_run_was_used_all_the_same(file_world: World) -> None:
-    """Its worker died before the run's end: nobody else will count it."""
+    """Its worker died before the run's end, so no other process will count it."""
     gate = Gate()
     who = agent("helper", tools=[a_tool("look", lambda _, __: "found")])
     dying = file_world.executor([{**calls(call("look")), "usage": used().model_dump()}, gated(gate, "never")])
@@ -376,7 +376,7 @@ async def test_unpriced_calls_are_told(quick_world: World) -> None:
 
 
 async def test_whoever_asks_for_the_agents_reads_no_tenant() -> None:
-    """There are as many tenants as people, and the deployed `govern` asks each minute."""
+    """There are as many tenants as users, and the deployed `govern` asks each minute."""
     read: list[str] = []
 
     class Listening(MemoryStateStore):

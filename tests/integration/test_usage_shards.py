@@ -1,4 +1,4 @@
-"""The shards of a usage counter are one counter to whoever reads them."""
+"""The shards of a usage counter are one counter to its readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_processes_add_to_different_shards_and_readers_sum_them() -> None:
 
 
 async def test_a_counter_of_an_older_version_is_the_first_shard() -> None:
-    """It has one row, which goes on counting, and is part of the sum."""
+    """It has one row, which keeps counting and is part of the sum."""
     store, clock = MemoryStateStore(), SetClock(NOW)
     await Counters(store, clock).count("old", guard("s"), USED, at=NOW - 3600, **WHOSE)
     assert [row.key.sort for row in await store.query("control", "usage#agent:a")] == ["total#m#completion"]

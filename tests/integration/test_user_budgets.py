@@ -1,4 +1,4 @@
-"""Budgets of each user, as `[tool.helix.budgets]` declares them."""
+"""Budgets of each user, declared in `[tool.helix.budgets]`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helix.services.row_budgets import RowBudgets
 PROJECT = "[tool.helix]\nagents = ['desk']\n"
 NOW = 1_800_000_000.0
 SPENDS = 100
-"""Tokens that each run uses, which is also its worst case."""
+"""The tokens that each run uses, which are also its worst case."""
 
 
 def spender(world: World, **options: Any) -> Any:
@@ -40,7 +40,7 @@ async def test_every_user_has_the_declared_budget_and_no_other_is_charged(world:
     executor = spender(world, user_budgets={"day": {"tokens": 2 * SPENDS}})
     for user in ("ada", "bob"):
         assert [await run(executor, user) for _ in range(3)] == ["completed", "completed", "budget_exceeded"]
-    assert await run(executor, None) == "completed"  # a session without a user has no budget of one
+    assert await run(executor, None) == "completed"  # a session without a user has no user budget
 
 
 async def test_runs_at_once_of_one_user_do_not_pass_it(world: World) -> None:
@@ -63,7 +63,7 @@ async def test_sub_agents_bill_the_user_of_their_root(world: World) -> None:
 
 
 async def test_a_divided_window_is_given_the_declared_limit(world: World) -> None:
-    """As on a deployed stage. Nothing changes where a budget was set since the definitions were read."""
+    """Nothing changes if a budget was set since the definitions were read, as on a deployed stage."""
     store = spender(world).store
 
     def declared(tokens: int) -> RowBudgets:
@@ -94,7 +94,7 @@ async def test_a_divided_window_is_given_the_declared_limit(world: World) -> Non
 
 
 async def test_a_changed_declaration_holds_in_the_present_window(world: World) -> None:
-    """In an open session and in a new one, raised and lowered; what the window has used counts."""
+    """It holds in an open session and in a new one, raised and lowered, and the usage of the window counts."""
     small, large = ({"day": {"tokens": n * SPENDS}} for n in (1, 3))
     assert [await run(spender(world, user_budgets=small), "ada", "s") for _ in range(2)] == [
         "completed",

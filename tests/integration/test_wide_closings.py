@@ -1,4 +1,4 @@
-"""What a closing of a wide step must not leave behind, and must not take away (docs/protocol.md#wide)."""
+"""The closing of a wide step leaves nothing open and removes no results (docs/protocol.md#wide)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_sub_agents_of_calls_that_a_dead_caller_closed_are_aborted(
 
 
 async def test_a_repeated_request_closes_nothing(quick_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first delivery claimed the session, and paused, after the second one had looked for the key."""
+    """Its first delivery claimed the session and paused, after the second one had looked for the key."""
     executor = quick_world.executor([numbered("ask", 9), "fine"], settings=NARROW)
     who = agent(tools=[a_tool("ask", "client", input_schema=Text)])
     first = await executor.execute(who, "go", session_id="s", key="once")
@@ -62,7 +62,7 @@ async def test_a_repeated_request_closes_nothing(quick_world: World, monkeypatch
 
 
 async def test_calls_that_were_refused_keep_their_results(quick_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker dies before it writes the rows of calls that were refused with the answer."""
+    """The worker dies before it writes the rows of the calls that were refused together with the answer."""
     executor = quick_world.executor([calls(*(call("nothing") for _ in range(9))), "fine"], settings=NARROW)
     transact = executor.store.transact
 

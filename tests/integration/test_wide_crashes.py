@@ -1,4 +1,4 @@
-"""A crash between the transactions of a wide step leaves a step that others go on with (docs/protocol.md#wide)."""
+"""A crash between the transactions of a wide step leaves a step that other workers continue (docs/protocol.md#wide)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from helix.testing.invariants import check_session
 
 MANY = 300
 NARROW = replace(QUICK, calls_at_once=4)
-"""A step of five calls is wide, so that a few show what many do."""
+"""The number of calls above which a step is wide. It is small, so that a few calls are enough for the tests."""
 
 
 class Log(BaseModel):
@@ -111,7 +111,7 @@ async def test_calls_beyond_the_bound_fail_where_the_model_sees_it(quick_world: 
 
 
 async def test_each_call_has_its_fate(world: World) -> None:
-    """Executed, refused, unknown, and an output among them: in several transactions."""
+    """Calls are executed, refused and unknown, and an output is among them. The step takes several transactions."""
     names = ["work", "nothing", "work", "once", "work", "nothing", "__finish__", "work", "__finish__", "nothing"]
     entry = calls(*(call(name, text=str(i)) for i, name in enumerate(names)))
     executor = world.executor([entry], settings=NARROW)
@@ -169,7 +169,7 @@ async def test_every_question_is_answered(world: World) -> None:
 async def test_a_closing_keeps_what_it_did_not_read(
     quick_world: World, monkeypatch: pytest.MonkeyPatch, at: str, call_id: int
 ) -> None:
-    """A slow tool records its result between the closing's reads and its writes."""
+    """A slow tool stores its result between the closing's reads and its writes."""
     executor = quick_world.executor([numbered("ask", 9), "fine"], settings=NARROW)
     who = agent(tools=[a_tool("ask", "client", input_schema=Text)])
     handle, _, _ = await play(executor, who)
@@ -191,7 +191,7 @@ async def test_a_closing_keeps_what_it_did_not_read(
 
 
 async def test_merges_that_are_refused(world: World) -> None:
-    """Nine calls put something into a cart for three. Of the six that fail, four are written before the fold."""
+    """Nine calls put something into a cart for three. Six fail, four of which are written before the fold."""
 
     def add(given: Text, ctx: ToolContext[Cart]) -> str:
         ctx.update_state(lambda cart: cart.items.append(given.text))

@@ -1,4 +1,4 @@
-"""A model's words at the reader: as soon as they are said, whatever the model leaves to the event loop."""
+"""A model's text reaches its reader as soon as it is streamed, whatever the model leaves to the event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLENTY = 20_000
 
 
 class Talker:
-    """Never yields to the event loop by itself, and falls silent once its reader has heard something."""
+    """A model that never yields to the event loop, and stops once its reader has received something."""
 
     def __init__(self, awaits: bool = True) -> None:
         self.awaits, self.said, self.heard = awaits, 0, 0
@@ -60,7 +60,7 @@ async def test_a_model_need_not_wait_for_its_words(quick_world: World) -> None:
 
 
 class Conversation:
-    """Says the next word when the reader has the one before."""
+    """A model that sends the next word when the reader has the previous one."""
 
     def __init__(self, words: int) -> None:
         self.words, self.heard = words, asyncio.Semaphore(0)

@@ -1,4 +1,4 @@
-"""The TypeScript client as a user has it: installed, built and packed once for all tests, and a process that it runs in."""
+"""The TypeScript client as a user has it, installed, built and packed once for all tests, and a process that runs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 100
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/js/" in item.path.as_posix():
@@ -45,7 +45,7 @@ class Npm:
         self.variables = {**os.environ, "PATH": f"{modules}{os.pathsep}{os.environ['PATH']}"}
 
     def __call__(self, *arguments: str, cwd: Path = CLIENT) -> str:
-        """What it printed. Fails with all of it."""
+        """Return the output of the command. If it fails, the error has all of it."""
         done = subprocess.run(["npm", *arguments], cwd=cwd, env=self.variables, capture_output=True, text=True)
         assert done.returncode == 0, f"npm {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -53,7 +53,7 @@ class Npm:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """No other worker installs or builds in the client's folder meanwhile."""
+    """Hold a lock, so that no other worker installs or builds in the client's folder meanwhile."""
     (ROOT / "build").mkdir(exist_ok=True)
     with (ROOT / "build" / "clients-js.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,7 +62,7 @@ def alone() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def npm() -> Npm:
-    """With the packages of the lock file installed."""
+    """`npm`, with the packages of the lock file installed."""
     npm, modules = Npm(), CLIENT / "node_modules"
     with alone():
         installed, wanted = modules / ".installed", (CLIENT / "package-lock.json").read_text()
@@ -79,7 +79,7 @@ def package(npm: Npm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with alone():
         (packed,) = json.loads(npm("pack", "--json", "--pack-destination", str(folder)))
     shutil.unpack_archive(folder / packed["filename"], folder)
-    (folder / "node_modules").symlink_to(CLIENT / "node_modules")  # with its peers
+    (folder / "node_modules").symlink_to(CLIENT / "node_modules")  # with its peer dependencies
     return folder / "package"
 
 
@@ -101,7 +101,7 @@ Ask = Callable[..., Any]
 
 @pytest_asyncio.fixture
 async def typescript(npm: Npm, package: Path) -> AsyncIterator[Ask]:
-    """`await typescript("play", url=..., ...)`: the answer of `driver.mjs`."""
+    """A function that plays `driver.mjs`: `await typescript("play", url=..., ...)` returns its answer."""
     process = await asyncio.create_subprocess_exec(
         CLIENT / "node_modules" / ".bin" / "node",
         DRIVER,

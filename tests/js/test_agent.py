@@ -92,7 +92,7 @@ async def test_a_front_end_that_joins_has_the_conversation(typescript: Any) -> N
 
 
 async def test_a_front_end_connects_from_every_moment_that_was_stored(typescript: Any) -> None:
-    """Nothing is missing and nothing is there twice, in mid-run as after other runs. The base class verifies the order."""
+    """Nothing is missing or doubled, in the middle of a run as after other runs. The base class verifies the order."""
     script = [calls(call("count", text="one"), content="Let me see."), "One.", calls(call("count", text="two")), "Two."]
     async with served(executor_of(script, counter())) as (gateway, _):
         given: dict[str, Any] = {"agent": "helper", "threadId": THREAD, "says": ["Count", "More"], "settings": QUICK}

@@ -13,7 +13,7 @@ from helix import ScriptedModel, create_sub_agent_tool
 from helix.adapters.models.scripted import Entry
 
 pytestmark = pytest.mark.slow
-CHAT = "chat"  # of users without a name, who have no prefix
+CHAT = "chat"  # an id for anonymous users, who have no prefix
 
 
 class Page:
@@ -31,7 +31,7 @@ class Page:
         await self._typescript("leave", page=self._about["page"])
 
     async def __call__(self, *steps: list[Any]) -> list[dict[str, Any]]:
-        """The messages that the page shows after these steps."""
+        """Return the messages that the page shows after these steps."""
         found = await self._typescript("chat", **self._about, steps=steps)
         assert "error" not in found, found
         self.status, self.problems, self.connections = found["status"], found["problems"], found["connections"]
@@ -145,7 +145,8 @@ async def test_a_message_while_the_agent_runs_takes_its_place(typescript: Any) -
 
 
 async def test_a_page_that_comes_back_shows_the_run_from_its_beginning(typescript: Any) -> None:
-    """In mid-turn, after an approval, and twice at once as in React's strict mode: that stops nothing."""
+    """It returns in the middle of a turn, after an approval, and twice at once as in React's strict mode, which stops
+    nothing."""
     gate = Gate()
     asked = calls(call("refund", text="A"), content="May I? ")
     tools = [refund(require_approval=True), a_tool("wait", lambda args, ctx: gate.wait())]
@@ -168,7 +169,7 @@ async def test_a_page_that_comes_back_shows_the_run_from_its_beginning(typescrip
 
 
 async def test_an_answer_that_another_tab_gave_shows_the_result(typescript: Any) -> None:
-    """The page would send an answer without a result again and again."""
+    """Otherwise the page would send an answer without a result again and again."""
     asked = calls(call("refund", text="A"), content="May I? ")
     executor = executor_of([asked, "It is done."], agent("helper", tools=[refund(require_approval=True)]))
     async with (
@@ -275,4 +276,4 @@ async def test_a_page_whose_socket_is_cut_ends_as_one_whose_socket_is_not(cut: i
     whole, once = await shown([])
     parts, connections = await shown([cut, cut])
     assert parts == whole
-    assert once == 1 and (connections > 1 or cut > 3)  # later there may be no frame left to cut behind
+    assert once == 1 and (connections > 1 or cut > 3)  # later there may be no frame left to cut after

@@ -1,4 +1,4 @@
-"""The TypeScript client against a real WebSocket server: every call, and how it fails."""
+"""The TypeScript client against a real WebSocket server: every call, and its failures."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_what_changed_between_two_checkpoints(typescript: Any) -> None:
 
 
 async def test_a_long_request_goes_in_parts(typescript: Any) -> None:
-    """The gateway, as API Gateway, closes a connection on a frame above 32 KB."""
+    """Like API Gateway, the gateway closes a connection on a frame above 32 KB."""
     text = "große Frage 😀 " * 6_000
     executor = executor_of(["Done."])
     async with served(executor) as (gateway, _):
@@ -169,7 +169,7 @@ async def test_a_token_is_proved_as_a_browser_does_and_another_is_refused(typesc
 
 
 async def test_a_token_that_expired_is_renewed(typescript: Any) -> None:
-    """The connection goes on, and each request is answered."""
+    """The connection stays open, and each request is answered."""
     executor = executor_of(["Hello.", "Again."])
     key = await key_for(executor, "ada")
     async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:
@@ -216,7 +216,7 @@ async def test_connections_are_replaced_when_they_are_old(typescript: Any) -> No
 
 @pytest.mark.parametrize("cut", [3, 5, 8])
 async def test_a_new_connection_asks_for_what_is_read_at_once(cut: int, typescript: Any) -> None:
-    """And not only when the stream has been quiet for long."""
+    """It does not wait until the stream has been quiet for long."""
     executor = executor_of(ScriptedModel([WORDS], delta_chars=8))
     async with executor, LoopbackGateway(executor, sockets=FaultySockets(cut_after=[cut])) as gateway:
         settings = QUICK | {"quietMs": 3_600_000}

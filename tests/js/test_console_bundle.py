@@ -1,4 +1,4 @@
-"""The console's bundle, which the wheel ships, is what its sources give."""
+"""The console's bundle in the wheel is up to date with its sources."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_a_run_an_approval_and_a_long_question(cloud: CloudForTests, typescript: Any) -> None:
-    """What both clients are sent of a run is the same."""
+    """Both clients receive the same messages of a run."""
     gated = plan(use(call("gated", topic="x"), text="May I?"), say("Allowed."))
     long = plan(use(call("look", topic="great " * 10_000)), say("Long."))
     made = [

@@ -1,4 +1,4 @@
-"""The TypeScript blocks of the guide are one program: it has the right types, and prints what the guide says."""
+"""The TypeScript blocks of the guide form one program. Its types are correct, and it prints what the guide says."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def thank(args: Any, ctx: Any) -> str:
 
 
 def laid_out(folder: Path, package: Path) -> tuple[Path, Path]:
-    """The program and its page, in a project that depends on the package."""
+    """Write the program and its page into a project that depends on the package."""
     (folder / "package.json").write_text('{"type": "module"}')
     modules = folder / "node_modules"
     (modules / "@helix-agents").mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""Both clients behind one hostile proxy, in seeded scenarios: the exact sequence of the log, or a typed error."""
+"""Both clients behind one hostile proxy, in seeded scenarios. Each receives the exact sequence of the log, or a typed
+error."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ MS |= {"reorderMs": 10, "quietMs": 100}
 AT_ONCE = 10
 Played = list[dict[str, Any]] | str
 Play = Callable[[list[str]], Awaitable[list[Played]]]
-"""Runs through these URLs to their ends, at once: of each its messages, or the code of the error."""
+"""Follow runs through these URLs to their ends, concurrently. Return the messages of each run, or the code of its error."""
 
 
 def a_service(dice: random.Random) -> LocalExecutor:

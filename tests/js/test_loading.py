@@ -1,4 +1,4 @@
-"""`HelixChatTransport.messages`: what a page shows that loads later is what one shows that saw it come."""
+"""`HelixChatTransport.messages`: a page that loads later shows the same as a page that saw the run live."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def loaded(typescript: Any, chat: str = CHAT) -> list[dict[str, Any]]:
 
 
 async def test_a_conversation_with_tools_approvals_and_a_sub_agent(typescript: Any) -> None:
-    """Also while a call waits, in mid-run, and after a run that failed."""
+    """The page also loads while a call waits, in the middle of a run, and after a run that failed."""
     gate = Gate()
     child = agent("child", output_schema=Text, tools=[refund(require_approval=True)])
     tools = [create_sub_agent_tool(child), refund(), a_tool("wait", lambda args, ctx: gate.wait())]
@@ -90,7 +90,7 @@ async def test_a_rewind_into_a_message_leaves_what_came_before(typescript: Any) 
 
 
 async def test_a_copied_session_has_its_history(typescript: Any) -> None:
-    """The stream of the session that it was copied from is another."""
+    """The session that it was copied from has another stream."""
     script = [calls(call("refund", text="A"), call("look"), content="Here. "), "One.", "Two."]
     tools = [refund(), a_tool("look", lambda args, ctx: 1 / 0)]
     async with (

@@ -1,4 +1,4 @@
-"""The TypeScript client is checked, tested, small, and packed with nothing but what a user needs."""
+"""The TypeScript client is checked, tested and small, and its package has only what a user needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_its_own_tests_pass(npm: Npm) -> None:
 
 
 def test_the_whole_client_is_small(npm: Npm, package: Path) -> None:
-    """Bundled, minified and compressed, as a page loads it."""
+    """Its size counts bundled, minified and compressed, as a page loads it."""
     esbuild = str(CLIENT / "node_modules" / ".bin" / "esbuild")
     bundle = [esbuild, "dist/index.js", "--bundle", "--minify", "--format=esm"]
     done = subprocess.run(bundle, cwd=package, capture_output=True, check=True)
@@ -50,7 +50,7 @@ def test_the_package_has_its_entry_points_and_no_dependencies(package: Path) -> 
 
 
 def test_it_runs_from_where_it_is_installed(npm: Npm, package: Path, tmp_path: Path) -> None:
-    """As a dependency of a project, by its name."""
+    """A project depends on it and imports it by name."""
     (tmp_path / "package.json").write_text('{"type": "module"}')
     target = tmp_path / "node_modules" / "@helix-agents" / "client"
     target.parent.mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_its_readme_has_no_links_that_leave_the_package(package: Path) -> None:
 
 @pytest.fixture
 def project(npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that has installed what `helix client --pack` wrote."""
+    """A project that has installed the package written by `helix client --pack`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
     done = CliRunner().invoke(app, ["client", "--pack"])
@@ -101,7 +101,7 @@ def test_its_types_are_those_that_strict_projects_want(project: Path) -> None:
 
 
 async def test_it_runs_on_the_node_that_helix_asks_for(project: Path) -> None:
-    """The Node of this machine, which is version 20 or later. Version 20 has a WebSocket behind a flag."""
+    """It runs on the Node of this machine, which is version 20 or later. Version 20 has a WebSocket behind a flag."""
     node = shutil.which("node")
     assert node is not None
     flags = ["--experimental-websocket"] if NODE.startswith(("v20.", "v21.")) else []

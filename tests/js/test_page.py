@@ -1,4 +1,4 @@
-"""An unmodified `useChat` in Chromium on the deployed app: tabs, reloads, people who stop, steer and approve, and a service
+"""An unmodified `useChat` in Chromium on the deployed app: tabs, reloads, users who stop, steer and approve, and a service
 that is killed."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def entered(gate: Path) -> None:
 
 
 def half_said(*steps: Any, gate: Path) -> str:
-    """A plan whose last text stops at the gate, in the middle of it."""
+    """Return a plan whose last text stops at the gate, halfway through."""
     return plan(*steps, say(FIRST.ljust(len(SECOND)) + SECOND, gate=str(gate)))
 
 
@@ -41,7 +41,8 @@ def stops(cloud: CloudForTests, session_id: str) -> list[Any]:
 
 
 async def test_a_page_that_is_reloaded(cloud: CloudForTests, tabs: Tabs, tmp_path: Path) -> None:
-    """In mid-run it shows what was there and goes on; afterwards it shows the same again. The run is one."""
+    """The page shows the earlier text in the middle of the run, and continues. Afterwards it shows the same again. There is
+    only one run."""
     gate, user = tmp_path / "gate", "reload"
     page = await (await tabs.new()).open(cloud.url, cloud.key(user), "chat")
     assert await page.messages() == []
@@ -145,7 +146,8 @@ async def test_an_approval_with_other_arguments(cloud: CloudForTests, tabs: Tabs
 
 
 async def test_workers_that_are_killed_in_mid_stream(cloud: CloudForTests, tabs: Tabs, tmp_path: Path) -> None:
-    """Those of all functions, with the socket; for some seconds nobody answers. The state machine repeats what was lost."""
+    """The workers of all functions and the socket are killed, and for some seconds nothing answers. The state machine
+    repeats the lost work."""
     gate, user = tmp_path / "gate", "workers"
     port, rest = address_of(cloud)
     async with PlacedCuts(port, None) as proxy:
@@ -169,8 +171,8 @@ async def test_workers_that_are_killed_in_mid_stream(cloud: CloudForTests, tabs:
 
 
 async def test_a_service_that_is_killed_in_mid_stream(chat_page: Path, tmp_path: Path) -> None:
-    """All of it, with what executes the state machines, which fails their executions when it starts again. The sweep finds
-    that, and the page has the answer anew."""
+    """The whole service is killed, including the executor of the state machines, which fails their executions when it
+    restarts. The sweep finds the run, and the page receives the answer anew."""
     gate, user = tmp_path / "gate", "killed"
     folder = tmp_path / "cloud"
     folder.mkdir()

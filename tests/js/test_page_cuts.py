@@ -1,5 +1,5 @@
-"""An unmodified `useChat` in Chromium on the deployed app: its socket is cut at one of many places. The page ends as one
-whose socket is not, with one run."""
+"""An unmodified `useChat` in Chromium on the deployed app, whose socket is cut at one of many places. The page ends like a
+page without a cut, with one run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 USER, TABS = "cuts", 2
 SAID = plan(use(call("look", topic="rain"), text="Let me see what there is. "), say("It rains: take a coat with you."))
 REQUESTS = {"authenticate": 1, "run": 1, "get_session": 3, "subscribe": 1}
-"""The third look at the session is the one that looks for the run that was started."""
+"""The requests, and which occurrence of each is cut. The third `get_session` looks for the started run."""
 CHUNKS = ('"type":"messages"', "text_delta", "step_committed", "tool_start", "tool_end", "It rains", '"kind":"end"')
 
 
 def places() -> list[Place]:
-    """In the handshake, around each request and its reply, before and in the text, in a call, and at the end."""
+    """Yield the places of a cut: in the handshake, around each request and its reply, before and in the text, in a call,
+    and at the end."""
     shaken = [Place("up", None, offset=offset) for offset in (0, 1, 150)]
     shaken += [Place("down", None, offset=offset) for offset in (0, 1, 60)]
     spoken: list[tuple[Way, str, int]] = []

@@ -1,4 +1,4 @@
-"""A page over WebSocket that resumes: after the end of a run, and while a sub-agent will start another one."""
+"""A page that resumes over WebSocket: after the end of a run, and while a sub-agent is going to start another one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_page_that_resumes_after_the_end_is_exact(typescript: Any) -> No
 
 
 async def test_a_response_has_the_run_that_a_sub_agent_starts_when_it_ends(typescript: Any) -> None:
-    """The run above waits for another answer too: it goes on when the sub-agent has ended, and pauses again."""
+    """The run above waits for another answer, too. It continues when the sub-agent has ended, and pauses again."""
     gate = Gate()
     child = agent("child", output_schema=Text, tools=[refund(require_approval=True)])
     tools = [create_sub_agent_tool(child), refund(require_approval=True)]

@@ -1,4 +1,4 @@
-"""`useChat` 7 and 6, unchanged, resumed at random moments before and after the end of a run: the parts are exact each time.
+"""Unmodified `useChat` 7 and 6, resumed at random moments before and after the end of a run, receive the exact parts.
 
 HELIX_EXAMPLES=200 HELIX_SEED=7 .venv/bin/python -m pytest -n0 -m "" tests/js/test_resume_walk.py
 """
@@ -31,7 +31,8 @@ pytestmark = pytest.mark.slow
 WALKS = int(os.environ.get("HELIX_EXAMPLES") or 14)
 SEED = os.environ.get("HELIX_SEED") or "1"
 WORD_S = 0.04
-"""Between two deltas: a run is long enough that a page can resume before its end. So the test waits for real time."""
+"""The pause between two deltas. A run is long enough that a page can resume before its end, so the test waits for real
+time."""
 
 
 class PacedModel(PlannedModel):

@@ -1,4 +1,4 @@
-"""The types of the TypeScript client are those of the service."""
+"""The types of the TypeScript client agree with those of the service."""
 
 from __future__ import annotations
 

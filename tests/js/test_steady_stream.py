@@ -1,4 +1,4 @@
-"""`bench/steady_stream.py`, for a moment: the TypeScript client has each chunk of a quick stream once, in order."""
+"""`bench/steady_stream.py`, for a moment: the TypeScript client receives each chunk of a fast stream once, in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Edits, other answers, stops, approvals and messages during a run, at random: the page equals the stored history.
+"""Random edits, changed answers, stops, approvals and messages during a run. The page always equals the stored history.
 
-`useChat` of versions 7 and 6 with their own transport over HTTP, and `HelixChatTransport` over WebSocket. HELIX_EXAMPLES
-walks of each are played (`make torture` plays more), with seeds from HELIX_SEED on.
+The clients are `useChat` 7 and 6 with their own transport over HTTP, and `HelixChatTransport` over WebSocket.
+HELIX_EXAMPLES is the number of walks for each (`make torture` plays more), and HELIX_SEED the first seed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def refund(order: str) -> str:
 
 
 class Gates:
-    """A tool that looks at a held message waits until the message is released."""
+    """Gates for held messages: a tool that reads such a message waits until the message is released."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}
@@ -62,7 +62,7 @@ def model() -> ScriptedModel:
     numbers = count(1)
 
     async def answer(request: Any) -> dict[str, Any]:
-        """Each answer is another one, so that no old one can stand for it."""
+        """Return a new answer each time, so that an old one cannot pass for it."""
         last, number = request.messages[-1], next(numbers)
         said = last.content if isinstance(last, UserMessage) else ""
         for name, given in (("look", {"what": said, "number": number}), ("refund", {"order": f"o{number}"})):
@@ -76,7 +76,7 @@ def model() -> ScriptedModel:
 
 @asynccontextmanager
 async def over(wire: str, request: pytest.FixtureRequest) -> AsyncIterator[tuple[LocalExecutor, list[str]]]:
-    """The executor, and what `walk.mjs` needs to know of its server."""
+    """Return the executor, and the data about its server that `walk.mjs` needs."""
     gates = Gates()
 
     @tool
@@ -138,18 +138,18 @@ async def differences(executor: LocalExecutor, walk: Any, *, refuses: bool) -> l
         cut_turns = {sum(message["role"] == "user" for message in messages[:n]) - 1 for n in cut}
         for n, ((said, answer, calls), (_, kept, results)) in enumerate(zip(shown, stored, strict=True)):
             if n in cut_turns and kept is not None and kept.startswith(answer or ""):
-                continue  # the run was quicker than the stop
+                continue  # the run was faster than the stop
             if kept is not None and (answer != kept or calls != results):
                 wrong.append(f"{name}, {said}: shown {answer!r} {calls}, stored {kept!r} {results}")
     return wrong
 
 
 Turn = tuple[tuple[str, str], str | None, list[tuple[str, str]]]
-"""A message of the user (its id and text), what was answered, and the calls with their outcomes."""
+"""A message of the user (its id and text), its answer, and the calls with their outcomes."""
 
 
 async def history(executor: LocalExecutor, session_id: str) -> list[Turn]:
-    """An answer that was stopped or left, of which the history has no end, is None."""
+    """Return the history. A stopped or abandoned answer, whose end the history does not have, is None."""
     if not await executor.sessions.exists(session_id):
         return []
     found: list[Turn] = []

@@ -1,7 +1,7 @@
-"""One recorded wire, read by both clients: the same messages, the same chunks, the same state.
+"""Both clients read one recorded wire, and get the same messages, the same chunks and the same state.
 
-Each scenario of the parity suite is a recording: failed and repeated steps, pauses, sub-agents, rewinds, aborts. Its frames
-come in another order and some of them twice, as over several connections.
+Each scenario of the parity suite is recorded: failed and repeated steps, pauses, sub-agents, rewinds, aborts. Its frames
+arrive in another order and some of them twice, as over several connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(params=SCENARIOS)
 async def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, list[StreamMessage]]:
-    """The session of a scenario, and its stream."""
+    """Play a scenario. Return its session and its stream."""
     async with stage_of("local", tmp_path, request, f"ses_{request.param}") as stage:
         await SCENARIOS[request.param](stage)
         stream_id = (await stage.executor.sessions.get(stage.session)).stream_id
@@ -39,7 +39,7 @@ async def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str,
 
 
 def shuffled(messages: list[StreamMessage], seed: int) -> list[str]:
-    """Frames of a few messages each, not in order, and some twice."""
+    """Return frames of a few messages each, out of order, and some twice."""
     dice = random.Random(seed)
     frames: list[bytes] = []
     while messages:
@@ -52,7 +52,7 @@ def shuffled(messages: list[StreamMessage], seed: int) -> list[str]:
 
 
 async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, Any]:
-    """What `driver.mjs` does, with the Python client's parts."""
+    """Fold with the Python client, as `driver.mjs` does with the TypeScript client."""
     joiner, feed = Joiner(), Feed(stream_id, 0, whole_stream, 1_000_000)
 
     def take(text: str) -> None:
@@ -99,7 +99,7 @@ async def test_both_clients_read_a_recorded_wire_the_same(
 async def test_both_encoders_make_the_same_parts_for_the_ai_sdk(
     recorded: tuple[str, list[StreamMessage]], typescript: Any
 ) -> None:
-    """The SDK's schema takes each part."""
+    """The SDK's schema accepts each part."""
     session, messages = recorded
     encoder, here = UIMessageEncoder(session), list[Any]()
     for message in messages:
@@ -114,7 +114,7 @@ async def test_both_encoders_make_the_same_parts_for_the_ai_sdk(
 async def test_both_encoders_make_the_same_events_for_ag_ui(
     recorded: tuple[str, list[StreamMessage]], typescript: Any
 ) -> None:
-    """The schemas of AG-UI take each event."""
+    """The schemas of AG-UI accept each event."""
     session, messages = recorded
     run_id = messages[0].run_id
     encoder = AgUiEncoder(session, state={})

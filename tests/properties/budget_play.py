@@ -1,7 +1,7 @@
-"""Runs that buy model calls at once, let through one store call at a time, in an order that a seed decides.
+"""Concurrent runs that buy model calls. One store call at a time is allowed, in an order that a seed decides.
 
-The engine's own pieces are played: bind, reserve, settle, return, on rows that only the run's worker writes. A worker may
-die before or after any store call; another one ends its run, as a takeover does, and may die too.
+The engine's own functions run (bind, reserve, settle, return) on rows that only the run's worker writes. A worker may die
+before or after any store call. Another worker then ends its run, as in a takeover, and may die as well.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ ASKED = LLMGenerateInput([SystemMessage(content="go")], [], LLMConfig(model="pri
 
 
 class Death(BaseException):
-    """The worker is gone."""
+    """The worker has died."""
 
 
 class Turns:
-    """Lets one waiting store call through at a time. `deaths`: how many workers may still die."""
+    """Allows one waiting store call at a time. `deaths` is the number of workers that may still die."""
 
     def __init__(self, rng: Random, deaths: int) -> None:
         self.rng, self.deaths = rng, deaths
@@ -71,9 +71,9 @@ class Turns:
         return result
 
     async def drive(self, tasks: set[asyncio.Task[None]], after: Callable[[], Awaitable[None]]) -> None:
-        """Until all tasks are done; `tasks` may grow. `after` each call that went through."""
+        """Run until all tasks are done. `tasks` may grow, and `after` runs after each store call."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(committing, "LONGEST_PAUSE_S", 0.0)  # who waits for a turn here has paused
+            patch.setattr(committing, "LONGEST_PAUSE_S", 0.0)  # every task that waits for a turn has paused
             while alive := {task for task in tasks if not task.done()}:
                 if len(self.waiting) < len(alive):
                     self._changed.clear()
@@ -117,8 +117,9 @@ class Gated:
 
 
 class Play:
-    """`runs` of `calls` model calls each, bounded by `definitions`. `paid`: what providers really billed, in tokens, by
-    window. By name: who `called` a model, was `done` with all its calls, was `refused` one, had a worker that `died`."""
+    """A play of `runs` with `calls` model calls each, limited by `definitions`. `paid` is what providers really billed, in
+    tokens, by window. Workers are recorded by name: those that `called` a model, were `done` with all their calls, were
+    `refused` a call, or `died`."""
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class Play:
         used = self.worst if self.full else self.rng.randint(0, self.worst)
         for window in [
             block.budget for block in new.blocks if not block.closed
-        ]:  # the provider has answered: it is paid
+        ]:  # the provider has answered, so the call was billed
             self.paid[window] = self.paid.get(window, 0) + used
         after = advance(new, self.clock.now(), step=step)
         settle(self.engine, after, Usage(prompt_tokens=used, cost_micros=used, calls=1))
@@ -264,13 +265,13 @@ class Play:
         await return_draws(self.engine, await self.engine.history.existing(name), run)
 
     async def _end_for(self, name: str) -> None:
-        """Whoever finds that the worker is silent."""
+        """End the run of a silent worker, as any process that finds it does."""
         await self._finish(name, "failed")
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------------
 
     async def draws(self) -> dict[str, list[tuple[int, int | None]]]:
-        """By window: (amount, what came back, None while it is open)."""
+        """Return the draws by window: (amount, returned amount, or None while it is open)."""
         found: dict[str, list[tuple[int, int | None]]] = {}
         for name in {f"s{n}" for n in range(len(self.tasks))}:
             for row in await self.bare.query("control", f"run#run-{name}"):
@@ -280,7 +281,7 @@ class Play:
         return found
 
     async def check(self) -> None:
-        """At every moment: nobody was billed beyond the line, and the books are exact."""
+        """Check at every moment that no more than the limit was billed, and that the books are exact."""
         names = [definition.window(self.clock.now())[0] for definition in self.definitions]
         states = await self.outside.get(names)
         for name, state in zip(names, states, strict=True):
@@ -289,7 +290,7 @@ class Play:
                 assert self.paid.get(name, 0) <= state.limit, f"{name}: {self.paid[name]} were paid of {state.limit}"
 
     async def check_books(self) -> None:
-        """limit = remaining + what draws hold or kept."""
+        """Check that the limit equals the remaining amount plus what draws hold or kept."""
         draws = await self.draws()
         for definition in self.definitions:
             name, _ = definition.window(self.clock.now())
@@ -299,7 +300,7 @@ class Play:
                 assert state.limit == state.remaining + kept, f"{name}: {state}, and {kept} drawn"
 
     async def check_rest(self) -> None:
-        """When nobody works: all draws are closed, and what they kept is what the runs spent or assume."""
+        """Check at rest that all draws are closed, and that they kept what the runs spent or are assumed to have spent."""
         await self.check_books()
         draws = await self.draws()
         used: dict[str, int] = {}

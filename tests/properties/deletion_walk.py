@@ -1,8 +1,8 @@
-"""Random walks with deletions at any moment: nothing is left of a deleted session, and its id can be used again.
+"""Random walks with deletions at any moment. Nothing is left of a deleted session, and its id can be used again.
 
-Several processes work on one store. They run, stop, answer, resume, rewind and copy a few sessions, die at any of their
-calls, and stand still at some; others take their work over, and delete sessions meanwhile. At the end every session is
-deleted, and every id used again, while runs of the deleted sessions still have something to write.
+Several processes work on one store. They start, stop, answer, resume, rewind and copy a few sessions, die at any of their
+calls, and pause at some. Meanwhile others take over their work, and delete sessions. At the end every session is deleted
+and every id is used again, while runs of the deleted sessions still have something to write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Partitions = set[tuple[Any, str]]
 
 
 class Place:
-    """Where the processes of a walk store what they do. `open()` is one more process's store."""
+    """The place where the processes of a walk store their rows. `open()` returns the store of one more process."""
 
     def __init__(self, open_store: Callable[[], StateStore], *, tombstones: bool = False) -> None:
         self.open, self.tombstones = open_store, tombstones
@@ -56,7 +56,7 @@ class Place:
 
 @contextmanager
 def places(kind: str) -> Iterator[Callable[[int], Place]]:
-    """A place for each seed."""
+    """Return a function that makes a place for each seed."""
     if kind in ("memory", "tombstones"):
 
         def on_memory(_: int) -> Place:
@@ -88,7 +88,7 @@ def places(kind: str) -> Iterator[Callable[[int], Place]]:
 
 
 class Process:
-    """A process with a clock of its own. Its calls wait now and then; some stand still until the walk lets them go on."""
+    """A process with its own clock. Its calls wait now and then, and some pause until the walk lets them continue."""
 
     def __init__(self, walk: Walk, name: str, *, ahead_s: float = 0.0, dies_at: int | None = None, calm: bool = False):
         self.walk, self.name, self.calm = walk, name, calm
@@ -146,7 +146,7 @@ class Walk:
         self.born, self.processes = 0, list[Process]()
         self.retired: list[Process] = []
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- acts ---------------------------------------------------------------------------------------------------------
 
     def begin_process(self) -> Process:
         self.born += 1
@@ -183,7 +183,7 @@ class Walk:
         among.add(task)
 
     async def _tried(self, work: Awaitable[Any]) -> None:
-        """Every refusal has a type; a crash of the process ends it."""
+        """Run an act. Every refusal must have a type, and a crash ends the process."""
         try:
             await work
         except (HelixError, Crash):
@@ -208,7 +208,7 @@ class Walk:
 
     async def _rewind(self, process: Process, agent: Any, session_id: str) -> None:
         points = (await process.executor.sessions.list_checkpoints(session_id, limit=50)).items
-        if points:  # a session that another process has just begun has none
+        if points:  # a session that another process has just started has no checkpoint
             point = self.rng.choice(points)
             await self._run(partial(process.executor.resume, agent, session_id, checkpoint_id=point.id, message="back"))
 
@@ -274,7 +274,7 @@ class Walk:
         assert not self.unexpected, self.unexpected
 
     async def _use_again(self, last: Process, meanwhile: Callable[[], None] | None) -> None:
-        """Two runs under each id. What still runs for the sessions before goes on at some moment."""
+        """Play two runs under each id. Runs of the earlier sessions continue at some moment."""
         handles = {}
         for sid in IDS:
             handles[sid] = [await last.executor.execute(plain, "hello", session_id=sid)]
@@ -302,12 +302,12 @@ class Walk:
             assert [message.kind for message in messages].count("end") == 2
 
     async def _come_to_rest(self) -> None:
-        """Until nothing works any more: what a dead process left on the event loop ends with it."""
+        """Wait until nothing works any more. Tasks that a dead process left on the event loop end as well."""
         self.let_go()
         runs = self._runs()
         await self._pass_by({*runs, *self.readers}, PATIENCE_S)
         for process in (*self.processes, *self.retired):
-            process.points._over.set()  # nothing that was left behind writes from here on
+            process.points._over.set()  # from here on no leftover of a process writes
         await self._pass_by({*self._runs(), *self.readers}, PATIENCE_S)
         waiting = [task for task in {*self._runs(), *self.readers} if not task.done()]
         assert not waiting, waiting
@@ -321,7 +321,7 @@ class Walk:
             await asyncio.wait(left, timeout=seconds)
 
     async def left(self, last: Process) -> list[Any]:
-        """All rows but what counts usage, and tombstones."""
+        """Return all rows except usage counts and tombstones."""
         found: list[Any] = []
         for table, partition in sorted(self.touched):
             if not partition.startswith("usage"):
@@ -332,7 +332,7 @@ class Walk:
 
 async def _walk(seed: int, place: Place) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: None)  # crashes that no one waited for
+    loop.set_exception_handler(lambda _, context: None)  # crashes that no task awaited
     walk = Walk(seed, place)
     try:
         await walk.play()
@@ -348,7 +348,7 @@ async def _walk(seed: int, place: Place) -> None:
 def walks(kind: str, seeds: Sequence[int]) -> None:
     logger = logging.getLogger("helix")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # a dead process has much to say
+    logger.setLevel(logging.CRITICAL)  # a dead process logs a lot
     try:
         with places(kind) as place:
             for seed in seeds:

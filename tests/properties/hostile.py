@@ -1,9 +1,9 @@
-"""Hostile values, seeded, sent through every edge: callers, clients, models, tools, hooks, answers.
+"""Send seeded hostile values through every edge: callers, clients, models, tools, hooks, answers.
 
     .venv/bin/python -m tests.properties.hostile --count 100000 --seed 1
 
-Rule: whatever comes in, what goes wrong is an error of Helix or a failed call. Afterwards the session runs, stops and is
-deleted, and a sweep passes.
+Rule: any input leads to success, an error of Helix, or a failed call. Afterwards the session runs, stops and is deleted,
+and a sweep passes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def by_ids(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
 
 
 async def by_arguments(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
-    """Tool and sub-agent calls of the model."""
+    """Send the value in the arguments of the model's tool and sub-agent calls."""
     name = desk.rng.choice(("work", "ask", "client", "subagent__child", "subagent__other", "__finish__", "no_such"))
     field = desk.rng.choice(("value", "message"))
     arguments = value if isinstance(value, dict) and desk.rng.random() < 0.5 else {field: value}
@@ -110,7 +110,7 @@ async def by_arguments(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
 
 
 async def by_answer(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
-    """Other things that a model or its adapter gives."""
+    """Send the value in other fields of the answer of a model or its adapter."""
     text = value if isinstance(value, str) else repr(type(value))
     makes: list[Callable[[], Any]] = [
         lambda: StructuredOutputStepResult(output=value),
@@ -177,7 +177,7 @@ async def by_confirmation(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
 
 
 async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
-    """A client's text, JSON or not."""
+    """Send a client's text, which may be JSON."""
     rng, executor = desk.rng, desk.executor
     mailbox = Mailbox()
     clock, connections = executor.engine.clock, Connections(executor.store, executor.engine.clock)
@@ -242,7 +242,7 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
 
 
 async def by_http(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
-    """A front end's request, in each encoding."""
+    """Send a front end's request, in each encoding."""
     rng = desk.rng
     part: dict[str, Any] = {"type": "text", "text": "go", "toolCallId": "c", "state": "approval-responded"}
     said: dict[str, Any] = {"id": "u", "role": rng.choice(("user", "assistant")), "content": "go", "parts": [part]}
@@ -295,8 +295,8 @@ EDGES: tuple[Edge, ...] = (
 
 
 async def send(desk: Desk, edge: Edge, value: Any, *, whole: bool = True) -> str:
-    """One value through one edge, then the rule. Returns what became of it. Without `whole` the session goes on with the
-    next value, if it did not end otherwise than others do."""
+    """Send one value through one edge, and check the rule. Return the outcome. Without `whole` the session continues with
+    the next value, unless it ended differently from other sessions."""
     who = desk.rng.choice((desk.free, desk.strict))
     if (known := await desk.executor.sessions.load(S)) is not None:
         who = desk.executor.agents.named(known.agent_type)
@@ -327,7 +327,7 @@ async def send(desk: Desk, edge: Edge, value: Any, *, whole: bool = True) -> str
 
 
 async def _use(desk: Desk, session_id: str) -> None:
-    """The session has ended typed, runs, stops and is deleted."""
+    """Check that the session did not end in an untyped error, then run it, stop it and delete it."""
     executor = desk.executor
     state = await executor.sessions.get(session_id)
     assert state.status != "running", state
@@ -344,12 +344,12 @@ async def _use(desk: Desk, session_id: str) -> None:
 async def play(
     count: int, seed: int, *, every: int = 1, say: Callable[[str], None] = lambda line: None
 ) -> Counter[str]:
-    """`count` values, from `seed` on; each can be sent again by its own number."""
+    """Send `count` values, starting at `seed`. Each can be sent again by its own number."""
     outcomes: Counter[str] = Counter()
     begun, broken = time.monotonic(), list[str]()
     desks: list[Desk] = []
     for number in range(seed, seed + count):
-        if not desks or (number - seed) % 500 == 0:  # stores grow: begin with new ones
+        if not desks or (number - seed) % 500 == 0:  # stores grow, so start with new ones
             for desk in desks:
                 await desk.close()
             desks = [LocalDesk(random.Random()), CloudDesk(random.Random())]

@@ -1,4 +1,4 @@
-"""The executors that `tests/properties/hostile.py` sends its values to, with their agents: in process, and as deployed."""
+"""The executors and agents that `tests/properties/hostile.py` sends its values to: in process, and as deployed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from helix.runtime.executor import Executor
 
 
 class Script:
-    """A model that says what was put into it, and then that it is done."""
+    """A model that answers with the given value, and then that it is done."""
 
     def __init__(self) -> None:
         self.answers: deque[Any] = deque()
@@ -38,7 +38,7 @@ class Script:
 
 
 class Desk:
-    """The agents and what their tools do next, and the executor under test."""
+    """The agents, the next results of their tools, and the executor under test."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.script = rng, Script()
@@ -71,10 +71,10 @@ class Desk:
         return registry
 
     async def settle(self) -> None:
-        """Let everything that was started come to its end."""
+        """Wait until everything that was started has ended."""
 
     async def sweep(self) -> None:
-        """Nothing is left for the sweep, and it passes."""
+        """Check that the sweep passes and has nothing to do."""
 
     async def close(self) -> None:
         await self.executor.close()
@@ -94,7 +94,7 @@ class LocalDesk(Desk):
 
 
 class CloudDesk(Desk):
-    """The verbs of the deployed app, delivered as the state machine would."""
+    """The verbs of the deployed app, delivered as the state machine would deliver them."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)

@@ -29,7 +29,7 @@ class _Ada(TokenVerifier):
 
 
 def _asked(desk: Desk, who: Agent[Any, Any], value: Any) -> dict[str, Any]:
-    """A request in which one field is the value."""
+    """Return a request in which one field is the value."""
     rng = desk.rng
     ids = {"session_id": S, "run_id": "run_000001_X"}
     called: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def _asked(desk: Desk, who: Agent[Any, Any], value: Any) -> dict[str, Any]:
 
 
 async def by_mcp(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
-    """An MCP client's request."""
+    """Send an MCP client's request."""
     asked = _asked(desk, who, value)
     content: bytes = desk.rng.choice((b"[]", b"{" * 50_000, b"null", b""))
     with suppress(ValueError, TypeError, RecursionError):

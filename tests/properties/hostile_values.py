@@ -1,4 +1,4 @@
-"""The hostile values of `tests/properties/hostile.py`, each from the seed of a random generator."""
+"""The hostile values of `tests/properties/hostile.py`, each made from the seed of a random generator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = (
         "{}",
     ),
     *("__proto__", "kind", "damaged", "__finish__", "\n", "a" * 300, "é" * 5_000, "x" * 101_000, "[" * 3_000, "NaN"),
-    "\U0001f600" * 500,  # few characters, and more bytes than a key may have
+    "\U0001f600" * 500,  # few characters, but more bytes than a key may have
 )
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, True, 2**31, 2**53 + 1, 2**64, 10**37, 10**38, -(10**38), 10**39, 10**400, 10**5_000),
@@ -76,7 +76,7 @@ def nested(rng: random.Random, levels: int, leaf: Any = None) -> Any:
 
 
 def hostile(rng: random.Random, *, strange: bool = True) -> Any:
-    """One value. `strange`: also what no JSON text can say."""
+    """Return one value. With `strange` it may be one that JSON text cannot express."""
     match rng.randrange(10 if strange else 9):
         case 0 | 1:
             levels = 60_000 if rng.random() < 0.01 else rng.choice(DEPTHS)

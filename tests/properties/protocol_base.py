@@ -1,4 +1,4 @@
-"""One world with everything in it: set up, let go on, brought to rest. The rules are in `protocol_machine`."""
+"""One world with all components: set up, run, and brought to rest. The rules are in `protocol_machine`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ProtocolBase(RuleBasedStateMachine):
         self.world.trace.append(f"{self.world.clock.now() - START:.1f} {text}")
 
     def after(self, then: int = 0) -> None:
-        """Let everybody go on for `then` calls, then judge."""
+        """Let every actor continue for `then` calls, and then check."""
         self._everybody(then)
         self.cloud.tick()
         try:
@@ -166,14 +166,15 @@ class ProtocolBase(RuleBasedStateMachine):
                 self.folder.cleanup()
 
     async def _shipped(self) -> None:
-        """What `helix.testing` ships for users judges the same rows and streams."""
+        """Check the same rows and streams with the checks that `helix.testing` ships for users."""
         streams = SegmentStreams(self.world.inner)
         for session in self.sessions():
             if session.parent is None:
                 await check_session(self.world.inner, streams, session.session_id, at_rest=True)
 
     def drain(self) -> None:
-        """Every delivery arrives, time passes, and whoever opens a session sweeps it; then nothing may be left to do."""
+        """Deliver everything and let time pass, with a sweep at each opening of a session. Then nothing may be left to
+        do."""
         self.say("drain")
         for actor in self.world.actors:
             actor.silent = False
@@ -193,7 +194,7 @@ class ProtocolBase(RuleBasedStateMachine):
         )
 
     def _sweep(self) -> bool:
-        """What `sweep` and whoever opens a session would do next; False if there is nothing to do."""
+        """Do the next thing that `sweep` or the opening of a session would do. Return False if there is nothing to do."""
         process = self.processes[0]
         if any(key.partition.startswith(("open-runs#", "admission#")) for key in self.world.mirror):
             self.say("sweep")
@@ -223,7 +224,7 @@ class ProtocolBase(RuleBasedStateMachine):
                 return True
             for run in (
                 RunRow.at(session.session_id, sort, value) for sort, value in rows
-            ):  # a worker died between its draw and the rest
+            ):  # a worker died after its draw
                 if any(v["state"] == "open" for _, v in self.world.rows("control", f"run#{run.run_id}")):
                     process.do(return_draws(executor.engine, session, run))
                     return True
@@ -236,7 +237,8 @@ class ProtocolBase(RuleBasedStateMachine):
 
 
 class Listener(logging.Handler):
-    """A run that stops with an error that is no accident is a defect, although the executor survives it."""
+    """A listener for errors. A run that stops with an error other than an accident is a defect, although the executor
+    survives it."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)

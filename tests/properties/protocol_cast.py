@@ -1,8 +1,8 @@
-"""Who plays: the agents, their tools, and a model that does what the last user message says.
+"""The cast of a walk: the agents, their tools, and a model that does what the last user message says.
 
-A message is a plan: steps apart by `>`, calls of a step apart by `+`: `free+once>gated>text`. A plan that is used up
-ends with a text, or with `__finish__` where the agent has an output. Each answer carries the number of its purchase, so
-that an answer on the stream, in history and in the ghost log can be told apart from every other.
+A message is a plan: steps separated by `>`, and calls of a step separated by `+`, as in `free+once>gated>text`. A finished
+plan ends with a text, or with `__finish__` if the agent has an output. Each answer has the number of its purchase, so that
+an answer on the stream, in history and in the ghost log can be identified.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Nothing(BaseModel):
 
 @dataclass
 class Purchase:
-    """A model call: whoever made it pays for it, whatever became of it."""
+    """A model call. Its caller pays for it, whatever its outcome."""
 
     n: int
     session_id: str
@@ -82,7 +82,7 @@ class Started:
 
 @dataclass
 class Ghost:
-    """What really happened outside the store."""
+    """The record of what really happened outside the store."""
 
     purchases: list[Purchase] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
@@ -102,7 +102,7 @@ def fingerprint(messages: Any) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 class Stage:
-    """Where the cast of the present world stands: agents are made once, worlds by the thousand."""
+    """The current world of the cast. Agents are made once, and worlds by the thousand."""
 
     cast: Cast
 
@@ -150,7 +150,7 @@ def agents() -> dict[str, AnyAgent]:
 
 
 class Cast(BaseAdapter):
-    """The model and the ghost log of one world. Each start of a tool and each model call is judged when it happens."""
+    """The model and the ghost log of one world. Each start of a tool and each model call is checked when it happens."""
 
     def __init__(
         self, world: World, observe_start: Callable[[Started], None], observe_purchase: Callable[[Purchase], None]
@@ -202,7 +202,7 @@ class Cast(BaseAdapter):
             words = ["end"]
         calls, children = [], []
         for i, word in enumerate(words):
-            ident = f"call_{i}"  # never unique: the engine must make it so
+            ident = f"call_{i}"  # never unique, so the engine must make it so
             if word == "end" and request.output_schema is not None:
                 calls.append(ParsedToolCall(id=ident, name="__finish__", arguments={"answer": bought.text}))
             elif word.startswith("kid"):

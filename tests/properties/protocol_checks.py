@@ -1,4 +1,5 @@
-"""Judges the whole store after every rule, and what must hold when nothing moves any more (docs/protocol.md#invariants)."""
+"""Check the whole store after every rule, and the conditions that hold once nothing moves any more
+(docs/protocol.md#invariants)."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Checks:
             self._stream(stream_id)
 
     def _half_deleted(self, session: SessionRow) -> bool:
-        """A sub-agent's session whose root is being deleted."""
+        """Return whether a sub-agent's session has a root that is being deleted."""
         if session.parent is None:
             return False
         above = self.view.session(session.parent.session_id)
@@ -89,7 +90,7 @@ class Checks:
     # --- slots ----------------------------------------------------------------------------------------------------
 
     def _slots(self) -> tuple[int, int]:
-        """slot_exact: counters are the rows, and never are more held than may. Returns (held, waiting)."""
+        """Check slot_exact: counters equal the rows, and no more slots are held than allowed. Return (held, waiting)."""
         rows = {what: [k for k in self.world.mirror if f"#{what}#" in k.partition] for what in ("slots", "tickets")}
         held, waiting = len(rows["slots"]), len(rows["tickets"])
         account = self.world.mirror.get(Key("control", "admission", "account"))
@@ -178,7 +179,7 @@ class Checks:
             for (
                 run_id,
                 draw,
-            ) in draws:  # a zombie of a deleted session may draw still: only a sweep of all draws finds it
+            ) in draws:  # a zombie of a deleted session may still draw, which only a sweep of all draws finds
                 if draw["state"] != "returned" and not (spent["gone"] and run_id not in runs):
                     raise AssertionError(f"budget_exact: a draw of {run_id} from {budget} is never returned: {draw}")
             total = sum(d["amount"] - d.get("returned", 0) for _, d in draws)
@@ -189,7 +190,8 @@ class Checks:
             raise AssertionError(f"budget_exact: the models were paid {paid}, the budget knows of {spent[paid_from]}")
 
     def _leftovers(self) -> None:
-        """Nothing is left of a session that was deleted, nor of its sub-agents'. A copy that died leaves what it marked."""
+        """Check that nothing is left of a deleted session and its sub-agents. A copy whose process died leaves the rows
+        that it marked."""
         copying = {key.partition for key in self.world.mirror if key.sort == "copying"}
         for key in self.world.mirror:
             if key.table not in ("sessions", "streams") or "#" in key.partition or key.partition in copying:
@@ -211,7 +213,7 @@ class Checks:
         return total
 
     def _end_told(self, session: SessionRow, run: RunRow) -> None:
-        """The stream ends the turn with its own status, unless the next turn had begun there before."""
+        """Check that the stream ends the turn with its own status, unless the next turn had begun there before."""
         own = [m for m in self.messages(session.stream_id) if m["session_id"] == session.session_id]
         ends = [m for m in own if m["turn"] == run.turn and m["kind"] != "chunk"]
         wanted = "interrupted" if run.status == "superseded" else run.status
@@ -234,7 +236,7 @@ class Checks:
             raise AssertionError(f"end_truthful: {session.session_id} rests, its stream does not")
 
     def _family(self, session: SessionRow) -> None:
-        """one_child, told_once, parent_wakes."""
+        """Check one_child, told_once and parent_wakes."""
         children = [
             s for s in self.view.sessions() if s.parent is not None and s.parent.session_id == session.session_id
         ]
@@ -251,7 +253,7 @@ class Checks:
                 )
 
     def _state(self, session: SessionRow) -> None:
-        """The custom state is what the successful tools in history did, in order."""
+        """Check that the custom state equals the changes of the successful tools in history, in order."""
         if session.forked_from is not None or not session.state_at:
             return
         entries = self.view.history(session.session_id, session.lineage, session.count)

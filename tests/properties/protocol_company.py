@@ -1,4 +1,4 @@
-"""Accidents that need company: several requests whose store calls cross, each made likely here, none of them certain."""
+"""Accidents that need several requests whose store calls interleave. Each is made likely here, and none is certain."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.properties.protocol_play import LAMBDA, SETTINGS
 
 HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw", "heartbeat", "#"]
 SILENCES = [11.3, 12.0, 13.0, 15.5]
-"""Around the deadline of a claim of 15 s, for clocks that differ by its margin."""
+"""Moments around the deadline of a claim of 15 s, for clocks that differ by its margin."""
 HOLD = st.sampled_from(HOLDS)
 SILENT_S = SETTINGS.claim_s + SETTINGS.skew_s + 1
-"""So long after a worker claimed something and fell silent, the sweep starts the next part of its run."""
+"""The time after which the sweep starts the next part of a run whose worker claimed something and fell silent."""
 
 
 class ProtocolMachine(ProtocolRules):
     @rule(s=SMALL, verbs=st.lists(st.tuples(SMALL, SMALL), min_size=2, max_size=4), picks=PICKS)
     def volley(self, s: int, verbs: list[tuple[int, int]], picks: list[int]) -> None:
-        """Several callers at once want something of one session, and their store calls cross."""
+        """Several callers want something of one session at once, and their store calls interleave."""
         for verb, n in verbs:
             match verb:
                 case 0:
@@ -38,7 +38,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(n=SMALL, calls=st.sampled_from([1, 10, 40, 150]), hold=HOLD, picks=PICKS)
     def zombie(self, n: int, calls: int, hold: str, picks: list[int]) -> None:
-        """A process stands still until its claim is dead, another takes its sessions over, and then it goes on."""
+        """A process pauses until its claim has expired, another one takes over its sessions, and then it continues."""
         process = self.processes[n % 2]
         if not process.actor.busy():
             self.execute(p=n, s=n, plan=2)
@@ -58,7 +58,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(n=SMALL, cloud=st.booleans(), seconds=st.sampled_from(SILENCES), calls=st.sampled_from([10, 40]), picks=PICKS)
     def unheard(self, n: int, cloud: bool, seconds: float, calls: int, picks: list[int]) -> None:
-        """A worker is at a tool or a model call, its heartbeats fail, and another one comes for its work."""
+        """A worker is in a tool or a model call, its heartbeats fail, and another worker takes over its work."""
         self.world.held = []
         if cloud:
             self.execute_in_the_cloud(s=n, plan=n)
@@ -86,7 +86,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(n=SMALL, sweeps=st.sampled_from([1, 1, 2]), calls=st.sampled_from([1, 10, 40, 150]), picks=PICKS)
     def hang(self, n: int, sweeps: int, calls: int, picks: list[int]) -> None:
-        """Workers stand still while their executions wait for them; the sweep comes, and then they go on."""
+        """Workers pause while their executions wait for them, the sweep runs, and then they continue."""
         self.execute_in_the_cloud(s=n, plan=n)
         found = self.until(
             lambda: [c for c in self.world.choices() if c.kind in ("tool", "model") and c.actor.name.startswith(LAMBDA)]
@@ -105,7 +105,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))
     def double(self, late: bool, hold: str, picks: list[int], seconds: float) -> None:
-        """Every delivery that is under way is delivered once more, and the two cross."""
+        """Every delivery under way is delivered once more, and the two interleave."""
         self._cloudy()
         self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor.deadline is not None])
         for execution in list(self.cloud.executions.values()):
@@ -122,7 +122,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(s=SMALL, p=SMALL, plan=st.integers(0, 30), how=st.sampled_from(["abort", "late"]), hold=HOLD, picks=PICKS)
     def slow_tool(self, s: int, p: int, plan: int, how: str, hold: str, picks: list[int]) -> None:
-        """The run ends while its tools are at work, and somebody goes on before they are back."""
+        """The run ends while its tools are at work, and another caller continues it before they return."""
         self._cloudy()
         self.world.held = self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold)])
         if how == "late":
@@ -144,8 +144,8 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(n=SMALL, how=st.sampled_from(["at once", "over a pause", "over an end"]), picks=PICKS)
     def answers(self, n: int, how: str, picks: list[int]) -> None:
-        """Several people answer the same question differently, at once: while the run is about to pause on it, or after
-        the run was ended and somebody is about to close its step."""
+        """Several users answer the same question differently at once. The run is about to pause on it, or the run has ended
+        and another caller is about to close its step."""
         asks = [4, 5][n % 2]  # plans with a call that needs an approval
         self.execute(p=n, s=n, plan=asks)
         if how == "over a pause":
@@ -166,12 +166,12 @@ class ProtocolMachine(ProtocolRules):
         self.interleave(picks)
 
     def _cloudy(self) -> None:
-        """At least one execution is on its way to its tools."""
+        """Return whether at least one execution is about to start its tools."""
         if not any(e.deliveries for e in self.cloud.executions.values()):
             self.execute_in_the_cloud(s=0, plan=2)
 
     def until(self, there: Callable[[], list[Any]], calls: int = 80) -> list[Any]:
-        """Let everybody go on until something is there, or for so many calls."""
+        """Let every actor continue until the condition holds, or for that many calls."""
         for _ in range(calls):
             self.cloud.tick()
             if there() or not self.world.choices():

@@ -1,4 +1,4 @@
-"""The machine: every verb, every accident, in any order. Its rules only choose; `World` makes it happen."""
+"""The machine: every verb and every accident, in any order. Its rules only choose, and `World` executes them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ProtocolRules(ProtocolBase):
 
     @initialize(placement=st.sampled_from([IN_FUNCTIONS, IN_FUNCTIONS, IN_WORKERS]), steps=st.sampled_from([None, 1]))
     def invocations(self, placement: Placement, steps: int | None) -> None:
-        """Which calls the worker that bought a step executes itself, and how many steps an invocation takes."""
+        """Choose which calls the worker that bought a step executes itself, and how many steps an invocation takes."""
         self.cloud.plays(placement, steps)
 
     @initialize(calls=st.sampled_from([80, 80, 1, 2]))
     def widths(self, calls: int) -> None:
-        """How many calls' rows one transaction writes: where it is few, most steps are wide."""
+        """Choose how many calls' rows one transaction writes. If it is few, most steps are wide."""
         self.world.calls_at_once = calls
         self.cloud.holds(calls)
         for process in self.processes:
@@ -50,7 +50,7 @@ class ProtocolRules(ProtocolBase):
 
     @initialize(apart=st.sampled_from([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
     def clocks(self, apart: float) -> None:
-        """How far the second worker's clock is ahead of the first one's."""
+        """Choose how far the second worker's clock is ahead of the first one's."""
         self.world.far = abs(apart) > MARGIN_S
         self.processes[1].actor.skew = self.cloud.skews[1] = apart
 
@@ -73,7 +73,7 @@ class ProtocolRules(ProtocolBase):
     @precondition(lambda self: any(e.phase != ("over",) for e in self.cloud.executions.values()))
     @rule(n=SMALL, told=st.booleans(), then=THEN)
     def end_execution(self, n: int, told: bool, then: int = 0) -> None:
-        """Somebody stops the machine, or it times out."""
+        """An operator stops the execution, or it times out."""
         found = [e for e in self.cloud.executions.values() if e.phase != ("over",)]
         execution = found[n % len(found)]
         self.say(f"end execution {execution.name} told={told}")
@@ -83,7 +83,7 @@ class ProtocolRules(ProtocolBase):
     @precondition(lambda self: any(e.phase == ("over",) for e in self.cloud.executions.values()))
     @rule(n=SMALL, then=THEN)
     def late_event(self, n: int, then: int = 0) -> None:
-        """The status event of an execution that ended, late or once more."""
+        """The status event of an execution that ended arrives late or once more."""
         found = [e for e in self.cloud.executions.values() if e.phase == ("over",)]
         self.say(f"late event of {found[n % len(found)].name}")
         self.cloud.fail(found[n % len(found)])
@@ -155,7 +155,7 @@ class ProtocolRules(ProtocolBase):
         then=THEN,
     )
     def answer(self, p: int, n: int, verdict: str, twice: bool, old: bool, then: int = 0) -> None:
-        """Any call that waits (or, now and then, one that was answered long ago)."""
+        """Answer any waiting call, or now and then one that was answered long ago."""
         asked: list[tuple[str, str]] = []
         for key, value in sorted(self.world.mirror.items()):
             if key.table == "sessions" and value.get("kind") == "call":
@@ -182,7 +182,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(p=SMALL, s=SMALL, how=SMALL, plan=st.integers(0, 30), then=THEN)
     def go_on(self, p: int, s: int, how: int, plan: int, then: int = 0) -> None:
-        """What fits the session's status: the other rules often ask for what must be refused."""
+        """Do what fits the session's status, because the other rules often ask for what must be refused."""
         states = ("failed", "paused", "interrupted")
         resting = [x for x in self.sessions() if x.session_id in self.agents and x.status in states]
         if not resting:
@@ -257,7 +257,7 @@ class ProtocolRules(ProtocolBase):
             self.world.loop.run_until_complete(budgets.define(raised, self.world.clock.now()))
         self.after()
 
-    # --- what happens by itself -----------------------------------------------------------------------------------
+    # --- accidents ------------------------------------------------------------------------------------------------
 
     @rule(picks=st.lists(st.integers(0, 11), min_size=1, max_size=40))
     def interleave(self, picks: list[int]) -> None:
@@ -271,7 +271,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(n=SMALL, calls=st.sampled_from([1, 2, 5, 10, 20, 40, 80]))
     def run_one(self, n: int, calls: int) -> None:
-        """One delivery goes on while the others stand."""
+        """One delivery continues while the others pause."""
         actors = [a for a in self.live() if not a.frozen]
         if not actors:
             return
@@ -285,7 +285,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(calls=st.sampled_from([20, 60, 150, 300]))
     def run_all(self, calls: int) -> None:
-        """Everybody goes on, first come, first served."""
+        """All actors continue, in order of arrival."""
         self.after(calls)
 
     @rule(n=SMALL, fate=st.sampled_from(FATES))
@@ -312,7 +312,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(n=SMALL)
     def stand_still(self, n: int) -> None:
-        """A process stops for a while without knowing it: a zombie, if it is long enough."""
+        """A process pauses for a while without noticing. After a long pause it is a zombie."""
         actors = [a for a in self.live() if not a.frozen]
         if actors:
             self.say(f"freeze {actors[n % len(actors)].name}")
@@ -330,7 +330,7 @@ class ProtocolRules(ProtocolBase):
     @precondition(lambda self: any(e.deliveries for e in self.cloud.executions.values()))
     @rule(n=SMALL, late=st.booleans(), then=THEN)
     def duplicate(self, n: int, late: bool, then: int = 0) -> None:
-        """The same delivery a second time, by another worker; `late`: it is held back from the start."""
+        """The same delivery arrives a second time, at another worker. With `late` it is held back from the start."""
         found = [(e, d) for e in self.cloud.executions.values() for d in e.deliveries]
         execution, delivered = found[n % len(found)]
         self.say(f"duplicate {delivered.actor.name} late={late}")
@@ -342,7 +342,7 @@ class ProtocolRules(ProtocolBase):
     @precondition(lambda self: self.cloud.executions)
     @rule(n=SMALL, step=st.integers(1, 4), then=THEN)
     def late_delivery(self, n: int, step: int, then: int = 0) -> None:
-        """A delivery of any execution, ended ones too, comes out of nowhere."""
+        """A delivery of any execution arrives unexpectedly, also of ended ones."""
         executions = list(self.cloud.executions.values())
         execution = executions[n % len(executions)]
         payloads: list[tuple[Any, ...]] = [("model", step), ("finish",), ("tools", step, "call_0")]
@@ -360,7 +360,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(n=SMALL, seconds=st.sampled_from([0.0, 8.0, 16.0]), then=THEN)
     def silence(self, n: int, seconds: float, then: int = 0) -> None:
-        """The store refuses a worker's heartbeats, or takes them again."""
+        """The store refuses a worker's heartbeats, or accepts them again."""
         actors = [a for a in self.live() if not a.frozen]
         if actors:
             actor = actors[n % len(actors)]
@@ -371,7 +371,7 @@ class ProtocolRules(ProtocolBase):
 
     @rule(n=SMALL, kill=st.booleans(), twice=st.booleans(), then=THEN)
     def expire(self, n: int, kill: bool, twice: bool, then: int = 0) -> None:
-        """A supervisor knows that a worker is dead, and expires its claims: at once, late, or twice."""
+        """A supervisor knows that a worker is dead, and expires its claims at once, late, or twice."""
         if kill:
             working = [a for a in self.live() if a.owner is not None]
             if working:

@@ -1,4 +1,4 @@
-"""The state store of several processes on one memory store, as on DynamoDB: each remembers the packed rows it saw."""
+"""The state stores of several processes on one memory store, as on DynamoDB. Each remembers the packed rows that it saw."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Skewed:
 
 
 class PackedStores:
-    """A call goes by the store of its actor's process; deliveries share processes, as they do Lambdas."""
+    """Routes each call to the store of its actor's process. Deliveries share processes, as they share Lambda
+    environments."""
 
     def __init__(self) -> None:
         self.memory = RecordedStore()

@@ -1,6 +1,6 @@
 """Two ways to run the verbs: a process (`LocalExecutor`), and an execution that plays Step Functions.
 
-Law of the execution: it keeps a phase and nothing else; every delivery may be repeated, doubled, late or killed.
+Law of the execution: it keeps only a phase. Every delivery may be repeated, doubled, late or killed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SETTINGS = Settings(claim_s=15, stop_poll_s=4, roll_over_events=140, step_time_s
 MARGIN_S = SETTINGS.margin_s
 LAMBDA_S, QUEUE_S = 45.0, 90.0
 LAMBDA = "λ"
-"""What the names of deliveries begin with."""
+"""The prefixes of the names of deliveries."""
 
 
 class Process:
-    """A process: one worker id, caches and a clock of its own."""
+    """A process with its own worker id, caches and clock."""
 
     def __init__(self, world: World, cast: Cast, name: str, skew: float = 0.0) -> None:
         self.actor = world.actor(name)
@@ -64,7 +64,7 @@ class Process:
             self.executor.agents.know(agent)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start a caller's request; what it is refused with is its own business, other errors are defects."""
+        """Start a caller's request. A refusal is the caller's affair, and any other error is a defect."""
         self.world.spawn(self.actor, guarded(self.world, work))
 
 
@@ -86,8 +86,8 @@ class Delivered:
 
 @dataclass(eq=False)
 class Execution:
-    """`phase` is ("model", step), ("tools", step), ("finish",) or ("over",); `left` the calls not answered yet, each with
-    its verb; `tokens` the task token that a sub-agent's call waits for now."""
+    """An execution. `phase` is ("model", step), ("tools", step), ("finish",) or ("over",). `left` are the unanswered calls,
+    each with its verb. `tokens` are the task tokens for which the calls of sub-agents wait."""
 
     name: str
     part: Part
@@ -108,8 +108,8 @@ class Execution:
 
 
 class Cloud:
-    """Executions by name, the launcher that starts them, and two warm workers that they run on. `slots`: so many runs may
-    be executed at once; None: as many as come."""
+    """Executions by name, the launcher that starts them, and two warm workers for them. `slots` is the number of runs that
+    may execute at once, and None means no limit."""
 
     def __init__(self, world: World, cast: Cast, slots: int | None = None) -> None:
         self.world, self.cast, self.slots = world, cast, slots
@@ -157,7 +157,7 @@ class Cloud:
         return actor
 
     def expire(self, session_id: str, dead: Actor) -> None:
-        """By a supervisor that knows that this worker acts no more."""
+        """Expire the claims of this worker, as a supervisor that knows of its death."""
         assert dead.dead and dead.owner is not None
         worker = dead.owner
         self._invoke("expire", lambda engine, _: guarded(self.world, expire_claims(engine, session_id, worker)))
@@ -203,7 +203,7 @@ class Cloud:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def do(self, name: str, ask: Callable[[StepFunctionsExecutor], Coroutine[Any, Any, Any]]) -> None:
-        """A caller's request, handled by a function of its own."""
+        """Handle a caller's request in its own function."""
 
         async def work(engine: Engine, delivery: Delivery) -> None:
             agents = Agents(AgentRegistry(), self.cast)
@@ -217,7 +217,7 @@ class Cloud:
         self._invoke("sweep", lambda engine, delivery: guarded(self.world, sweep(engine, delivery)))
 
     def kill(self, execution: Execution, told: bool) -> None:
-        """The execution ends from outside; its status event may be lost."""
+        """End the execution from outside. Its status event may be lost."""
         execution.phase, execution.again = ("over",), []
         if told:
             self.fail(execution)
@@ -247,7 +247,7 @@ class Cloud:
         if kind == "call_tool":
             return ("tools", step, call_id)
         self._n += 1
-        execution.tokens[call_id] = f"token{self._n}"  # each try has its own
+        execution.tokens[call_id] = f"token{self._n}"  # each attempt has its own
         return ("child", step, call_id, execution.tokens[call_id])
 
     def _answered(self, execution: Execution, call_id: str) -> None:
@@ -259,7 +259,7 @@ class Cloud:
 
     def respond(self, execution: Execution, payload: tuple[Any, ...], outcome: Any) -> None:
         if not self.wanted(execution, payload):
-            return  # the answer of a delivery that its execution no longer waits for
+            return  # the answer of a delivery for which its execution no longer waits
         if payload[0] == "finish":
             execution.phase = ("over",)
         elif payload[0] == "tools":
@@ -282,7 +282,7 @@ class Cloud:
         return payload[0] == "tools" or execution.tokens.get(payload[2]) == payload[3]
 
     def tick(self) -> None:
-        """Repeat deliveries that died or were told to come later, and start what is due."""
+        """Repeat deliveries that died or were asked to retry later, and start those that have come due."""
         now = self.world.clock.time
         for execution in list(self.executions.values()):
             for delivered in list(execution.deliveries):
@@ -297,7 +297,7 @@ class Cloud:
                     self.deliver(execution, payload)
 
     def _later(self, execution: Execution, payload: tuple[Any, ...], when: float) -> None:
-        """A task's retry, unless another delivery of it is under way."""
+        """Retry a task, unless another delivery of it is under way."""
         still = any(d.payload == payload and d.actor.busy() for d in execution.deliveries)
         queued = any(other == payload for _, other in execution.again)
         if self.wanted(execution, payload) and not still and not queued:
@@ -313,7 +313,7 @@ class Cloud:
                 self._retry(execution, payload, self.world.clock.time + wait + 0.5)
             except StoreError:
                 self._retry(execution, payload, self.world.clock.time + 1)
-            except CallerError:  # the session was deleted while it worked
+            except CallerError:  # the session was deleted during its work
                 execution.phase = ("over",)
             else:
                 self.respond(execution, payload, outcome)

@@ -1,4 +1,4 @@
-"""What deliveries do to rows, by verb, against the rights of the functions that are deployed for them."""
+"""The row operations of deliveries, by verb, compared with the rights of the deployed functions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from helix.ports.state_store import Key, Operation, Row, Table, Value
 VERBS = {"model": "call_model", "tools": "call_tool", "child": "start_run", "finish": "finish_run"}
 ACTIONS = {"Put": PUT, "Update": UPDATE, "Delete": DELETE, "Check": CHECK}
 TABLES = ("sessions", "control")
-"""Rows of streams are written by another function where chunks pass through Kinesis."""
+"""The tables that are compared. If chunks pass through Kinesis, another function writes the rows of streams."""
 
 done: dict[str, set[tuple[str, str]]] = defaultdict(set)
-"""By verb: table and action."""
+"""The table and action of each operation, by verb."""
 
 
 class RecordedStore(MemoryStateStore):
-    """The table below the packing: what reaches it is what DynamoDB would be asked for."""
+    """The table below the packing. The operations that reach it are those that DynamoDB would get."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         _note([key.table for key in keys], GET if len(keys) == 1 else GET_SEVERAL)
@@ -49,7 +49,7 @@ def _note(tables: Sequence[str], action: str) -> None:
 
 
 def check_rights() -> None:
-    """Raises `AssertionError` that names what a verb did and its function may not do."""
+    """Raise `AssertionError` with the operations of a verb that its function has no right to."""
     missing = {
         verb: sorted(lacks)
         for verb, wanted in done.items()

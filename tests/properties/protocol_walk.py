@@ -1,6 +1,6 @@
-"""Random walks over the machine's rules: no shrinking, but long histories, and many in little time.
+"""Random walks over the machine's rules. They do not shrink, but have long histories, and many are fast.
 
-Law: a walk is a function of its seed. What it finds, the same seed finds again.
+Law: a walk is a function of its seed, so the same seed finds the same problem again.
 """
 
 from __future__ import annotations
@@ -170,12 +170,13 @@ def walk(
     slots: int | None = None,
     also: Sequence[tuple[int, Act]] = (),
 ) -> None:
-    """One world, `acts` random acts, then everything to rest. Raises what is violated. `also`: more acts to choose from."""
+    """Play `acts` random acts in one world, and then bring everything to rest. Raise the violation, if any. `also` are more
+    acts to choose from."""
     rng = Random(seed)
     machine = machine_on(kind, slots)()
     if watch is not None:
         watch(machine)
-    # Each walk leaves out some acts and prefers others: accidents need company, and not always the same.
+    # Each walk excludes some acts and prefers others: accidents need a combination of acts, and not always the same one.
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS] + [weight for weight, _ in also]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
     placements = [IN_FUNCTIONS, IN_FUNCTIONS, IN_WORKERS]

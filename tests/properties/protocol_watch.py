@@ -1,4 +1,4 @@
-"""Judges every transaction when it commits: those of docs/protocol.md#invariants that one change can break.
+"""Check every transaction when it commits, for those of docs/protocol.md#invariants that one change can break.
 
 It reads the mirror, which has every committed row, and never asks the engine.
 """
@@ -21,13 +21,13 @@ from helix.engine.calls.tool import MAX_DEATHS
 from helix.ports.state_store import Key, Value
 
 DEADLINES = {"lease_expires", "claim"}
-"""What a heartbeat may change in a session's row."""
+"""The fields of a session's row that a heartbeat may change."""
 POLICY = {"free": "retry", "once": "skip", "care": "ask", "gated": "retry", "fatal": "retry", "done": "retry"}
 ENDS = {"completed", "failed", "interrupted", "paused"}
 
 
 class View:
-    """Rows of the mirror, as what they mean."""
+    """The rows of the mirror, parsed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -59,7 +59,7 @@ class View:
         return found
 
     def told(self, session_id: str, lineage: int, count: int) -> list[Any]:
-        """History as the model reads it, in the form of `fingerprint`."""
+        """Return the history as the model reads it, in the form of `fingerprint`."""
         found: list[Any] = []
         for entry in self.history(session_id, lineage, count):
             content = entry.get("content") or ""
@@ -87,7 +87,7 @@ class Watcher:
         self.world, self.cast, self.view = world, cast, View(world)
         self.claims: set[tuple[str, float, int]] = set()
         self.remembered: dict[tuple[str, str], tuple[int, int, list[Any]]] = {}
-        self.rode: set[tuple[str, str | None, int]] = set()  # claims written with their answer
+        self.rode: set[tuple[str, str | None, int]] = set()  # claims that were written with their answer
         self.rulings: dict[str, int] = {}  # approvals of an unknown outcome: each allows one more start
         world.observers.append(self.committed)
 
@@ -115,7 +115,7 @@ class Watcher:
     def _session(self, name: str, sid: str, before: Value | None, after: Value | None) -> None:
         if after is None:
             self.remembered = {k: v for k, v in self.remembered.items() if k[0] != sid}
-            ghost = self.cast.ghost  # another session may be made under this id
+            ghost = self.cast.ghost  # another session may be created under this id
             ghost.started = [s for s in ghost.started if not s.key.startswith(f"{sid}/")]
             return
         now = SessionRow.at(sid, after)
@@ -171,7 +171,7 @@ class Watcher:
                 self.wrong("pairs_whole", f"{sid}: step {was.open.step} was folded before all its calls were done")
 
     def _heartbeat(self, sid: str, was: SessionRow, now: SessionRow) -> None:
-        """Deadlines move, and nothing else; no attempt at a step that a supervisor or a clock ended comes back."""
+        """Check that only deadlines move. An attempt at a step that a supervisor or a clock ended must not return."""
         kept = [row.model_dump(exclude=DEADLINES) for row in (was, now)]
         claims = [row.claim.model_dump(exclude={"deadline"}) if row.claim is not None else None for row in (was, now)]
         if kept[0] != kept[1] or claims[0] != claims[1]:
@@ -193,8 +193,8 @@ class Watcher:
             self.wrong("no_answer_rebought", f"two live attempts at step {held.step} of {now.session_id}")
 
     def _stopped(self, session: SessionRow) -> bool:
-        """By a stop of its own run, or of a run of the sessions above it since it was made: they go on to their next run
-        while it is still on the way to its stop."""
+        """Return whether a stop ended the run: a stop of its own run, or of a run of the sessions above it since it was
+        created. Those may start their next run while this one is still about to stop."""
         if self.view.get(session.session_id, stop_sort(session.run_id)) is not None:
             return True
         current = session.parent
@@ -278,13 +278,14 @@ class Watcher:
                 )
 
     def _unknown(self, key: Key, place: str, old: CallRow) -> None:
-        """The outcome of a call counts as unknown although its claim came with its answer: then its tool has begun."""
+        """Check a call whose outcome counts as unknown although its claim was written with its answer. Its tool must have
+        started."""
         ident = f"{key.partition}/{int(key.sort.split('#')[1])}/{old.call_id}"
         if POLICY.get(old.tool_name) != "retry" and not any(s.key == ident for s in self.cast.ghost.started):
             self.wrong("unknown_has_begun", f"{place}: the tool {old.tool_name} never began")
 
     def _released(self, place: str, old: CallRow) -> None:
-        """A claim given back: its tool never started."""
+        """Check that the tool of a returned claim never started."""
         if any(
             s.key.endswith(f"/{old.call_id}") and s.key.startswith(place.split()[0] + "/")
             for s in self.cast.ghost.started
@@ -307,14 +308,16 @@ class Watcher:
             self.wrong("answer_fits_history", f"{place} was computed from other messages than those before it")
 
     def started(self, start: Started) -> None:
-        """A tool starts: its call is claimed by the process that starts it, and by nobody else who is alive."""
+        """Check the start of a tool. The process that starts it must hold the call's claim, and no other live process
+        may."""
         key = start.key
         sid, lineage, call_id = key.split("/")
         rows = [v for s, v in self.world.rows("sessions", sid, f"m#{int(lineage):06d}") if v.get("call_id") == call_id]
         done = [
             v for v in rows if v["state"] == "done" and v.get("by") in ("tool", "answer", "child", "policy", "plan")
         ]
-        # Clocks further apart than the margin: a living worker's claim passes for dead. What may be repeated then may be.
+        # The clocks differ by more than the margin, so a live worker's claim counts as expired. Repeatable calls may be
+        # repeated then.
         if done and not (self.world.far and start.tool == "free"):
             self.wrong("no_finished_tool_again", f"{start.tool} {key} starts after its result ({done[0].get('by')})")
         before = [s for s in self.cast.ghost.started if s.key == key]
@@ -335,7 +338,7 @@ class Watcher:
                 self.wrong("no_finished_tool_again", f"{start.tool} {key} starts too close to its claim's deadline")
 
     def bought(self, bought: Purchase) -> None:
-        """A model call begins: under a living claim of its caller, and while nobody else who is alive has one."""
+        """Check the start of a model call. Its caller must have a live claim, and no other live process may have one."""
         session = self.view.session(bought.session_id)
         claim = session.claim if session is not None else None
         actor = bought.actor

@@ -1,7 +1,7 @@
-"""A world with one loop, one turned-by-hand clock, and a gate before every store call.
+"""A world with one loop, one manually controlled clock, and a gate before every store call.
 
-Law: nothing happens unless the machine lets it. A delivery is an `Actor`: all tasks that it started. Each of its store
-calls (and model calls, and tools) stands at a gate until the machine opens it with a fate. So a schedule is a list of
+Law: nothing happens unless the machine allows it. A delivery is an `Actor` with all tasks that it started. Each of its
+store calls, model calls and tools waits at a gate until the machine opens it with a fate. So a schedule is a list of
 choices, and the same choices give the same schedule.
 """
 
@@ -33,12 +33,12 @@ from helix.ports.state_store import (
     updated,
 )
 
-# go: do it. lost: not done, StoreError. unanswered: done, StoreError. die_before, die_after: the process dies there.
+# go: execute it. lost: not executed, StoreError. unanswered: executed, StoreError. die_before, die_after: the process dies.
 Fate = Literal["go", "lost", "unanswered", "die_before", "die_after"]
 Change = tuple[Key, Value | None, Value | None]
 START = 1_000_860.0
-"""Small enough that float seconds are exact to the nanosecond. A minute past an hour: no window of a budget ends in a walk,
-because the checks do not know what a run has spent of the windows before."""
+"""The start time, small enough that float seconds are exact to the nanosecond. It is a minute past an hour, so that no
+budget window ends in a walk: the checks do not know what a run has spent of earlier windows."""
 SPINS = 20_000
 
 
@@ -47,8 +47,8 @@ class Violation(AssertionError):
 
 
 class SimClock:
-    """`Clock` port. Timers of the loop run on the same time, so `asyncio.sleep` and timeouts obey the machine too. Each
-    actor reads its own clock, which may be wrong: `time` is the true time."""
+    """The `Clock` port. The loop's timers use the same time, so `asyncio.sleep` and timeouts obey the machine as well. Each
+    actor reads its own clock, which may be wrong, and `time` is the true time."""
 
     def __init__(self) -> None:
         self.time = START
@@ -81,7 +81,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """A timer of an actor that stands still fires when that one goes on."""
+        """Schedule a timer. A timer of a paused actor fires when that actor continues."""
 
         def fire() -> None:
             actor = ACTOR.get()
@@ -102,7 +102,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
 
 class InlineExecutor(Executor):
-    """Work on the calling thread: SQLite's calls then take no time that the machine does not see."""
+    """Executes work on the calling thread, so that SQLite's calls take no time that the machine does not see."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -115,18 +115,18 @@ class InlineExecutor(Executor):
 
 @dataclass(eq=False)
 class Actor:
-    """Who acts: a process (`deadline` None), or one Lambda delivery. `frozen`: it stands still, with its timers.
-    `silent`: its heartbeats are lost. `skew`: its clock's distance from the true time, in seconds."""
+    """An actor: a process (`deadline` is None), or one Lambda delivery. `frozen` means paused, with its timers. `silent`
+    means that its heartbeats are lost. `skew` is the difference between its clock and the true time, in seconds."""
 
     name: str
     deadline: float | None = None
     dead: bool = False
     frozen: bool = False
-    stood: bool = False  # it stood still once: its tools may overlap with those of whoever took over
+    stood: bool = False  # it paused once, so its tools may overlap with those of the process that took over
     silent: bool = False
     skew: float = 0.0
-    owner: str | None = None  # of the deliveries of this worker
-    holds: str = ""  # what the ids of its attempts begin with
+    owner: str | None = None  # of this worker's deliveries
+    holds: str = ""  # the prefix of its attempts' ids
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     missed: list[asyncio.TimerHandle] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ class Actor:
 
 @dataclass(eq=False)
 class Call:
-    """One call that stands at the gate."""
+    """One call that waits at the gate."""
 
     actor: Actor
     kind: Literal["read", "write", "model", "tool"]
@@ -155,12 +155,12 @@ class World:
         self.inner = store
         self.store = GatedStore(self)
         self.pending: list[Call] = []
-        self.held: list[Call] = []  # calls that nobody lets through for the moment
+        self.held: list[Call] = []  # calls that are held back for the moment
         self.actors: list[Actor] = []
         self.mirror: dict[Key, Value] = {}
         self.observers: list[Observer] = []
         self.violations: list[str] = []
-        self.far = False  # clocks are further apart than the protocol allows
+        self.far = False  # clocks differ by more than the protocol allows
         self.calls_at_once = 80  # a step with more calls is wide
         self.writes = 0
         self.trace: list[str] = []
@@ -195,7 +195,7 @@ class World:
             self.violations.append(f"unexpected: {told.get('message')}: {error!r}")
 
     def kill(self, actor: Actor) -> None:
-        """The process dies: nothing of it happens any more."""
+        """Let the process die, so that it does nothing more."""
         actor.dead = True
         for task in list(actor.tasks):
             task.cancel()
@@ -236,7 +236,7 @@ class World:
         self.check()
 
     def wake(self, actor: Actor) -> None:
-        """It goes on; timers that came due meanwhile fire now, in order."""
+        """Let it continue. Timers that came due meanwhile fire now, in order."""
         actor.frozen, missed, actor.missed = False, actor.missed, []
         for handle in missed:
             if not handle.cancelled():
@@ -257,7 +257,7 @@ class World:
         raise Violation(self.violations[-1])
 
     def advance(self, seconds: float) -> None:
-        """Time passes; Lambda deliveries whose deadline comes are killed by their platform."""
+        """Let time pass. The platform kills Lambda deliveries at their deadlines."""
         target = self.clock.time + seconds
         while self.clock.time < target:
             when = self.loop.next_timer()
@@ -274,7 +274,7 @@ class World:
         if self.violations:
             raise Violation("; ".join(self.violations))
 
-    # --- what happened --------------------------------------------------------------------------------------------
+    # --- the record ---------------------------------------------------------------------------------------------------
 
     def committed(self, name: str, operations: Sequence[Operation]) -> None:
         self.writes += 1
@@ -314,7 +314,7 @@ class World:
 
 
 class GatedStore:
-    """The real store behind the gate. A fate may lose a call, or its answer, or the caller."""
+    """The real store behind the gate. A fate may lose a call or its answer, or kill its caller."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -348,7 +348,7 @@ class GatedStore:
         if fate == "lost":
             raise StoreError("the write was lost")
         await self._world.inner.transact(name, operations)
-        self._world.clock.time += 1e-6  # no two writes at one moment: real clocks move on
+        self._world.clock.time += 1e-6  # no two writes at one moment, since real clocks move on
         self._world.committed(name, operations)
         if fate == "unanswered":
             raise StoreError("the answer was lost")

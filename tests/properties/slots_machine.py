@@ -1,10 +1,10 @@
-"""Slots at the mercy of a schedule: callers of every verb, whose single store calls the machine lets through one by one,
-lost, unanswered, or with their caller's death.
+"""Slots under random schedules. The machine allows the single store calls of all callers one by one, and may lose a call,
+lose its answer, or kill its caller.
 
-At each transaction: counters equal rows; a slot is given only below the limits of that moment, to a run that runs, and
-never beside a ticket of the same run; of one agent's line the first goes that its giver could see, and nobody passes it.
-Whenever all callers are done and none met with an accident: no free slot beside a ticket that could have it. At the end,
-with sweeps for what accidents left: every run worked or was ended, and all counters are back at nothing.
+At each transaction, counters equal rows. A slot is granted only below the limits of that moment, to a running run, and
+never beside a ticket of the same run. The first run of an agent's line that the grantor could see goes first, and no run
+overtakes it. Whenever all callers have finished without an accident, no slot is free beside a ticket that could have it. At
+the end, after sweeps for the accidents' leftovers, every run worked or was ended, and all counters are back at zero.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PICKS = st.lists(st.tuples(NUMBER, st.sampled_from(FATES)), max_size=25)
 
 
 class Reader:
-    """The store as one caller has it; `looked` says after how many writes it last looked at each line."""
+    """The store as seen by one caller. `looked` records the number of writes at its last look at each line."""
 
     def __init__(self, world: World) -> None:
         self._world, self.looked = world, dict[str, int]()
@@ -72,7 +72,7 @@ class SlotsMachine(RuleBasedStateMachine):
     # --- callers --------------------------------------------------------------------------------------------------
 
     def call(self, name: str, work: Any) -> None:
-        """A caller of its own; what the store refuses it, it does not repeat."""
+        """Start a caller. It does not repeat what the store refuses."""
         actor = self.world.actor(f"{name}{len(self.world.actors)}")
         reader = self.readers[actor] = Reader(self.world)
 
@@ -86,7 +86,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.world.check()
 
     def now(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What the machine itself does, at once."""
+        """Execute an operation of the machine itself, at once."""
         return self.world.loop.run_until_complete(work)
 
     def ask(self, run: Candidate) -> None:
@@ -113,7 +113,7 @@ class SlotsMachine(RuleBasedStateMachine):
 
     @rule(n=NUMBER, twice=st.booleans())
     def end(self, n: int, twice: bool) -> None:
-        """Of a run that works, or waits, or was not admitted yet; its finisher may be doubled."""
+        """End a run that works, waits, or was not admitted yet. Its end may be delivered twice."""
         if (run := self.picked(n)) is not None:
             self.over(run)
             for _ in range(1 + twice):
@@ -141,7 +141,8 @@ class SlotsMachine(RuleBasedStateMachine):
 
     @rule(waiting=st.integers(0, 1), acts=st.lists(st.integers(0, 5), min_size=2, max_size=3), order=ORDER)
     def crowd(self, waiting: int, acts: list[int], order: list[tuple[int, int]]) -> None:
-        """All slots are held, and one waits or nobody: several want something of just these, and their calls cross."""
+        """All slots are held, and at most one run waits. Several callers want these slots at once, and their calls
+        interleave."""
         self.sweep()
         for run in self.runs:
             if run.run_id not in self.ended:
@@ -190,7 +191,8 @@ class SlotsMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """What `sweep` does for slots: runs that hold nothing ask again, ended ones release, the line is looked at."""
+        """Do what `sweep` does for slots: runs without a slot or ticket ask again, ended runs release theirs, and the lines
+        are checked."""
         self.let_go()
         self.accident = False
         for run in self.runs:
@@ -206,7 +208,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.now(self.world.store.transact("end", [Update(_session(run), set={"status": "over"})]))
         self.ended.add(run.run_id)
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------------
 
     def counter(self, name: str | None) -> SlotCounter:
         value = self.world.mirror.get(slot_rows.counter_key(name), {})
@@ -251,7 +253,7 @@ class SlotsMachine(RuleBasedStateMachine):
     def _judge_slot(self, name: str, key: Key, slot: dict[str, Any]) -> None:
         counter, account = self.counter(slot["agent_type"]), self.counter(None)
         for limited, whose in ((counter, "agent"), (account, "account")):
-            if all(shard.epoch == limited.epoch for shard in limited.shards):  # else it is being lowered
+            if all(shard.epoch == limited.epoch for shard in limited.shards):  # otherwise the limit is being lowered
                 require(limited.bound is None or limited.running <= limited.bound, f"more than the {whose}'s limit")
         line = self.rows("tickets", slot["agent_type"])
         actor = ACTOR.get()
@@ -268,7 +270,7 @@ class SlotsMachine(RuleBasedStateMachine):
         require(counter.divided or not before, f"{slot['run_id']} passed {before}")
 
     def quiet(self) -> None:
-        """Nobody is on the way: then nobody waits who could go."""
+        """Check, once all callers have finished, that no run waits that could be admitted."""
         if self.world.pending or self.accident or any(actor.busy() for actor in self.world.actors if not actor.dead):
             return
         for agent in AGENTS:

@@ -1,7 +1,7 @@
-"""64 runs at once against a budget for 10: spent never passes the line, by any interleaving of single store calls.
+"""64 concurrent runs against a budget for 10. No interleaving of single store calls spends more than the limit.
 
-After every call: billed <= limit, remaining >= 0. At rest: limit = remaining + drawn, all draws closed, and what they kept
-is what their runs spent or assume, never less than what was billed.
+After every call: billed <= limit, remaining >= 0. At rest: limit = remaining + drawn, all draws are closed, and they kept
+what their runs spent or are assumed to have spent, which is never less than what was billed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def played(
 @given(seed=SEEDS)
 @settings(QUIET, max_examples=10)
 def test_ten_of_sixty_four_are_let_through(seed: int) -> None:
-    """Each uses its worst case: exactly as many as there is money for, however they come."""
+    """Each call uses its worst case, so exactly as many are allowed as the budget has room for, in any order."""
     play = played(MemoryStateStore, [budget(FOR * WORST)], seed=seed, full=True, deaths=0)
     assert (len(play.done), len(play.refused)) == (FOR, RUNS - FOR)
     assert set(play.paid.values()) == {FOR * WORST}
@@ -67,8 +67,8 @@ def test_ten_of_sixty_four_are_let_through(seed: int) -> None:
 @example(seed=2, deaths=0, calls=2)
 @settings(QUIET, max_examples=25)
 def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
-    """They use what they use, several times, and their workers die anywhere. Nobody is refused while there is room: more
-    than the money for nine is out then, and each has at most its own calls' part of it."""
+    """Runs make several calls with any usage, and their workers die anywhere. No call is refused while there is room: at a
+    refusal more than the amount for nine runs is drawn, and each run has at most the part of its own calls."""
     play = played(MemoryStateStore, [budget(FOR * WORST)], calls=calls, seed=seed, full=False, deaths=deaths)
     assert play.done | play.refused | play.died == {f"s{n}" for n in range(RUNS)}
     assert len(play.called | play.died) * calls >= FOR
@@ -78,7 +78,7 @@ def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
 @given(seed=SEEDS, deaths=st.sampled_from([0, 30]))
 @settings(QUIET, max_examples=10)
 def test_several_budgets_are_kept_together(seed: int, deaths: int) -> None:
-    """Everybody's, the agent's in dollars, and a tenant's that is tighter for some."""
+    """The budgets are a global one, the agent's in dollars, and a tenant's that is tighter for some runs."""
     bounds = [budget(FOR * WORST), budget(12 * WORST, "agent:worker", "micros"), budget(3 * WORST, "tenant:user2")]
     play = played(MemoryStateStore, bounds, runs=32, calls=2, seed=seed, full=False, deaths=deaths)
     assert play.called and len(play.done | play.refused | play.died) == 32
@@ -87,7 +87,7 @@ def test_several_budgets_are_kept_together(seed: int, deaths: int) -> None:
 @given(seed=SEEDS)
 @settings(QUIET, max_examples=6)
 def test_plenty_is_drawn_in_blocks(seed: int) -> None:
-    """Far from the line a block holds several calls, and the rest comes back."""
+    """Far from the limit a block holds several calls, and the rest of the block is returned."""
     play = played(MemoryStateStore, [budget(1000 * WORST)], runs=16, calls=4, seed=seed, full=True, deaths=2)
     assert not play.refused and len(play.done | play.died) == 16
 
@@ -101,7 +101,7 @@ def test_the_line_is_not_passed_on_sqlite(tmp_path: Path) -> None:
 
 
 def lenient(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is given, whatever is left."""
+    """Every draw is granted, whatever is left."""
     transact = MemoryStateStore.transact
 
     async def unconditional(self: Any, name: str, operations: Any) -> None:
@@ -112,12 +112,12 @@ def lenient(patch: pytest.MonkeyPatch) -> None:
 
 
 def generous(patch: pytest.MonkeyPatch) -> None:
-    """A dead attempt used nothing."""
+    """A dead attempt counts as unused."""
     patch.setattr(money, "_assume", lambda blocks, micros, tokens: None)
 
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
-    """Nobody asks for what a worker drew that died before its claim."""
+    """The draws of a worker that died before its claim are forgotten."""
 
     async def known_only(engine: Any, session: Any, run: Any) -> None:
         if run.blocks:

@@ -1,7 +1,7 @@
-"""A window that is divided among shards, by any interleaving of single store calls, with workers that die anywhere.
+"""A window that is divided into shards, under any interleaving of single store calls, with workers that die anywhere.
 
-After every call: limit = remaining + what draws hold or kept + what was charged; no shard is below 0; no call that began
-after the window was used up is let through. At rest: whatever remains can be drawn, in one piece.
+After every call: limit = remaining + what draws hold or kept + what was charged. No shard is below 0, and no call is
+allowed that began after the window was used up. At rest, whatever remains can be drawn in one piece.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEATHS = st.sampled_from([0, 5, 30])
 
 @pytest.fixture(autouse=True, scope="module")
 def divided() -> Iterator[None]:
-    """Windows for few calls are divided too."""
+    """Divide windows for few calls as well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget_shards, "CALLS_EACH", 1)
         patch.setattr(budget_shards, "LENT_CALLS", 1)
@@ -52,7 +52,8 @@ NAME = limit_of(1).window(NOW)[0]
 class Purse:
     """Runs that draw and return, a limit that moves, and code that charges the budget itself, on a divided window.
 
-    `events`, `under_way`: how often something was, and is being taken that no draw held. `charged`: by that code.
+    `events` counts the amounts that were taken without a draw, and `under_way` those that are being taken. `charged` is the
+    amount charged by that code.
     """
 
     def __init__(self, seed: int, deaths: int) -> None:
@@ -75,7 +76,7 @@ class Purse:
 
     @contextmanager
     def taking(self) -> Iterator[None]:
-        """Something is taken meanwhile that no draw holds: a draw that is on its way need not know of it."""
+        """Take an amount that no draw holds. A draw that is on its way need not know of it."""
         self.under_way += 1
         try:
             yield
@@ -88,7 +89,7 @@ class Purse:
             try:
                 await work
             except Death:
-                if run is not None:  # another one ends the run, which used nothing that is known
+                if run is not None:  # another worker ends the run, whose usage is unknown
                     self._spawn(self.budgets.give_back(run, {NAME: 0}), run)
 
         self.tasks.add(asyncio.ensure_future(worker()))
@@ -107,7 +108,7 @@ class Purse:
                 assert await self.remaining() >= 0, "drawn from a window that was used up"
             used += self.rng.randint(0, estimate)
         if self.rng.random() < 0.2:
-            used += self.rng.randint(0, 300)  # billed beyond what was reserved
+            used += self.rng.randint(0, 300)  # billed more than its reservation
         with self.taking():
             await self.budgets.give_back(run, {NAME: used})
 
@@ -144,7 +145,7 @@ class Purse:
         assert window["limit"] == sum(parts) + kept + self.charged, f"{window}, {parts}, {kept} kept, {self.charged}"
 
     async def check_rest(self) -> None:
-        """Nobody is locked out: what remains can be drawn, and no more."""
+        """Check that exactly the remaining amount can be drawn."""
         await self.check()
         outside, left = RowBudgets(self.store, shards=SHARDS), await self.remaining()
         assert await outside.draw("late", 1, [Demand(NAME, "tokens", max(1, left + 1), 0)]) is None
@@ -176,24 +177,24 @@ def test_the_play_divides_draws_and_refuses() -> None:
 @given(seed=SEEDS, deaths=DEATHS, calls=st.integers(1, 3))
 @settings(QUIET, max_examples=5)
 def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
-    """Runs of the engine: reserve, settle, return and takeover."""
+    """Runs of the engine reserve, settle, return and are taken over."""
     play = played(
         MemoryStateStore, [budget(FOR * WORST)], calls=calls, seed=seed, full=False, deaths=deaths, shards=SHARDS
     )
     assert play.done | play.refused | play.died == {f"s{n}" for n in range(RUNS)}
 
 
-# --- teeth ------------------------------------------------------------------------------------------------------------
+# --- defects that the checks must find --------------------------------------------------------------------------------
 
 
 def unconditional(patch: pytest.MonkeyPatch) -> None:
-    """A part gives what it may no longer have."""
+    """A shard grants more than it has left."""
     take = budget_shards._from
     patch.setattr(budget_shards, "_from", lambda *args: replace(take(*args), when=None))  # type: ignore[arg-type]
 
 
 def indebted(patch: pytest.MonkeyPatch) -> None:
-    """What was used beyond a draw is taken from its shard."""
+    """Usage beyond a draw is deducted from its shard."""
 
     def returns(close: Any) -> Any:
         (key,) = {close.parts[key] for key in close.returned} if len(set(close.parts.values())) == 1 else {0}
@@ -203,12 +204,12 @@ def indebted(patch: pytest.MonkeyPatch) -> None:
 
 
 def careless(patch: pytest.MonkeyPatch) -> None:
-    """Shards give while the window owes something."""
+    """Shards grant draws while the window has a debt."""
     patch.setattr(budget_shards.Window, "own", property(lambda window: max(0, window.value["remaining"])))
 
 
 def fragmented(patch: pytest.MonkeyPatch) -> None:
-    """What lies in pieces is not put together."""
+    """Amounts in several shards are not combined."""
 
     async def left_alone(*_: Any) -> bool:
         return True

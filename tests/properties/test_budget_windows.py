@@ -1,8 +1,9 @@
-"""Runs that go on from hour to hour, two workers at each, whose clocks differ: by any interleaving of single store calls.
+"""Runs that continue from hour to hour, each with two workers whose clocks differ, under any interleaving of single store
+calls.
 
-At every moment: billed <= limit and remaining >= 0 in each window; a session's row holds at most two windows of a budget,
-and a window that it dropped does not come back. At rest: limit = remaining + drawn in each, and what draws kept is what
-their runs spent or assume, in the row or before it was dropped.
+At every moment: billed <= limit and remaining >= 0 in each window. A session's row holds at most two windows of a budget,
+and a dropped window does not return. At rest: limit = remaining + drawn in each window, and draws kept what their runs
+spent or are assumed to have spent, whether it is in the row or was dropped before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derando
 
 
 class Watched(MemoryStateStore):
-    """`dropped`: what was spent and assumed in blocks that left the row of a running session."""
+    """A store that records in `dropped` what was spent and assumed in blocks that left the row of a running session."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,14 +71,14 @@ class Watched(MemoryStateStore):
 
 
 class Skewed(SetClock):
-    """Each worker has a clock of its own."""
+    """A clock for each worker."""
 
     def now(self) -> float:
         return super().now() + AHEAD.get()
 
 
 class Hours(Play):
-    """Each session has two workers, of which each takes the other for dead whenever it meets it."""
+    """Sessions with two workers each. A worker takes the other for dead whenever it meets it."""
 
     bare: Watched
 
@@ -141,11 +142,11 @@ class Hours(Play):
         settle(self.engine, after, Usage(prompt_tokens=used, cost_micros=used, calls=1))
         await self._write(
             "stage", [session_put(after, at_version(new))]
-        )  # refused: the other assumes what it was charged
+        )  # refused: the other worker assumes what this one was charged
         return True
 
     async def _finish(self, name: str, status: EndStatus) -> None:
-        """Until it has ended: the other may write meanwhile."""
+        """Continue until the session has ended. The other worker may write meanwhile."""
         while (session := await self.engine.history.existing(name)).status == "running":
             new = advance(session, self.clock.now(), status=status)
             await self._write("end", [session_put(new, at_version(session)), end(new, End(status), self.clock.now())])
@@ -202,17 +203,17 @@ def test_passed_windows_are_dropped_and_exact(seed: int, deaths: int, limit: int
 
 
 def test_the_play_drops_windows_and_is_overtaken() -> None:
-    """What the test above speaks of does happen in it."""
+    """The play of the test above really drops windows and has takeovers."""
     plays = [played(5000 * WORST, seed, 3) for seed in range(10)]
     assert sum(len(play.bare.dropped) for play in plays) > 20
     assert any(play.died for play in plays)
 
 
-# --- teeth ------------------------------------------------------------------------------------------------------------
+# --- defects that the checks must find --------------------------------------------------------------------------------
 
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
-    """A window is given back as soon as a worker's clock says that it is over, before the row does."""
+    """A window is returned as soon as a worker's clock says that it is over, before the row does."""
     drop = money._drop_passed
 
     async def at_once(engine: Any, new: SessionRow) -> None:
@@ -228,7 +229,7 @@ def hasty(patch: pytest.MonkeyPatch) -> None:
 
 
 def wavering(patch: pytest.MonkeyPatch) -> None:
-    """Each worker goes by its own clock."""
+    """Each worker uses its own clock."""
     hold = money._open_block
 
     def by_the_clock(new: SessionRow, definition: BudgetDefinition, now: float) -> Any:
@@ -242,7 +243,7 @@ def wavering(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
-    """Dropped, and nothing given back: the run's end does not know what was used."""
+    """A window is dropped and nothing is returned, so the run's end does not know the usage."""
 
     async def dropped(engine: Any, new: SessionRow) -> None:
         latest = max((block.budget for block in new.blocks if "/hour/" in block.budget), default="")

@@ -1,4 +1,4 @@
-"""Random walks with deletions at any moment, on every store: see `deletion_walk`.
+"""Random walks with deletions at any moment, on every store. `deletion_walk` describes them.
 
 HELIX_EXAMPLES=2000 .venv/bin/python -m pytest -m "" tests/properties/test_deletion_walks.py -k redis
 """

@@ -1,5 +1,6 @@
-"""A few hours of load through govern, real slots and real budgets (`bench/fleet`): whatever the seed, limits do not go back
-and forth, no budget is passed, nothing goes up into throttling. `bench/fleet_day.py` replays whole days."""
+"""A few hours of load through `govern`, real slots and real budgets (`bench/fleet`). With any seed, limits do not
+oscillate, no budget is exceeded, and no limit rises while the provider throttles. `bench/fleet_day.py` replays whole
+days."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from helix.fleet.decisions import DecisionLog
 
 pytestmark = pytest.mark.slow
 
-# The provider throttles at 10:12 and 16:30; the crawler runs away from 13:24 to 15:24.
+# The provider throttles at 10:12 and 16:30, and the crawler runs away from 13:24 to 15:24.
 MORNING, AFTERNOON = (9.5, 2.5), (13.0, 4.0)
 
 
@@ -51,7 +52,7 @@ async def test_a_runaway_agent_is_closed_when_its_money_is_spent_and_opened_in_t
 
 @pytest.mark.slow
 async def test_the_judges_bite() -> None:
-    """What the source's policies do on the same hours is found out."""
+    """The checks find the problems of the source's policies in the same hours."""
     load, told = await replay(AsInTheSource(), 7, AFTERNOON)
     assert oscillations(told)
     assert overruns(load, told)

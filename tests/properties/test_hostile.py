@@ -1,4 +1,4 @@
-"""A slice of the hostile values; `tests/properties/hostile.py` sends as many as are asked for."""
+"""A sample of the hostile values. `tests/properties/hostile.py` sends any number of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lineages against a model that copies: whatever is appended and rewound, every (lineage, count) keeps its messages."""
+"""Lineages compared with a model that copies. After any appends and rewinds, every (lineage, count) keeps its messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read(rows: Rows, row: LineageRow, start: int, count: int) -> list[int]:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 100)), max_size=40), st.data())
 def test_histories_equal_copies(moves: list[tuple[bool, int, int]], data: st.DataObject) -> None:
-    """A move appends `n` messages, or forks some older lineage at some count of it."""
+    """A move appends `n` messages, or forks an older lineage at some count of it."""
     rows: Rows = {}
     copies: list[list[int]] = [[]]
     lineages = [ROOT]

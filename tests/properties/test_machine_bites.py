@@ -1,4 +1,4 @@
-"""The machine has teeth: each rule of the protocol that is taken away is found missing within a bounded number of walks.
+"""The machine finds defects: removing any rule of the protocol is detected within a limited number of walks.
 
 A mutation rewrites transactions on their way to the store, or replaces one decision of the engine.
 """
@@ -46,17 +46,17 @@ FIRST = {
     "staging without AT": 11,
     "call claims without their row": 10,
 }
-"""The walk with which a long search begins. Where it no longer fits, the search takes longer."""
+"""The first walk of a long search. If it no longer fails, the search takes longer."""
 Rewrite = Callable[[str, Sequence[Operation]], Sequence[Operation]]
 
 
 def bare(operation: Operation) -> Operation:
-    """The same write without its condition."""
+    """Return the same write without its condition."""
     return operation if isinstance(operation, Check) else replace(operation, when=None)
 
 
 def without(names: str, sorts: str) -> Rewrite:
-    """Transactions named `names...` lose their conditions on rows `sorts...`."""
+    """Remove the conditions on rows `sorts...` from transactions named `names...`."""
 
     def rewrite(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
         if not name.startswith(tuple(names.split())):
@@ -69,7 +69,7 @@ def without(names: str, sorts: str) -> Rewrite:
 
 
 def without_version(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
-    """The claim compares nothing but that there is a session."""
+    """Let the claim check only that the session exists."""
     changed: list[Operation] = []
     claims_session = name.startswith("claim_") and name != "claim_step"
     for o in operations:
@@ -80,12 +80,12 @@ def without_version(name: str, operations: Sequence[Operation]) -> Sequence[Oper
 
 
 def unlisted(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Claims that the index of open runs does not know."""
+    """Leave claims out of the index of open runs."""
     return [o for o in operations if not (isinstance(o, Put) and o.key.partition.startswith("open-runs#"))]
 
 
 def unmoved(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Results of a wide step leave the session's version where it is."""
+    """Leave the session's version unchanged when a result of a wide step is written."""
     if not name.startswith(("answer", "report_to_parent")):
         return operations
     return [Check(o.key, o.when) if isinstance(o, Update) and o.when is not None else o for o in operations]
@@ -156,7 +156,7 @@ def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_the_store(patch: pytest.MonkeyPatch) -> None:
-    """A holder whose heartbeats fail goes on, whatever its clock says."""
+    """Let a holder whose heartbeats fail continue, whatever its clock says."""
 
     async def renewed(engine: Any, claim: Any) -> bool:
         due = claim.deadline() - engine.settings.claim_s * 2 / 3 - engine.clock.now()

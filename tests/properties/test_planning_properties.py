@@ -1,4 +1,4 @@
-"""Planning, for any answer: pure, every call exactly one fate, ids unique in the session."""
+"""Planning for any answer is pure, gives every call exactly one fate, and makes ids unique in the session."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_end_is_an_output_and_nothing_left_to_do(result: ToolCallsStepResult
 def test_every_fold_decides_and_runs_end(
     result: ToolCallsStepResult, run_steps: int, misses: int, outcomes: list[bool], with_output: bool
 ) -> None:
-    """Nothing goes on beyond the limit of misses, nor beyond that of steps plus misses."""
+    """No run exceeds the limit of misses, nor that of steps plus misses."""
     who = WHO if with_output else agent(tools=WHO.tools)
     made = plan_step_processing(result, output_schema=who.output_schema, tools=who.find_tool, used_call_ids=())
     assert made.assistant_message_plan is not None

@@ -3,13 +3,13 @@
     HELIX_EXAMPLES=5000 HELIX_SEED=7 .venv/bin/python -m pytest tests/properties/test_protocol_machine.py -k memory
 
 At each transaction (`protocol_watch`): one_winner_per_claim, legal_transitions, no_answer_rebought,
-staged_answer_immutable, answer_fits_history, no_finished_tool_again, result_immutable, zombie_invisible,
-interrupt_own_run, first_answer_wins. After each act (`protocol_checks`): pairs_whole, checkpoint_forever, no_answer_lost,
-budget_exact, stream_gapless, final_is_committed, end_truthful. Once everything was delivered and nothing moves:
-never_stuck, effects_once, one_child, told_once, parent_wakes, state fits history, drawn = spent + assumed >= paid.
+staged_answer_immutable, answer_fits_history, no_finished_tool_again, result_immutable, zombie_invisible, interrupt_own_run,
+first_answer_wins. After each act (`protocol_checks`): pairs_whole, checkpoint_forever, no_answer_lost, budget_exact,
+stream_gapless, final_is_committed, end_truthful. Once everything was delivered and nothing moves: never_stuck,
+effects_once, one_child, told_once, parent_wakes, state fits history, drawn = spent + assumed >= paid.
 
-The Hypothesis machine shrinks what it finds; the walks over the same rules are longer and many more. Both repeat
-themselves exactly unless HELIX_EXAMPLES asks for a long run.
+The Hypothesis machine shrinks its findings. The walks over the same rules are longer, and many more. Both are deterministic
+unless HELIX_EXAMPLES asks for a long run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def packed_walk(seed: int) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_protocol_holds_over_packed_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is so little room that most rows move."""
+    """There is so little room that most rows are moved."""
     monkeypatch.setattr(packing, "ROOM", 300)
     packed_walk(seed)
     check_rights()
@@ -80,7 +80,7 @@ def test_the_protocol_holds_over_packed_rows(seed: int, monkeypatch: pytest.Monk
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no verb does to rows what its function may not do."""
+    """No verb performs an operation on rows that its function has no right to."""
     monkeypatch.setattr(packing, "ROOM", 300)
     done.clear()
     for seed in range(SEED, SEED + (EXAMPLES or 30)):
@@ -94,7 +94,7 @@ def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.M
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("slots", [1, 2])
 def test_the_protocol_holds_where_runs_wait_for_slots(slots: int) -> None:
-    """slot_exact at each moment; at rest nobody holds one, and nobody waits: no_lost_wakeup."""
+    """slot_exact holds at each moment. At rest no run holds a slot, and no run waits (no_lost_wakeup)."""
     for seed in range(SEED, SEED + (EXAMPLES or 10)):
         try:
             walk(seed, acts=ACTS, slots=slots)
@@ -106,7 +106,7 @@ def test_the_protocol_holds_where_runs_wait_for_slots(slots: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_the_protocol_holds_where_workers_hang() -> None:
-    """Sweeps start the next parts of their runs, and the workers come back, or do not."""
+    """Sweeps start the next parts of their runs, and the workers return or do not."""
     parts: list[str] = []
 
     def watch(machine: ProtocolMachine) -> None:

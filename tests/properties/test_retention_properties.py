@@ -1,7 +1,7 @@
-"""With retention on, each checkpoint that is kept works as it does without, and a deleted one says so.
+"""A kept checkpoint works with retention as it does without, and a deleted one gives an error that says so.
 
 Hypothesis chooses turns, failures, retries, rewinds, branches and names, and plays them on two stores: one keeps the newest
-N checkpoints, the other all. A checkpoint is the same moment in both where the session's version is.
+N checkpoints, the other all. A checkpoint is the same moment in both if the session's version is the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCRIPTS: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Act:
-    """`pick` chooses among the checkpoints that both sides have."""
+    """One act. `pick` chooses among the checkpoints that both stores have."""
 
     verb: str
     script: str
@@ -65,7 +65,7 @@ class Side:
         return LocalExecutor(self.store, settings=replace(QUICK, keep_checkpoints=self.keep), **options)  # type: ignore[arg-type]
 
     async def points(self) -> dict[int, str]:
-        """Ids of the checkpoints by version, newest first."""
+        """Return ids of the checkpoints by version, newest first."""
         sessions = self.executor("talk").sessions
         rows = (await sessions.list_checkpoints(S, limit=1000)).items if await sessions.exists(S) else []
         return {checkpoint_version(S, row.id): row.id for row in rows}
@@ -77,7 +77,7 @@ class Side:
         return point.state, point.count, point.step, point.status, told(messages)
 
     async def act(self, act: Act, version: int) -> Any:
-        """What the caller sees of it."""
+        """Return the result that the caller sees."""
         executor, ident = self.executor(act.script), (await self.points()).get(version, "")
         match act.verb:
             case "execute":
@@ -126,7 +126,7 @@ async def test_retention_changes_nothing_but_what_is_there(keep: int, acts: list
     for number in set(once) - set(there):
         with pytest.raises(CheckpointNotFoundError):
             await kept.executor("talk").resume(WHO, S, checkpoint_id=once[number])
-    # a checkpoint beyond the newest N stays for a reason: its name, or the state of one that stays
+    # a checkpoint older than the newest N stays for a reason: its name, or a kept checkpoint needs its state
     executor = kept.executor("talk")
     rows = (await executor.sessions.list_checkpoints(S, limit=1000)).items
     run = await executor.sessions.get_current_run(S)

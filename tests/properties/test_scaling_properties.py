@@ -1,4 +1,4 @@
-"""Any course of load through the policies: what they may never do."""
+"""Limits that the policies never exceed, under any course of load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helix.core.llm_scaling import CostAwareScalingPolicy, TokenAwareScalingPoli
 from helix.core.scaling import Pace, ScalingDecision, ScalingMetrics, ScalingPolicy, ScalingState
 
 PAUSES = st.integers(4, 1600).map(lambda quarters: quarters / 4)
-"""In seconds; quarters add up exactly, so a pause of a cooldown is not a hair less than it."""
+"""Times in seconds. Quarters add up exactly, so a pause is never a fraction less than its cooldown."""
 FLOOR, TOP = 2, 8
 POLICY = TokenAwareScalingPolicy(min_instances=FLOOR, max_instances=TOP)
 CPU = ScalingPolicy(min_instances=FLOOR, max_instances=TOP)
@@ -42,13 +42,13 @@ class Applied:
 
 
 def alternates_within(moves: list[Applied], seconds: float) -> bool:
-    """Three moves in turn, up and down or down and up, in so short a time."""
+    """Return whether three consecutive moves go up, down and up, or down, up and down, within this time."""
     turns = [(a, b) for a, b in pairwise(moves) if a.decision.action != b.decision.action]
     return any(second[1].at - first[0].at < seconds for first, second in pairwise(turns))
 
 
 def keep_cooldowns(moves: list[Applied], pace: Pace) -> None:
-    """An up from the up before it, a down from whatever was before it."""
+    """Check that each move respects its cooldown: a move up since the last move up, and a move down since any move."""
     ups = [move.at for move in moves if move.decision.action == "up"]
     assert all(after - before >= pace.scale_up_cooldown for before, after in pairwise(ups))
     downs = [b.at - a.at for a, b in pairwise(moves) if b.decision.action == "down"]

@@ -1,4 +1,4 @@
-"""A segment's row says less than its messages and its head, and gives them back; rows of earlier versions too."""
+"""A segment's row is smaller than its messages and its head, and restores them. Rows of earlier versions work as well."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_reading_gives_what_was_written(
 
 
 def test_what_messages_share_is_said_once() -> None:
-    """A delta takes its text and some 30 bytes."""
+    """A delta takes its text plus some 30 bytes."""
     envelope = {"session_id": "ses_1", "run_id": "run_1", "agent_id": "ses_1", "agent_type": "writer"}
     chunks = [
         {
@@ -122,7 +122,7 @@ def test_what_messages_share_is_said_once() -> None:
 
 
 async def test_a_stream_of_an_earlier_version_goes_on() -> None:
-    """As version 0.1 wrote its rows: each message in full, and the head's sequence."""
+    """Version 0.1 wrote rows with each message in full, and the head's sequence."""
     store = MemoryStateStore()
     delta = {"type": "text_delta", "delta": "a", "session_id": "stream", "step": 1, "attempt": 1}
     about = {"session_id": "stream", "run_id": "run_1", "turn": 1, "kind": "chunk"}

@@ -1,5 +1,5 @@
-"""docs/protocol.md#invariants on the stream, over random histories: workers, resends, crashes, zombies, late ends,
-children, rewinds. `tests/unit/test_sequencer.py` shows that they fail where a rule is missing."""
+"""The invariants of docs/protocol.md#invariants on the stream, over random histories: workers, resends, crashes, zombies,
+late ends, children, rewinds. `tests/unit/test_sequencer.py` shows that they fail if a rule is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_how_the_log_is_cut_into_batches_does_not_matter(seed: int, cuts: int) -
 @settings(max_examples=50, deadline=None)
 @given(SEEDS)
 def test_a_log_read_twice_adds_nothing_final(seed: int) -> None:
-    """All records again after the end: everything in them is known, older, or over."""
+    """All records are read again after the end. Each of them is known, older, or over."""
     world = World(Random(seed))
     world.run(80)
     once = project(world)

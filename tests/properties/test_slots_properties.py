@@ -1,4 +1,5 @@
-"""Random schedules of admissions, ends, limits and deaths: see `slots_machine`. And the machine has teeth."""
+"""Random schedules of admissions, ends, limits and deaths (see `slots_machine`), and a proof that the machine finds
+defects."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
 
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two or three shards, where there would be one."""
+    """Use two or three shards where there would be one."""
     monkeypatch.setattr(slot_shards, "SLOTS_EACH", 1)
     monkeypatch.setattr(slot_shards, "LENT_AT_ONCE", 2)
 
@@ -64,11 +65,11 @@ def test_slots_in_shards_hold_in_a_crowd(shards: None) -> None:
         walk(seed)
 
 
-# --- teeth ------------------------------------------------------------------------------------------------------------
+# --- defects that the checks must find --------------------------------------------------------------------------------
 
 
 def walk(seed: int, machine: type[SlotsMachine] = SlotsMachine) -> None:
-    """A few crowds, as the seed has them."""
+    """Play a few crowds, as the seed decides."""
     rng, made = Random(seed), machine()
     try:
         for _ in range(3):
@@ -85,14 +86,14 @@ def search(machine: type[SlotsMachine] = SlotsMachine) -> None:
 
 
 class Unlooking(RowSlots):
-    """Who puts a ticket does not look whether it may go."""
+    """Slots that write a ticket without checking whether the run may start."""
 
     async def _in_line(self, run: Candidate) -> Admission:
         return Admission("waits", await self.waiting(run))
 
 
 class Silent(RowSlots):
-    """Who frees a slot looks for nobody."""
+    """Slots that look for no waiting run when a slot is released."""
 
     async def release(self, run: Candidate) -> list[Candidate]:
         self._looking = False
@@ -103,7 +104,7 @@ class Silent(RowSlots):
 
 
 def without(name: str, hit: Callable[[Operation], bool]) -> Callable[..., Any]:
-    """Transactions of that name lose the conditions of the operations that are hit; a Check is left out."""
+    """Remove the conditions of the matching operations from transactions of that name. A Check is left out."""
 
     def rewrite(told: str, operations: Sequence[Operation]) -> Sequence[Operation]:
         if told != name:
@@ -153,7 +154,7 @@ def test_a_wake_up_that_is_lost_is_found(kind: type[RowSlots]) -> None:
 
 @pytest.mark.timeout(0)
 def test_a_line_that_is_passed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newcomers that look at the limit alone, and may go on although others wait."""
+    """Newcomers check only the limit, and may start although others wait."""
 
     def room(known: Any, agent_type: str) -> bool:
         return bool(known[agent_type].has_room and known[None].has_room)

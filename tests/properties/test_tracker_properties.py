@@ -1,4 +1,5 @@
-"""Patches lead where they say; merging depends on the call order only, and not even on that where calls do not meet."""
+"""Patches lead to the state that they describe. Merging depends only on the call order, and on nothing if calls do not
+overlap."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ MODES = st.sampled_from(["append_only", "full_replace"])
 
 @st.composite
 def changed(draw: st.DrawFn, state: dict[str, Any]) -> dict[str, Any]:
-    """A state not far from `state`: equal parts matter more than different ones."""
+    """Return a state similar to `state`, because equal parts matter more than different ones."""
     state = copy.deepcopy(state)
     for _ in range(draw(st.integers(0, 4))):
         node: Any = state
@@ -105,7 +106,7 @@ def test_merging_is_a_function_of_the_call_order(states: Any, mode: Any) -> None
 @settings(max_examples=200)
 @given(STEPS)
 def test_calls_that_do_not_meet_commute(states: Any) -> None:
-    """No warning and no list that two calls appended to: then the order does not matter."""
+    """There is no warning and no list that two calls appended to, so the order does not matter."""
     before, *afters = states
     changes = [diff(before, after) for after in afters]
     merged = merge_patches(before, changes)

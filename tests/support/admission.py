@@ -1,4 +1,4 @@
-"""Agents with few slots, and a stage whose platform the test is (`delivery_stage`)."""
+"""Agents with few slots, and a stage on which the test plays the platform (`delivery_stage`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handle = AgentExecutionHandle[Any]
 
 
 class Meanwhile(MemoryStateStore):
-    """Something happens before a transaction of that name, once."""
+    """A store in which something happens once, before a transaction of that name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ async def come(on: Stage, who: AnyAgent, times: int, **options: Any) -> list[Han
 
 
 def started(on: Stage) -> list[str]:
-    """Runs by their first start, in order."""
+    """Return the runs in the order of their first start."""
     return list(dict.fromkeys(part.run_id for part in on.held.starts))
 
 
 def event(on: Stage, handle: Handle) -> Json:
-    """What its execution was started with; it must have been."""
+    """Return the event that the run's execution was started with. It must have been started."""
     return event_of(next(part for part in on.held.starts if part.run_id == handle.run_id))
 
 

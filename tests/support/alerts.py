@@ -1,4 +1,4 @@
-"""Budget alerts that were raised, and that nobody was told yet."""
+"""Budget alerts that were raised but not delivered yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 async def raise_alert(store: StateStore, agent: str, alert_id: str, now: float, level: AlertLevel = "warning") -> None:
-    """Of the agent's daily budget, of which 80 % is used."""
+    """Raise an alert of the agent's daily budget, of which 80 % is used."""
     budgets = RowBudgets(store)
     budget = BudgetDefinition(scope=f"agent:{agent}", period=TokenPeriod.DAILY, unit="micros", limit=LIMIT)
     window, at = budget.window(now)

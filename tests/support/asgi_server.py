@@ -1,4 +1,4 @@
-"""An ASGI app on loopback, in this process or in one of its own that can be killed."""
+"""An ASGI app on loopback, in this process or in its own one, which can be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvicorn
 
 @asynccontextmanager
 async def serving(app: Any, **more: Any) -> AsyncIterator[str]:
-    """The address of the app. `more`: of uvicorn's configuration."""
+    """Serve the app, and yield its address. `more` are settings of uvicorn."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, **more)
         server = uvicorn.Server(config)
@@ -39,7 +39,7 @@ class Sent:
 
 
 async def events(response: httpx.Response) -> AsyncIterator[Sent]:
-    """The events of a response; comments are left out."""
+    """Return the events of a response, without comments."""
     id, data = "", ""
     async for line in response.aiter_lines():
         name, _, value = line.partition(": ")

@@ -1,9 +1,9 @@
-"""Records what the AWS clients of a function's process ask for, as the rights that it takes.
+"""Record the calls of a function process's AWS clients, as the rights that they need.
 
-Law: a worker of the offline cloud loads this file by its path (`OFFLINE_RECORDER`), before the function's code, and it
-imports nothing of the project. It appends a line of JSON to the folder `OFFLINE_CALLS` at the first call of each kind,
-before the call is sent: denied calls and those of a process that dies are recorded, too. Resources that are not the
-stage's own are left out.
+Law: a worker of the offline cloud loads this file by its path (`OFFLINE_RECORDER`) before the function's code, so it
+imports nothing of the project. At the first call of each kind, before the call is sent, it appends a line of JSON to the
+folder `OFFLINE_CALLS`. So denied calls are recorded, and those of a process that dies. Resources that are not the stage's
+own are left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OTHERS = {
     ("apigatewaymanagementapi", "DeleteConnection"): ("connections", "execute-api:ManageConnections"),
     ("cloudwatch", "GetMetricData"): ("metrics", "cloudwatch:GetMetricData"),
 }
-"""By service and operation: the resource, which has one name in a stage, and the action."""
+"""The resource and the action of each service and operation. The resource has one name per stage."""
 
 
 def arm() -> None:
@@ -62,7 +62,7 @@ def arm() -> None:
 def rights_of(
     service: str, operation: str, request: Mapping[str, Any], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """(what, action), as `tests/e2e/iam_roles.py` names them. `variables` have the names of the stage's resources."""
+    """Return (what, action) pairs as in `tests/e2e/iam_roles.py`. `variables` have the names of the stage's resources."""
     if service == "dynamodb":
         tables = {variables.get(f"HELIX_{table.upper()}_TABLE"): table for table in TABLES}
         for name, action in _of_tables(operation, request):
@@ -95,7 +95,7 @@ def rights_of(
 
 
 def _of_tables(operation: str, request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(table, the action without its service)."""
+    """Return pairs of a table and an action without its service."""
     if operation in ("TransactWriteItems", "TransactGetItems"):
         for item in request["TransactItems"]:
             for kind, one in item.items():
@@ -108,5 +108,5 @@ def _of_tables(operation: str, request: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _end(url: str) -> str:
-    """The name of a queue without that of its stage."""
+    """Return the name of a queue without that of its stage."""
     return url.rpartition("/")[2].split("-", 2)[-1]

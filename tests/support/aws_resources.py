@@ -1,4 +1,4 @@
-"""What the adapters of AWS work with, made by hand: tables, a bucket, a Kinesis stream, and what reads that stream."""
+"""Manually created resources for the AWS adapters: tables, a bucket, a Kinesis stream, and the reader of that stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBERS = itertools.count()
 
 @contextlib.contextmanager
 def moto() -> Iterator[dict[str, Any]]:
-    """Clients of AWS as moto plays it in this process, by service, and a bucket."""
+    """Yield moto's AWS clients in this process, by service, and a bucket."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
@@ -43,7 +43,7 @@ def moto() -> Iterator[dict[str, Any]]:
 
 
 def fresh() -> str:
-    """A prefix of tables that no other test has seen."""
+    """Return a prefix of tables that no other test uses."""
     return f"t{next(NUMBERS)}"
 
 
@@ -60,8 +60,9 @@ def make_store(dynamodb: Any, s3: Any, prefix: str = "test") -> DynamoDBStateSto
 
 
 class Pump:
-    """Plays the event source mapping: reads the shards and calls the projectors in turn, as many Lambdas would be; a batch
-    comes again after every few, and from the first record on that failed. `position`s are the emulator's own."""
+    """An event source mapping. It reads the shards and calls the projectors in turn, as many Lambdas would be called. Every
+    few batches one is delivered again, and after a failure a batch is repeated from its first failed record on. Each
+    `position` is the emulator's own."""
 
     def __init__(self, kinesis: Any, projectors: Sequence[Projector], chunks: str = CHUNKS) -> None:
         self._kinesis, self._projectors, self.chunks = kinesis, projectors, chunks
@@ -69,7 +70,7 @@ class Pump:
         self._lock, self._batches = asyncio.Lock(), 0
 
     async def drain(self) -> None:
-        """Return once all that is on the stream now is projected."""
+        """Return once everything that is on the stream now was projected."""
         async with self._lock:
             if not self._iterators:
                 described = await asyncio.to_thread(self._kinesis.describe_stream, StreamName=self.chunks)
@@ -97,7 +98,7 @@ class Pump:
 
 
 class PumpedStreams(KinesisStreams):
-    """An append that returns once it is on the log: what the contract of a stream manager asks for."""
+    """Streams whose append returns once it is on the log, as the contract of a stream manager requires."""
 
     def __init__(self, pump: Pump, kinesis: Any, log: SegmentStreams, *, overflow: Overflow | None = None) -> None:
         super().__init__(kinesis, pump.chunks, log, CLOCK, overflow=overflow)
@@ -109,6 +110,6 @@ class PumpedStreams(KinesisStreams):
 
 
 def make_projector(store: DynamoDBStateStore, overflow: Overflow | None = None) -> Projector:
-    """One process: with heads of its own in mind."""
+    """Make the projector of one process, which remembers its own stream heads."""
     fetch = None if overflow is None else overflow.read
     return Projector(SegmentStreams(store), Connections(store, CLOCK), MemorySockets(), CLOCK, fetch=fetch)

@@ -1,4 +1,4 @@
-"""MiniStack and moto as processes of their own, on a free port of 127.0.0.1, with nothing of them kept."""
+"""MiniStack and moto as separate processes, on a free port of 127.0.0.1, without saved state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_na
 
 
 class MiniStack:
-    """Ends when the block does, and when this process does: it waits for the end of its standard input."""
+    """A MiniStack process. It ends with the block, and with this process, because it waits for the end of its standard
+    input."""
 
     health = "/_ministack/health"
 
@@ -39,7 +40,7 @@ class MiniStack:
         self._process: subprocess.Popen[bytes] | None = None
 
     def client(self, service: str, **options: Any) -> Any:
-        """A botocore client of it."""
+        """Return a botocore client of it."""
         config = Config(max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3})
         given = {"endpoint_url": self.url, "config": config} | KEYS | options
         return botocore.session.get_session().create_client(service, **given)
@@ -94,12 +95,13 @@ class MiniStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process is not None:
-            self._process.kill()  # there is nothing to save
+            self._process.kill()  # nothing to save
             self._process.communicate()
 
 
 class MotoServer(MiniStack):
-    """`functions`: where the Lambda calls of its state machines go, by the names of `tests/support/moto_process.py`."""
+    """A moto process. `functions` says where the Lambda calls of its state machines go, by the names of
+    `tests/support/moto_process.py`."""
 
     health = "/moto-api/"
 

@@ -1,5 +1,5 @@
-"""Entries of the Berkeley Function Calling Leaderboard, as the package `bfcl-eval` has them (Apache License 2.0): functions
-with their schemas, a question, and the calls that answer it.
+"""Entries of the Berkeley Function Calling Leaderboard, read from the package `bfcl-eval` (Apache License 2.0). Each has
+functions with their schemas, a question, and the calls that answer it.
 
 `tests/fixtures/bfcl.jsonl` has every fiftieth entry. `python bench/bfcl.py` downloads the package and plays all.
 """
@@ -21,7 +21,7 @@ CALLED = (
     *("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple"),
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
 )
-"""Categories whose entries say which calls are right."""
+"""Categories whose entries have the correct calls."""
 UNCALLED = ("irrelevance", "live_irrelevance", "live_relevance")
 _TYPES = {
     "dict": "object",
@@ -38,15 +38,15 @@ _TYPES = {
     "any": "",
     "": "",
 }
-"""The data set's words, which are those of several languages, as JSON Schema's; "" is a schema without a type."""
+"""The JSON Schema types for the data set's type names, which come from several languages. "" is a schema without a type."""
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _OMITTED = ""
-"""Among the right values of an argument: it may be left out."""
+"""A value among the correct values of an argument which says that the argument may be left out."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """`calls`: (name, arguments) of each; () for an entry that has none."""
+    """An entry. `calls` has the (name, arguments) of each call, and is () for an entry without calls."""
 
     id: str
     question: str
@@ -60,7 +60,7 @@ def sample() -> Iterator[Entry]:
 
 
 def all_entries(data: Path) -> Iterator[Entry]:
-    """`data`: the package's folder of that name."""
+    """Return all entries. `data` is the package's folder of that name."""
     for raw in raw_entries(data):
         yield _entry(raw)
 
@@ -88,7 +88,7 @@ def _entry(raw: dict[str, Any]) -> Entry:
 
 
 def _name(name: str) -> str:
-    """Providers take no dots in the name of a function."""
+    """Replace the dots in the name of a function, which providers do not accept."""
     return _NO_NAME.sub("_", name)[:64]
 
 
@@ -106,7 +106,7 @@ def schema_of(given: dict[str, Any]) -> JsonObject:
 
 
 def _chosen(given: Any) -> Any:
-    """The first of the right values of each argument, however deep they are."""
+    """Return the first correct value of each argument, at any depth."""
     match given:
         case dict():
             options = {name: value if isinstance(value, list) else [value] for name, value in given.items()}

@@ -1,6 +1,6 @@
-"""The console in Debian's Chromium, by Playwright; and the packages of its sources.
+"""The console in Debian's Chromium, through Playwright, and the packages of its sources.
 
-A test without a Chromium on the path is skipped, and says so; `.ci/run` installs one.
+A test is skipped with a reason if there is no Chromium on the path. `.ci/run` installs one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PATIENCE_MS = 60_000
 
 
 def npm(*arguments: str) -> str:
-    """What it printed, in the folder of the sources, with the packages of the lock file installed. Fails with all of it."""
+    """Run npm in the folder of the sources, with the packages of the lock file installed, and return its output. If it
+    fails, the error has all of it."""
     modules = SOURCES / "node_modules"
     (ROOT / "build").mkdir(exist_ok=True)
     with (ROOT / "build" / "clients-console.lock").open("w") as lock:
@@ -50,7 +51,7 @@ def axe() -> str:
 
 
 def told(said: Any) -> str:
-    """An error on the console: about which address, and what."""
+    """Return an error on the console as its address and text."""
     return f"{said.location['url']}: {said.text}"
 
 
@@ -84,7 +85,7 @@ class Watched:
 
 
 async def serious_problems(page: Any) -> list[Any]:
-    """What axe finds on the page as it is: rule, help and elements of each."""
+    """Return axe's findings on the current page: the rule, help and elements of each."""
     await page.evaluate(axe())
     found = await page.evaluate("axe.run().then(r => r.violations)")
     bad = [one for one in found if one["impact"] in ("serious", "critical")]
@@ -102,7 +103,7 @@ async def shows(page: Any, text: str) -> None:
 
 @asynccontextmanager
 async def browsing(console: ConsoleServer | None, **options: Any) -> AsyncIterator[Watched]:
-    """`options`: of Playwright's context, such as `viewport` and `color_scheme`."""
+    """Open a browser. `options` are those of Playwright's context, such as `viewport` and `color_scheme`."""
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the path: apt-get install chromium")

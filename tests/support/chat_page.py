@@ -20,13 +20,13 @@ CLIENT = ROOT / "clients" / "js"
 SOURCE = ROOT / "tests" / "js" / "page" / "page.mjs"
 PATIENCE_MS, LOOK_MS = 60_000, 20
 AT_REST = "() => window.reconnected && ['ready', 'error'].includes(window.chat?.status)"
-"""A page that loads is `ready` too before it reads its run again (`page.mjs`)."""
+"""Statuses of a chat at rest. A page that loads is also `ready` before it reads its run again (`page.mjs`)."""
 SHOWS = "text => JSON.stringify(window.chat?.messages.findLast(one => one.role === 'assistant') ?? '').includes(text)"
 Messages = list[dict[str, Any]]
 
 
 def built(package: Path, folder: Path) -> Path:
-    """The page's file, with the packed client in `package`."""
+    """Build the page's file with the packed client in `package`, and return it."""
     modules = folder / "node_modules"
     (modules / "@helix-agents").mkdir(parents=True)
     (modules / "@helix-agents" / "client").symlink_to(package)
@@ -48,7 +48,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The folder's address: the app takes no sockets of pages that are files."""
+    """Serve the folder, and yield its address. The app accepts no sockets of pages that are files."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
@@ -58,7 +58,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 class ChatPage:
-    """A tab of the browser. `errors`: what it threw and nobody caught."""
+    """A tab of the browser. `errors` are the page's uncaught errors."""
 
     def __init__(self, tab: Any, address: str) -> None:
         self._tab, self._address = tab, address
@@ -66,7 +66,7 @@ class ChatPage:
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
 
     async def open(self, url: str, token: str, chat: str, *, agent: str = "talker") -> Self:
-        """The chat, with its messages, once it is no longer asked for them."""
+        """Open the chat with its messages, and wait until they have been loaded."""
         asked = urlencode({"url": url, "token": token, "chat": chat, "agent": agent})
         await self._tab.goto(f"{self._address}?{asked}")
         await self._until("() => window.chat !== undefined")
@@ -77,15 +77,15 @@ class ChatPage:
         await self._until("() => window.chat !== undefined")
 
     async def load(self) -> None:
-        """Show the chat's messages as they are now."""
+        """Reload the chat's messages."""
         await self._tab.evaluate("() => window.load()")
 
     async def say(self, text: str) -> None:
-        """Does not wait for the answer."""
+        """Send a message without waiting for the answer."""
         await self._tab.evaluate("text => void window.chat.sendMessage({ text })", text)
 
     async def call(self, name: str, given: Any = None) -> None:
-        """A function of `useChat`."""
+        """Call a function of `useChat`."""
         await self._tab.evaluate("([name, given]) => void window.chat[name](given ?? undefined)", [name, given])
 
     async def shows(self, text: str) -> None:
@@ -93,22 +93,22 @@ class ChatPage:
         await self._until(SHOWS, text)
 
     async def at_rest(self) -> Messages:
-        """The messages, once nothing is streamed any more."""
+        """Return the messages once nothing is streamed any more."""
         await self._until(AT_REST)
         return await self.messages()
 
     async def answered(self, text: str) -> Messages:
-        """The messages, once the last answer has this text and is whole."""
+        """Return the messages once the last answer has this text and is complete."""
         await self.shows(text)
         return await self.at_rest()
 
     async def messages(self) -> Messages:
-        """As the page shows them."""
+        """Return the messages as the page shows them."""
         _, _, messages = await self._shown()
         return messages
 
     async def status(self) -> tuple[str, str | None]:
-        """And the error, if there is one."""
+        """Return the status, and the error if there is one."""
         status, error, _ = await self._shown()
         return status, error
 
@@ -144,7 +144,7 @@ class Tabs:
 
 @asynccontextmanager
 async def chatting(file: Path) -> AsyncIterator[Tabs]:
-    """A browser whose tabs show this page. Fails where one of them throws."""
+    """Open a browser whose tabs show this page. Fail if one of them throws."""
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the path: apt-get install chromium")

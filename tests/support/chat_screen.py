@@ -1,4 +1,4 @@
-"""The chat's screen without a terminal: an app on an executor of the test, driven by Textual's pilot."""
+"""The chat's screen without a terminal: an app on the test's executor, driven by Textual's pilot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK_S = 0.03
 
 
 class Here(StoreService):
-    """A service on an executor that is there already, and stays."""
+    """A service on an existing executor, which it does not close."""
 
     def __init__(self, executor: LocalExecutor) -> None:
         super().__init__("the test's")
@@ -38,11 +38,11 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What is on the screen, line by line."""
+        """Return the text of the screen, line by line."""
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     async def until(self, condition: str | Callable[[], bool]) -> None:
-        """Until the condition holds, or the text is on the screen."""
+        """Wait until the condition holds, or the text is on the screen."""
         for _ in range(PATIENCE):
             await self.pilot.pause(TICK_S)
             if condition in self.text if isinstance(condition, str) else condition():
@@ -50,7 +50,7 @@ class Screen:
         raise AssertionError(f"{condition} never came:\n{self.text}")
 
     async def type(self, text: str) -> None:
-        """Into the prompt, and send it."""
+        """Type into the prompt, and send it."""
         self.app.prompt.focus()
         self.app.prompt.text = text
         await self.pilot.press("enter")
@@ -59,7 +59,7 @@ class Screen:
         await self.pilot.press(*keys)
 
     async def ended(self, status: str = "completed") -> None:
-        """The run has ended, and all of it is drawn."""
+        """Wait until the run has ended and all of it is drawn."""
         await self.until(lambda: self.app.talk.status == status and not self.app.talk.busy)
         for _ in range(4):
             await self.pilot.pause(TICK_S)
@@ -72,7 +72,7 @@ async def screen(
     session_id: str | None = None,
     size: tuple[int, int] = (90, 40),
 ) -> AsyncIterator[Screen]:
-    """given: an executor, or what makes the chat's clients."""
+    """Open the screen. `given` is an executor, or a function that makes the chat's clients."""
     connect = given if callable(given) else lambda: HelixClient.over(PollingLink(Here(given), poll_s=0.01))
     app = ChatScreen(connect, agent, session_id)
     await app.talk.open()

@@ -1,4 +1,4 @@
-"""Agents for the tests of the command line. They are loaded by path, as a user's file is."""
+"""Agents for the tests of the command line. They are loaded by path, like a user's file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def gate(name: str) -> str:
 
 async def _until(name: str) -> str:
     await asyncio.to_thread(_note_execution)
-    while not Path(name).exists():  # another process makes it
+    while not Path(name).exists():  # another process creates it
         await asyncio.sleep(0.02)
     return f"{name} is open"
 

@@ -1,4 +1,4 @@
-"""The `helix` command in a folder of its own: in this process where that is enough, or as another."""
+"""The `helix` command in its own folder: in this process if that is enough, or as another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROVIDERS = ("OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "AZURE_", "AWS_", "
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without any provider's credentials and without Helix's own settings."""
+    """Return this process's environment without any provider's credentials and without Helix's own settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_PROVIDERS)}
 
 
@@ -46,14 +46,14 @@ class Done:
 
     @property
     def refusal(self) -> str:
-        """The one line of a refusal; nothing else may have been said."""
+        """Return the one line of a refusal, and check that there is no other output."""
         assert (self.code, self.out) == (2, ""), self
         (line,) = self.err.splitlines()
         return line
 
 
 class Living:
-    """A command that still runs. Its output is read line by line, so that tests wait for what it says, not for time."""
+    """A running command. Its output is read line by line, so that tests wait for its output, not for time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -71,7 +71,7 @@ class Living:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Read what is left, and give the exit code."""
+        """Read the rest of the output, and return the exit code."""
         assert self.process.stdout is not None
         self.lines += [line.rstrip("\n") for line in self.process.stdout]
         return self.process.wait(PATIENCE_S)
@@ -84,7 +84,7 @@ class CommandLine:
         shutil.copy(AGENTS, folder / "agents.py")
 
     def __call__(self, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None) -> Done:
-        """In this process, as if it were new: nothing that the command imports or registers stays."""
+        """Run the command in this process as if it were new: what it imports or registers is removed."""
         out, err, standard_input = io.StringIO(), io.StringIO(), sys.stdin
         modules, path, surroundings = set(sys.modules), list(sys.path), dict(os.environ)
         sys.stdin = io.StringIO(stdin)
@@ -122,7 +122,7 @@ class CommandLine:
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[Living]:
-        """Standard error comes with the output."""
+        """Start the command as a process. Standard error is part of its output."""
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", "helix.cli", *arguments],
             cwd=self.folder,

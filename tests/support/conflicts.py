@@ -1,7 +1,8 @@
-"""DynamoDB's rule of conflicts, which no local emulator plays, in a time that passes only while everybody waits.
+"""DynamoDB's rule of conflicts, which no local emulator implements. Time passes only while every task waits.
 
-A transaction holds its items, those that it only checks too, until it has ended. A transaction that meets one of them is
-refused with `TransactionCanceledException`, a write of a single item with `TransactionConflictException`; nothing waits
+A transaction holds its items until it has ended, including those that it only checks. Another transaction that meets one of
+them is refused with `TransactionCanceledException`, and a write of a single item with `TransactionConflictException`. No
+request waits
 (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling).
 """
 
@@ -19,13 +20,14 @@ from unittest.mock import patch
 from bench.contention import VirtualLoop
 
 HELD_S = 0.01
-"""How long a transaction holds its items: what one takes on DynamoDB."""
+"""The time for which a transaction holds its items, which is that of a transaction on DynamoDB."""
 SINGLE = ("PutItem", "UpdateItem", "DeleteItem")
 BEGUN = 1_750_000_000.0
 
 
 class Conflicts:
-    """Injected into a botocore client of DynamoDB. `refused`: how many requests were, by their operation."""
+    """Conflicts that are injected into a botocore client of DynamoDB. `refused` counts the refused requests by
+    operation."""
 
     def __init__(self, client: Any, now: Callable[[], float]) -> None:
         self._now, self._held = now, dict[tuple[str, str], float]()
@@ -72,14 +74,14 @@ class LoopClock:
 
 
 def played(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work`. What it does takes no time, threads included; what it waits for has come at once."""
+    """Run `work`. Its work takes no time, including that of threads, and its waits end at once."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner, threads_here():
         runner.get_loop().set_default_executor(_Here(1))
         runner.run(work)
 
 
 def threads_here() -> AbstractContextManager[Any]:
-    """A store that is made within has no threads."""
+    """Replace the threads of stores that are created within the context."""
     return patch("helix.adapters.aws.dynamodb.ThreadPoolExecutor", _Here)
 
 

@@ -1,4 +1,5 @@
-"""Take the pictures of the console, each view in two widths, light and dark: python -m tests.support.console_pictures"""
+"""Take the pictures of the console, with each view in two widths, light and dark: python -m
+tests.support.console_pictures"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class Case(BaseModel):
 
 
 def used(answer: Any, prompt: int, completion: int) -> dict[str, Any]:
-    """A script entry with what it used, at prices of a middling model."""
+    """Return a script entry with usage, at prices of a medium model."""
     cost = prompt * 3 + completion * 15
     usage = Usage(prompt_tokens=prompt, completion_tokens=completion, calls=1, cost_micros=cost)
     entry = answer if isinstance(answer, dict) else {"content": answer}
@@ -122,7 +123,7 @@ ASKED = "My parcel A8 never came. Please refund it."
 
 
 async def fill(db: str, registry: AgentRegistry) -> None:
-    """The sessions that are shown."""
+    """Create the sessions that the pictures show."""
 
     def opened(*script: Any) -> LocalExecutor:
         plan = {"desk": list(script), "rule_book": CLERK}
@@ -136,7 +137,7 @@ async def fill(db: str, registry: AgentRegistry) -> None:
         async with opened(used(answer, 640, 18)) as executor:
             await (await executor.execute(who, message, session_id=session)).result()
 
-    # A worker that dies while the model answers, and another one that takes over.
+    # A worker dies while the model answers, and another one takes over.
     slow = used(
         {
             "content": "Rule 4.2 covers it, so I would say that we refund it, but let me look at the order again, since",
@@ -208,7 +209,7 @@ VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "compare": ("compare/crashed/branch", "main .item"),
     "fleet": ("fleet/desk", ".decision"),
 }
-"""The address of each view, and what is there once it is drawn."""
+"""The address of each view, and an element that exists once it is drawn."""
 
 
 async def take(place: Path) -> None:

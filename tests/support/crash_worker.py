@@ -1,7 +1,7 @@
-"""A process that forks processes: each job runs or resumes an agent on a SQLite file, and may be killed on the way.
+"""A process that forks processes. Each job runs or resumes an agent on a SQLite file, and may be killed on the way.
 
-Jobs come as JSON lines on standard input, answers go as JSON lines to standard output. Everything is imported before
-the first fork, so that a job costs no start-up.
+Jobs arrive as JSON lines on standard input, and answers go as JSON lines to standard output. Everything is imported before
+the first fork, so that a job has no start-up cost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
 
 S = "ses"
-SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine makes a living worker late
+SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine delays a live worker
 
 
 def opened(job: dict[str, Any]) -> StateStore:
@@ -42,7 +42,7 @@ def opened(job: dict[str, Any]) -> StateStore:
 
 
 class Told:
-    """The job's store, which writes down which rows it has answered for."""
+    """The job's store, which records the rows that it has acknowledged."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._store = opened(job)
@@ -66,7 +66,7 @@ def told_of(job: dict[str, Any]) -> str:
 
 
 async def lost(job: dict[str, Any], store: StateStore) -> list[Key]:
-    """What a process was told is there, and is not."""
+    """Return the rows that a process had acknowledged and that are missing."""
     keys: dict[Key, None] = {}
     for line in Path(told_of(job)).read_text().splitlines() if Path(told_of(job)).exists() else []:
         sign, table, partition, sort = json.loads(line)
@@ -78,7 +78,7 @@ async def lost(job: dict[str, Any], store: StateStore) -> list[Key]:
 
 
 async def run(job: dict[str, Any]) -> dict[str, Any]:
-    """The first process: execute, and die at `at` if there is one. `synchronous`: of its store."""
+    """Play the first process: execute, and die at `at` if it is given. `synchronous` is a setting of its store."""
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
     store = points.store(cast(StateStore, Told(job)))
@@ -89,8 +89,8 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def resume(job: dict[str, Any]) -> dict[str, Any]:
-    """The next process, so late that the claims of those before it (`deaths`, default one) have lapsed: look at what is
-    left, bring it to its end, look again. It may be killed too."""
+    """Play the next process, so late that the claims of the earlier ones (`deaths`, default one) have expired. It checks
+    what they left, brings the run to its end, and checks again. It may be killed, too."""
     bare = opened(job)
     assert not (gone := await lost(job, bare)), f"answered, and gone: {gone}"
     bare_streams, journal = SegmentStreams(bare), Journal()
@@ -119,14 +119,14 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def wait_for_lease(workers: LocalExecutor) -> float:
-    """Seconds until nobody can hold the session, or its sub-agents' sessions, any more."""
+    """Return the seconds until no process can hold the session or its sub-agents' sessions any more."""
     state = await workers.sessions.load(S)
     left = state.lease_expires - workers.engine.clock.now() if state is not None and state.status == "running" else 0
     return max(0.01, min(left, SETTINGS.claim_s)) + 0.005
 
 
 async def settled(workers: LocalExecutor, store: StateStore) -> bool:
-    """True once the session is completed and its effects are done. A dead process's lease must lapse first."""
+    """Return whether the session is completed and its effects are done. A dead process's lease must expire first."""
     try:
         if not await workers.sessions.exists(S):
             await (await workers.execute(lead, "begin", session_id=S)).result(timeout_s=30)
@@ -139,7 +139,7 @@ async def settled(workers: LocalExecutor, store: StateStore) -> bool:
 
 
 async def transcript(store: StateStore) -> list[Any]:
-    """What must not depend on crashes: messages, state and output of the session and of its sub-agents, in order."""
+    """Return what must not depend on crashes: messages, state and output of the session and of its sub-agents, in order."""
     found: list[Any] = []
     for rows in await read_tree(store, S):
         state = await Sessions(store).get(rows.session_id)
@@ -161,13 +161,13 @@ def log_to(path: str) -> None:
 
 
 def forked(job: dict[str, Any]) -> int:
-    """The job in a process of its own; its answer in a file. Returns how the process ended."""
+    """Run the job in its own process, which writes its answer to a file. Return how the process ended."""
     pid = os.fork()
     if pid:
         return os.waitpid(pid, 0)[1]
     code = 1
     try:
-        faulthandler.dump_traceback_later(45, exit=True)  # a process that hangs shows where
+        faulthandler.dump_traceback_later(45, exit=True)  # if a process hangs, this shows where
         log_to(job["db"] + ".log")
         verb = {"run": run, "resume": resume}[job["do"]]
         answer = asyncio.run(asyncio.wait_for(verb(job), 30))
@@ -181,7 +181,7 @@ def forked(job: dict[str, Any]) -> int:
 
 
 async def warm_up() -> None:
-    """One run in memory builds what is built at first use; no thread is started."""
+    """Build what is built at first use with one run in memory. It starts no thread."""
     store = MemoryStateStore()
     workers = executor(store, SegmentStreams(store), model(), settings=SETTINGS)
     await (await workers.execute(lead, "begin", session_id=S)).result()

@@ -1,4 +1,4 @@
-"""A stage on which the deployed verbs play in one process: the test is the platform, and delivers when it likes."""
+"""A stage on which the deployed verbs run in one process. The test plays the platform, and delivers when it wants."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 
 class Held:
-    """A `Launcher` that starts nothing by itself. `starts` has repeated ones too; `states` are as the test says."""
+    """A `Launcher` that starts nothing by itself. `starts` includes repeated ones, and the test sets `states`."""
 
     def __init__(self) -> None:
         self.starts: list[Part] = []
@@ -66,7 +66,7 @@ class Held:
 
 
 class Measured:
-    """`Metrics` that are kept: `told` has (name, agent, value) in order."""
+    """`Metrics` that are stored: `told` has (name, agent, value) in order."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str | None, float]] = []
@@ -79,7 +79,8 @@ class Measured:
 
 
 class Stage:
-    """`store` and `streams` are what the engine uses, `script` may be a model. `queue` are the options of `RowSlots`."""
+    """A stage. The engine uses `store` and `streams`. `script` may be a model, and `queue` are the options of
+    `RowSlots`."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Stage:
         self.executor = StepFunctionsExecutor(self.engine, self.agents)
 
     async def begin(self, who: AnyAgent) -> Json:
-        """A claimed run: the event of its first `call_model`."""
+        """Claim a run. Return the event of its first `call_model`."""
         await self.executor.execute(who, "go")
         return event_of(self.held.starts[-1])
 
@@ -137,7 +138,7 @@ class Stage:
         )
 
     async def follow(self, event: Json) -> Json:
-        """Deliver `call_model` and `call_tool` until another verb is due: its event."""
+        """Deliver `call_model` and `call_tool` until another verb is next, and return its event."""
         told: Json = await self.deliver("call_model", event)
         while told["next"] in ("call_tool", "call_model"):
             if told["next"] == "call_tool":
@@ -152,7 +153,7 @@ class Stage:
         return await self.engine.history.run(event["session_id"], event["run_id"])
 
     async def results(self, event: Json) -> list[tuple[str, bool]]:
-        """(Content, success) of the session's tool results, in history's order."""
+        """Return (content, success) of the session's tool results, in history's order."""
         messages = await self.executor.sessions.load_conversation_messages(event["session_id"])
         return [(m.content, m.success) for m in messages if isinstance(m, ToolResultMessage)]
 

@@ -1,4 +1,4 @@
-"""A desk at an emulator that has nothing deployed: functions, machines, sockets and streams made by hand."""
+"""A desk at an emulator without a deployment: functions, machines, sockets and streams are made by hand."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def handler(event, context):
 
 
 class Desk:
-    """What a check works with: an emulator, clients of it, and the lines that functions have written."""
+    """The tools of a check: an emulator, clients of it, and the lines that functions have logged."""
 
     def __init__(self, emulator: Emulator) -> None:
         self.emulator, self.lines = emulator, list[dict[str, Any]]()
@@ -84,7 +84,7 @@ class Desk:
         emulator.listen(self.lines.append)
 
     def client(self, service: str, **more: Any) -> Any:
-        """boto3's, as the administrator unless `more` says otherwise."""
+        """Return a client of boto3, as the administrator unless `more` says otherwise."""
         if service in self._clients and not more:
             return self._clients[service]
         given = {
@@ -110,7 +110,7 @@ class Desk:
         return arn
 
     def function(self, timeout: int = 30, **variables: str) -> str:
-        """The name of a new function that runs `HANDLER`."""
+        """Create a function that runs `HANDLER`, and return its name."""
         name, packed = self.name(), io.BytesIO()
         with zipfile.ZipFile(packed, "w") as package:
             package.writestr("handler.py", HANDLER)
@@ -126,13 +126,13 @@ class Desk:
         return name
 
     def invoke(self, function: str, **event: Any) -> tuple[Any, str | None]:
-        """(answer, errorType)."""
+        """Invoke a function. Return (answer, errorType)."""
         done = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event))
         answer = json.loads(done["Payload"].read())
         return (None, answer["errorType"]) if "FunctionError" in done else (answer, None)
 
     def execute(self, states: dict[str, Any], start: str, given: Any = None) -> dict[str, Any]:
-        """The description of an execution of these states, once it has ended."""
+        """Execute these states. Return the description of the execution once it has ended."""
         machine = self.client("stepfunctions").create_state_machine(
             name=self.name(), roleArn=self.role(), definition=json.dumps({"StartAt": start, "States": states})
         )
@@ -149,14 +149,14 @@ class Desk:
         return [event for page in found for event in page["events"]]
 
     def connection_id(self) -> str:
-        """Of the newest connection, from what its $connect has logged."""
+        """Return the id of the newest connection from the log of its $connect."""
         prefix = "route CONNECT "
         said = until(lambda: [line["line"] for line in list(self.lines) if line["line"].startswith(prefix)])
         return str(said[-1]).removeprefix(prefix)
 
     @contextlib.contextmanager
     def socket(self, authorizer: bool = False, **options: Any) -> Iterator[Any]:
-        """A connection to a WebSocket API whose routes are the function's. `authorizer`: it is asked on $connect, and it
+        """Open a connection to a WebSocket API whose routes are the function's. The `authorizer` is asked on $connect, and
         names no identity source."""
         gateway, function = self.client("apigatewayv2"), self.function()
         api = gateway.create_api(Name=self.name(), ProtocolType="WEBSOCKET", RouteSelectionExpression="$request.body.x")
@@ -167,7 +167,7 @@ class Desk:
         )
         target = f"integrations/{integration['IntegrationId']}"
         custom = {}
-        if authorizer:  # by CloudFormation: the API itself asks for a source
+        if authorizer:  # by CloudFormation, because the API itself requires a source
             properties = {"ApiId": api["ApiId"], "AuthorizerType": "REQUEST", "AuthorizerUri": uri, "Name": "desk"}
             resource = {"Type": "AWS::ApiGatewayV2::Authorizer", "Properties": properties}
             cloud, stack = self.client("cloudformation"), self.name()

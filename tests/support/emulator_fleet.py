@@ -1,4 +1,4 @@
-"""Checks of the emulator, for `tests/integration/test_emulator.py`: what a fleet is governed by is as on AWS."""
+"""Checks of the emulator for `tests/integration/test_emulator.py`: the services that govern a fleet behave as on AWS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.emulator_desk import ACCOUNT, REGION, Desk, until
 
 
 def _alarm(desk: Desk, *, period: int = 60, topics: list[str] | None = None, **dimensions: str) -> Callable[[], str]:
-    """What the state is of a new alarm, which sounds over 5."""
+    """Create an alarm with a threshold of 5, and return its state."""
     name, cloudwatch = desk.name(), desk.client("cloudwatch")
     cloudwatch.put_metric_alarm(
         AlarmName=name,
@@ -56,7 +56,7 @@ def alarms_are_evaluated_as_time_passes(desk: Desk) -> None:
 
 
 def alarms_speak_as_cloudwatch(desk: Desk) -> None:
-    """To a topic that admits CloudWatch; another one, whose policy does not, is told nothing."""
+    """An alarm notifies a topic that admits CloudWatch. Another topic, whose policy does not, receives nothing."""
     agent, topics, queues = desk.name(), desk.client("sns"), desk.client("sqs")
     open_ = topics.create_topic(Name=desk.name())["TopicArn"]
     closed = topics.create_topic(Name=desk.name())["TopicArn"]
@@ -84,7 +84,7 @@ def alarms_speak_as_cloudwatch(desk: Desk) -> None:
 
 
 def provisioned_concurrency_is_a_right(desk: Desk) -> None:
-    """Who holds it on an alias may use it there, and on no other."""
+    """A role that has the right on an alias may set it there, and on no other alias."""
     functions, iam, user = desk.client("lambda"), desk.client("iam"), desk.name()
     function = desk.function()
     version = functions.publish_version(FunctionName=function)["Version"]
@@ -107,7 +107,8 @@ def provisioned_concurrency_is_a_right(desk: Desk) -> None:
 
 
 def schedules_have_a_time_zone(desk: Desk) -> None:
-    """What falls due has its time in the input; `tests/unit/test_zoned_schedules.py` says when it does."""
+    """The input of a schedule's call has its due time. `tests/unit/test_zoned_schedules.py` tests when schedules are
+    due."""
     name, queues = desk.name(), desk.client("sqs")
     url = queues.create_queue(QueueName=name)["QueueUrl"]
     desk.client("scheduler").create_schedule(

@@ -1,6 +1,6 @@
 """Each Lambda state of the deployed state machine with a function that fails: how often it is retried, and what follows.
 
-A `Scene` answers the invocations of a state machine as the functions do, up to the state and from it on, without a store.
+A `Scene` answers the invocations of a state machine as the functions do, before the state and after it, without a store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CALLS: dict[str, Json] = {
 
 
 class Scene:
-    """The function of `state` fails with `error` `times` times, then it answers."""
+    """A scene. The function of `state` fails with `error` `times` times, and then answers."""
 
     def __init__(self, state: str, error: str, times: int = FOR_EVER) -> None:
         self.state, self._error, self._left, self._asked = state, error, times, 0
@@ -59,8 +59,8 @@ class Scene:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`follows`: the state after the failed one, "" if the execution failed there. `events`: of the execution's history.
-    `waited_s`: the pauses on average."""
+    """An outcome. `follows` is the state after the failed one, or "" if the execution failed there. `events` is the length
+    of the execution's history, and `waited_s` the average of its pauses."""
 
     retries: int
     follows: str
@@ -85,6 +85,6 @@ async def play(state: str, error: str, times: int = FOR_EVER) -> Outcome:
 
 
 def follower(state: str, states: Sequence[str]) -> str:
-    """The state that was entered after `state`."""
+    """Return the state that was entered after `state`."""
     after = list(states)[list(states).index(state) + 1 :]
     return next((name for name in after if name != f"{state} again"), "")

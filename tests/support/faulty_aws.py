@@ -1,6 +1,5 @@
-"""One fault of AWS in a run: a run with two tools and a sub-agent on the adapters of AWS, over moto, moved by the deployed
-state machine's definition. The fault is injected through botocore's events, at any one call.
-"""
+"""One fault of AWS in a run with two tools and a sub-agent on the AWS adapters, over moto, executed by the deployed state
+machine's definition. botocore's events inject the fault, at any one call."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ KINDS: tuple[Kind, ...] = (
     *("gone socket", "socket error"),
 )
 LARGE = Random(1).randbytes(450_000).hex()
-"""The message. It exceeds a DynamoDB item, so that S3 has a part in the run."""
+"""The length of the message. It exceeds a DynamoDB item, so that the run uses S3."""
 SWEEPS, PATIENCE_S = 3, 2.0
 Line = tuple[str, str, tuple[str, ...]]
 SESSION, CONNECTION = "ses_faults", "connection1="
@@ -66,7 +65,7 @@ class Found(BaseModel):
 
 
 class Model:
-    """Answers by what it reads, so that a step that is asked again has the same answer."""
+    """A model whose answer depends only on its input, so that a repeated step has the same answer."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         results = sum(1 for message in request.messages if message.role == "tool")
@@ -90,8 +89,9 @@ class Model:
 
 @dataclass
 class Fault:
-    """At call number `at` of those that this kind can strike (None: of no call). All tries of the struck call fail, so that
-    the delivery does, too; a lost answer is lost once. `calls`: what could have been struck, `service.operation`."""
+    """A fault at call number `at` of those that this kind can strike, or at no call if it is None. All attempts of that
+    call fail, so that the delivery fails as well. A lost answer is lost once. `calls` are the possible calls as
+    `service.operation`."""
 
     kind: Kind
     at: int | None = None
@@ -107,7 +107,7 @@ class Fault:
             session.register(f"after-call.{service}", self._after)
 
     def strikes(self, name: str) -> bool:
-        """Whether this call, which is counted, is the one."""
+        """Count this call, and return whether the fault strikes it."""
         self.calls.append(name)
         self.struck = self.struck or self.at == len(self.calls) - 1
         return self.at == len(self.calls) - 1
@@ -119,7 +119,7 @@ class Fault:
             self._left -= 1
             return self._refusal(service, operation)
         if operation == "GetItem" and '"S": "x#' in str(params["body"]):
-            return None  # a look for a stop: how many there are depends on time
+            return None  # a check for a stop, whose number depends on time
         possible = {"partial batch": False, "gone socket": False, "socket error": False}
         possible["conflict"] = service == "dynamodb" and operation in WRITES
         if not possible.get(self.kind, True) or not self.strikes(f"{service}.{operation}"):
@@ -165,7 +165,7 @@ class FaultySockets(MemorySockets):
 
 
 class _Hurried(ShiftedClock):
-    """Pauses before repeats take no time."""
+    """A clock on which pauses before retries take no time."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -173,8 +173,8 @@ class _Hurried(ShiftedClock):
 
 @dataclass(frozen=True)
 class Outcome:
-    """transcript: (role, content, names of calls) of the session and of its sub-agent's. problems: what `helix.testing`
-    finds wrong with rows and stream. deliveries: invocations of functions."""
+    """An outcome. `transcript` is (role, content, names of calls) of the session and its sub-agent's. `problems` are the
+    findings of `helix.testing` about rows and stream. `deliveries` counts invocations of functions."""
 
     transcript: list[Line]
     problems: list[str]
@@ -216,7 +216,7 @@ async def _play(fault: Fault, clients: Json) -> Outcome:
         return await stage.deliver(verb, payload, left_s=900)
 
     async def pause(error: str) -> None:
-        clock.ahead_s += 1000  # until every claim has lapsed
+        clock.ahead_s += 1000  # until every claim has expired
 
     machines = Machines(StateMachine(invoke, pause=pause, tries=6))
     stage.engine.launcher = machines
@@ -233,7 +233,7 @@ async def _play(fault: Fault, clients: Json) -> Outcome:
             async with asyncio.timeout(PATIENCE_S):
                 await machines.ended()
         calls, fault.at = calls or list(fault.calls), None
-        clock.ahead_s += 1000  # what a crash left is found by the schedule
+        clock.ahead_s += 1000  # the scheduled sweep finds what a crash left
         with contextlib.suppress(StoreError):
             await stage.deliver("sweep")
     fault.calls = calls
@@ -252,12 +252,12 @@ async def _transcript(store: DynamoDBStateStore, session_id: str) -> list[Line]:
 
 
 Cell = tuple[Kind, str]
-"""A kind of fault, and the operation that it struck."""
+"""A kind of fault, and the operation that it strikes."""
 
 
 def matrix(kinds: Sequence[Kind], every: int = 1) -> tuple[dict[Cell, int], list[str]]:
-    """Play a run for each call that each kind can strike, or for every so many of them: how many were struck by cell, and
-    what went wrong. A run makes a call more or less than the one before, where chunks are put together by time."""
+    """Play a run for each call that each kind can strike, or for one in several of them. Return the number of faults by
+    cell, and the problems. A run makes a call more or less than the one before if chunks are batched by time."""
     expected = asyncio.run(play(Fault("partial batch"))).transcript
     struck: Counter[Cell] = Counter()
     wrong: list[str] = []

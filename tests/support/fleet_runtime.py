@@ -1,6 +1,6 @@
-"""A runtime in a process of its own, to be killed: `python -m tests.support.fleet_runtime FOLDER`. Serves `steady`, and
-prints a line when it does. With a second argument it does not shut the runtime down: `raise` raises, `forever` waits for
-something else. `elsewhere`: it is on another machine, as far as its rows say."""
+"""Run a runtime in its own process, to be killed: `python -m tests.support.fleet_runtime FOLDER`. It serves `steady`, and
+prints a line when it does. With a second argument it does not shut the runtime down: `raise` raises, and `forever` waits
+forever. With `elsewhere` its rows say that it is on another machine."""
 
 from __future__ import annotations
 

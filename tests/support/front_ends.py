@@ -1,4 +1,4 @@
-"""A session as its front ends were sent it: every response that they had, from the log and the rows that a run left."""
+"""A session as its front ends received it: all their responses, rebuilt from the log and the rows that a run left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Event = tuple[Position, JsonObject]
 
 
 async def turns(executor: Executor, session_id: str) -> list[Turn]:
-    """Those of the runs that have an end of their own on the stream, oldest first."""
+    """Return the turns of the runs whose end is on the stream, oldest first."""
     session = await owned(executor, session_id, (await executor.sessions.get(session_id)).user_id)
     runs = (await executor.sessions.list_runs(session_id, limit=1000)).runs
     log = await whole_log(executor, session_id)
@@ -68,7 +68,7 @@ async def agui_encoder(executor: Executor, turn: Turn, *, join: bool = False) ->
 
 
 async def ui_messages(executor: Executor, session_id: str, version: Version = 7) -> list[JsonObject]:
-    """By message of the page: its responses, each with the answers that the page gave before, and one replay of all."""
+    """Return for each message of the page its responses, each with the page's answers before it, and one replay of all."""
     log = await whole_log(executor, session_id)
     found: dict[str, dict[str, Any]] = {}
     ended = 0
@@ -92,13 +92,14 @@ def ui_fold(chunks: Sequence[JsonObject]) -> JsonObject | None:
 
 
 async def loaded_answers(executor: Executor, session_id: str, version: Version) -> list[JsonObject]:
-    """The answers of a page that loads."""
+    """Return the answers of a page that loads."""
     session = await executor.engine.history.existing(session_id)
     return [one for one in await ui_conversation(executor, session, version) if one["role"] == "assistant"]
 
 
 def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, bool]:
-    """What was answered to the calls that waited at that sequence: by their ids on the page, whether they were approved."""
+    """Return the answers to the calls that waited at that sequence, as whether each was approved, by their ids on the
+    page."""
     asked: set[str] = set()
     answers: dict[str, bool] = {}
     for message in log:
@@ -117,7 +118,7 @@ async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]
     found: list[dict[str, Any]] = []
     seen: set[str] = set()
     for turn in await turns(executor, session_id):
-        copied = not found and turn.first.start_count > 0  # its reader has nothing of the session that it was made of
+        copied = not found and turn.first.start_count > 0  # its reader has none of the session that it was copied from
         encoder = await agui_encoder(executor, turn, join=copied)
         events = [event for _, event in await events_of(executor, turn, encoder, whole=False)]
         said = (turn.first.input or {}).get("message")
@@ -129,7 +130,8 @@ async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]
 
 
 async def agui_cuts(executor: Executor, session_id: str) -> list[dict[str, Any]]:
-    """By run: all that its reader is sent, and by the last event that it has, what it is sent when it connects anew."""
+    """Return for each run all that its reader receives, and what a reader receives that reconnects, by the last event that
+    it has."""
     found: list[dict[str, Any]] = []
     for turn, run in zip(await turns(executor, session_id), await agui_runs(executor, session_id), strict=True):
         async with asyncio.timeout(30):
@@ -166,14 +168,14 @@ async def sent(executor: Executor, session_id: str) -> dict[str, Any]:
 
 
 async def whole_fold(executor: Executor, session_id: str) -> list[JsonObject]:
-    """Every part that the AI SDK is sent of the session's stream, as one fold."""
+    """Return one fold of every part that the AI SDK receives of the session's stream."""
     encoder = UIMessageEncoder(session_id)
     log = await whole_log(executor, (await executor.sessions.get(session_id)).stream_id)
     return [part for message in log for part in encoder.feed(message)] + encoder.close()
 
 
 async def stored_conversation(executor: Executor, session_id: str) -> list[JsonObject]:
-    """The session's messages as AG-UI has them."""
+    """Return the session's messages in the format of AG-UI."""
     history = executor.engine.history
     session = await history.existing(session_id)
     lineage = await history.lineage(session_id, session.lineage)
@@ -181,7 +183,7 @@ async def stored_conversation(executor: Executor, session_id: str) -> list[JsonO
 
 
 class Readers:
-    """The libraries of the front ends, in Node."""
+    """The client libraries of the front ends, in Node."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -196,7 +198,7 @@ class Readers:
 
 
 def install() -> None:
-    """The packages of tests/js, by one of the processes that ask for them."""
+    """Install the packages of tests/js, in one of the processes that ask for them."""
     with (JS / "package-lock.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         installed, wanted = JS / "node_modules" / ".installed", lock.read()

@@ -1,4 +1,4 @@
-"""A governor over memory, with real slots and budgets, and a clock that stands."""
+"""A governor over memory, with real slots and budgets, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ AGENT = "worker"
 
 @dataclass
 class World:
-    """What governors share. `heard`: measures; `kept`: machines asked for; `asked`: agents whose calls were asked for;
-    `alerts`: of budgets, as an engine's listeners receive them."""
+    """The state that governors share. `heard` are measures, `kept` the requested machines, `asked` the agents whose calls
+    were queried, and `alerts` those of budgets, as an engine's listeners receive them."""
 
     clock: SetClock = field(default_factory=lambda: SetClock(HOUR))
     store: StateStore = field(default_factory=MemoryStateStore)
@@ -46,7 +46,7 @@ class World:
     serial: int = 0
 
     def governor(self, store: StateStore | None = None) -> Governor:
-        """Of another process on the same rows, or on `store` in their place."""
+        """Return the governor of another process on the same rows, or on `store` instead."""
         rows = store or self.store
         slots = RowSlots(rows)
 
@@ -71,7 +71,7 @@ class World:
     def delivery(self, left_s: float = 60) -> Delivery:
         return Delivery("test", self.clock.now() + left_s)
 
-    # --- the ports that are this test's own ---
+    # --- the ports that this test implements ---
 
     async def _registered(self, agent: str) -> Registered | None:
         return Registered(ResourceConfig.of(self.resources, agent), self.stopped) if agent == AGENT else None
@@ -102,7 +102,7 @@ class World:
         return (await self.slots.counters())[AGENT].stopped_by
 
     async def ask(self, runs: int) -> None:
-        """So many runs come; each works or waits."""
+        """Start this many runs. Each works or waits."""
         for _ in range(runs):
             self.serial += 1
             run = Candidate(AGENT, f"r{self.serial:04d}", f"s{self.serial:04d}", self.clock.now() + self.serial / 1e6)
@@ -121,7 +121,7 @@ class World:
         return definition
 
     async def hold(self, definition: BudgetDefinition, run_id: str, dollars: float) -> None:
-        """Set so much aside for a run: of the rest of the window, if that is less."""
+        """Reserve this amount for a run, or the rest of the window if that is less."""
         window, budgets = definition.window(self.clock.now())[0], RowBudgets(self.store)
         (state,) = await budgets.get([window])
         assert state is not None
@@ -129,7 +129,7 @@ class World:
         await budgets.draw(run_id, 0, [Demand(window, "micros", amount, amount)])
 
     async def end(self, definition: BudgetDefinition, run_id: str, dollars: float) -> None:
-        """The run has used so much of what was set aside for it."""
+        """End the run, which has used this part of its reservation."""
         used = {definition.window(self.clock.now())[0]: round(dollars * 1e6)}
         await RowBudgets(self.store).give_back(run_id, used)
 

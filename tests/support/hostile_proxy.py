@@ -1,7 +1,8 @@
-"""A proxy for sockets that cuts connections at any byte, and a server whose frames are lost, doubled, delayed and shuffled.
+"""A proxy for sockets that cuts connections at any byte, and a server whose frames are lost, doubled, delayed and
+reordered.
 
-Law: all harm follows from the seed of a scenario, as far as it can where processes race; and there is an end to it, so that
-whoever goes on asking reaches the service at last.
+Law: all faults follow from the seed of a scenario, as far as concurrent processes allow. Their number is limited, so that a
+client that keeps asking reaches the service in the end.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from helix.gateway.loopback import LoopbackSockets
 from helix.ports.sockets import Posted
 
 FRAMES = 40
-"""Frames of a scenario that may be harmed."""
+"""The number of frames of a scenario that may be affected."""
 
 
 class HostileSockets(LoopbackSockets):
-    """Loses, doubles, delays and shuffles what is posted: replies, parts and messages alike."""
+    """Sockets that lose, double, delay and reorder everything that is posted: replies, parts and messages alike."""
 
     def __init__(self, dice: random.Random) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class HostileSockets(LoopbackSockets):
         if fate < 0.12:
             return "sent"  # lost
         if fate < 0.24:
-            self._held.append((connection_id, data))  # comes behind a later one
+            self._held.append((connection_id, data))  # arrives after a later one
             return "sent"
         if fate < 0.36:
             await super().post(connection_id, data)
@@ -49,8 +50,9 @@ class HostileSockets(LoopbackSockets):
 
 
 class CuttingProxy:
-    """`async with CuttingProxy(port, dice) as proxy: ...`: connections to `proxy.port` go on to `port`, and the first few
-    end without a farewell after some bytes in one direction: in the handshake, within a frame, between two."""
+    """A proxy: `async with CuttingProxy(port, dice) as proxy: ...` forwards connections to `proxy.port` to `port`. The
+    first few end without a closing handshake after some bytes in one direction: in the handshake, within a frame, or
+    between two."""
 
     def __init__(self, port: int, dice: random.Random) -> None:
         self._target, self._dice = port, dice
@@ -94,7 +96,7 @@ class CuttingProxy:
                 side.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int | None) -> None:
-        """Until the connection ends, or `budget` bytes have gone this way."""
+        """Forward until the connection ends, or `budget` bytes have passed in this direction."""
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(4096):
                 if budget is not None and len(data) >= budget:

@@ -1,6 +1,7 @@
-"""Requests that no good client sends, byte by byte: seeded, for any HTTP server on loopback.
+"""Seeded requests, byte by byte, that no well-behaved client sends, for any HTTP server on loopback.
 
-Law: a server answers each of them or closes the connection, within a bound. It writes no traceback, and serves the next.
+Law: a server answers each of them or closes the connection, within a bound. It writes no traceback, and serves the next
+request.
 """
 
 from __future__ import annotations
@@ -82,14 +83,15 @@ BODIES = (
 
 @dataclass(frozen=True)
 class HostileRequest:
-    """The parts are sent one after the other. `is_broken`: its line or headers are, so the answer is an error."""
+    """A request whose parts are sent one after the other. `is_broken` means that its line or headers are invalid, so that
+    the answer is an error."""
 
     parts: tuple[bytes, ...]
     end: End
 
 
 def hostile_request(rng: random.Random, paths: tuple[str, ...], host: str) -> HostileRequest:
-    """One request, or some behind each other."""
+    """Return one request, or several in sequence."""
     sent = b"".join(_one(rng, paths, host) for _ in range(rng.choice((1, 1, 1, 2, 5))))
     if rng.random() < 0.3:
         sent = sent[: rng.randrange(len(sent) + 1)]
@@ -115,8 +117,8 @@ def _one(rng: random.Random, paths: tuple[str, ...], host: str) -> bytes:
 
 
 def talk(port: int, request: HostileRequest) -> bytes:
-    """All that the server answers before it closes. The client ends its side, unless it leaves at once or resets the
-    connection. Raises `TimeoutError` if the server does neither within the bound."""
+    """Return all that the server answers before it closes. The client ends its side, unless it leaves at once or resets the
+    connection. Raise `TimeoutError` if the server does neither within the bound."""
     with socket.create_connection(("127.0.0.1", port), timeout=BOUND_S) as connection:
         with suppress(ConnectionError):
             for part in request.parts:
@@ -132,7 +134,7 @@ def talk(port: int, request: HostileRequest) -> bytes:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Until the server closes; what came before a reset counts."""
+    """Read until the server closes. The bytes before a reset count."""
     answer = bytearray()
     with suppress(ConnectionError):
         while data := connection.recv(65_536):
@@ -143,7 +145,8 @@ def read_all(connection: socket.socket) -> bytes:
 def attack(
     port: int, count: int, paths: tuple[str, ...], is_well: Callable[[], bool], *, seed: int = 23
 ) -> list[bytes]:
-    """The answers to `count` hostile requests, of which some come at once. After each batch the server must be well."""
+    """Send `count` hostile requests, some of them concurrently, and return the answers. After each batch the server must
+    work normally."""
     rng, answers = random.Random(seed), list[bytes]()
 
     def one(request: HostileRequest) -> bytes:

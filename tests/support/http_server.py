@@ -1,4 +1,5 @@
-"""A server of one's own process, which a test kills: `python -m tests.support.http_server DATABASE`. Prints its port."""
+"""Run a server in its own process, which a test kills: `python -m tests.support.http_server DATABASE`. It prints its
+port."""
 
 from __future__ import annotations
 

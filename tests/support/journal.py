@@ -1,4 +1,4 @@
-"""What must not change from one moment to the next: a memory for repeated checks."""
+"""The facts of a session that must not change between two repeated checks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from helix.testing.stream_invariants import read_all
 
 @dataclass(slots=True)
 class Journal:
-    """One for each test: its `check` is `check_session`, and compares with what it saw before. Sessions that were deleted
-    are forgotten. pruned: checkpoints may go, those that stay do not change."""
+    """One journal per test. Its `check` runs `check_session`, and compares with the earlier facts. Deleted sessions are
+    forgotten. With `pruned`, checkpoints may disappear, but the remaining ones do not change."""
 
     pruned: bool = False
     _seen: dict[str, SessionRows] = field(default_factory=dict)
     _streams: dict[str, list[StreamMessage]] = field(default_factory=dict)
 
     async def check(self, store: StateStore, streams: StreamManager, session_id: str, *, at_rest: bool = False) -> None:
-        """Raises `InvariantViolation`."""
+        """Check the session. Raise `InvariantViolation`."""
         problems = await find_problems(store, streams, session_id, at_rest=at_rest, pruned=self.pruned)
         if problems := [*problems, *await self.look(store, streams, session_id)]:
             raise InvariantViolation(session_id, problems)
 
     async def look(self, store: StateStore, streams: StreamManager, session_id: str) -> list[str]:
-        """What changed in the session, its sub-agents' sessions and its stream, and must not have."""
+        """Return the forbidden changes in the session, its sub-agents' sessions and its stream."""
         tree = await read_tree(store, session_id)
         root = tree[0].session
         if root is not None and root.status == "deleting":
-            tree = tree[:1]  # its sub-agents' rows are going
+            tree = tree[:1]  # its sub-agents' rows are being deleted
         problems = [problem for rows in tree for problem in self.see(rows)]
         return problems if root is None else [*problems, *await self.see_stream(streams, root.stream_id)]
 
@@ -44,7 +44,7 @@ class Journal:
         self._streams.pop(session_id, None)
 
     def see(self, now: SessionRows) -> list[str]:
-        """What changed since the last look and must not have."""
+        """Return the forbidden changes since the last look."""
         before = self._seen.pop(now.session_id, None)
         if now.session is None or now.session.status == "deleting":
             self._streams.pop(now.session_id, None)
@@ -101,7 +101,7 @@ def _changes(before: SessionRows, now: SessionRows, pruned: bool) -> list[str]:
 
 
 def _answers(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[str]:
-    """first_answer_wins: a call that was approved is never asked for its approval again."""
+    """Check first_answer_wins: an approved call never asks for approval again."""
     return [
         f"first_answer_wins: call {value.get('call_id')!r} was approved and is asked for approval again"
         for sort, value in before.items()

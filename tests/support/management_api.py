@@ -1,4 +1,4 @@
-"""The management API of a WebSocket stage on loopback HTTP: who is there, who is gone, who stalls."""
+"""The management API of a WebSocket stage on loopback HTTP, with open, closed and stalling connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ERRORS = {
 
 
 class ManagementApi:
-    """The server and its clients: what `SocketsContract` calls peers. `answers` gives a connection a status of its own."""
+    """The server and its clients, which are the peers of `SocketsContract`. `answers` sets the status for a connection."""
 
     def __init__(self) -> None:
         self.frames: dict[str, list[bytes]] = {}
@@ -80,7 +80,7 @@ class ManagementApi:
         return session.create_client("apigatewaymanagementapi", endpoint_url=self.url, config=config, **KEYS)
 
     async def connect(self) -> str:
-        name = f"c{len(self.frames)}/+="  # what has to be escaped in a path
+        name = f"c{len(self.frames)}/+="  # characters that must be escaped in a path
         self.frames[name] = []
         self.open.add(name)
         return name

@@ -1,4 +1,4 @@
-"""Sockets in memory: what was posted to whom; and their other ends, for `SocketsContract`."""
+"""Sockets in memory which record the frames of each connection, and their clients for `SocketsContract`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ MAX_BYTES = 128 * 1024
 
 
 class MemorySockets:
-    """Connections are made with `open`. `frames[connection_id]` is what one was sent; one in `slow` takes nothing."""
+    """Sockets in memory. `open` adds a connection, and `frames[connection_id]` are its frames. A connection in `slow`
+    accepts nothing."""
 
     def __init__(self) -> None:
         self.frames: dict[str, list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""A WebSocket API in MiniStack, and clients on real WebSockets: what `SocketsContract` calls peers."""
+"""A WebSocket API in MiniStack, and clients on real WebSockets, which are the peers of `SocketsContract`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAGE = "dev"
 
 
 class SocketApi:
-    """Its one route tells a client its own connection id, which is all that there is to know here."""
+    """A WebSocket API whose one route tells a client its own connection id. The tests need nothing else."""
 
     def __init__(self, server: MiniStack) -> None:
         self._server = server

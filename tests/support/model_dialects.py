@@ -1,7 +1,7 @@
 """One script of a model's answers, played by servers on loopback in each provider's dialect: OpenAI's Chat Completions,
 Anthropic's Messages and Amazon Bedrock's Converse. `responses_dialect.py` has OpenAI's Responses.
 
-`Says` holds what a model says; a dialect is a server that says it, and the settings with which an adapter asks it.
+`Says` holds an answer of the model. A dialect is a server that sends it, and the settings with which an adapter asks it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CUT, STALL = "cut", "stall"
 
 @dataclass(frozen=True)
 class Says:
-    """`thoughts` are (text, signature). Texts, thoughts and arguments come in fragments of `size` characters. `usage` is
-    (fresh input, cache read, cache written, output). `fault` comes after `after` events; `stop` is in Anthropic's words,
-    None ends the stream without one. `noise` is sent before the event number `after`."""
+    """An answer of the model. `thoughts` are (text, signature). Texts, thoughts and arguments come in fragments of `size`
+    characters. `usage` is (fresh input, cache read, cache written, output). `fault` comes after `after` events. `stop` is
+    in Anthropic's words, and None ends the stream without one. `noise` is sent before the event number `after`."""
 
     texts: str = ""
     thoughts: tuple[tuple[str, str], ...] = ()
@@ -43,7 +43,7 @@ class Says:
 
 @dataclass(frozen=True)
 class Fails:
-    """An HTTP error. `kind` is Anthropic's and OpenAI's word, `aws` Bedrock's."""
+    """An HTTP error. `kind` is the type of Anthropic and OpenAI, and `aws` that of Bedrock."""
 
     status: int
     kind: str
@@ -55,7 +55,7 @@ class Fails:
 
 @dataclass(frozen=True)
 class Breaks:
-    """An error told within the stream, after a text."""
+    """An error within the stream, after a text."""
 
     kind: str
     aws: str
@@ -63,7 +63,7 @@ class Breaks:
 
 @dataclass(frozen=True)
 class Packed:
-    """A body as it goes over the network."""
+    """A body as it is sent over the network."""
 
     body: bytes
     encoding: str = "gzip"
@@ -74,7 +74,7 @@ Entry = Says | Fails | Breaks | Packed
 
 
 class DialectServer(LoopbackServer):
-    """Plays a script; `dialect` says how."""
+    """A server that plays a script in a `dialect`."""
 
     def __init__(self, dialect: Dialect, script: list[Entry]) -> None:
         super().__init__(self._answer)
@@ -116,8 +116,8 @@ class DialectServer(LoopbackServer):
 
 @dataclass(frozen=True)
 class Dialect:
-    """`options` gives an adapter's provider options for a server's address. `signs`: whether thoughts have signatures.
-    `refuses`: what the provider does not take, as it says it."""
+    """A dialect. `options` returns an adapter's provider options for a server's address. `signs` says whether thoughts have
+    signatures. `refuses` returns the provider's error for a request that it does not accept."""
 
     name: str
     model: str
@@ -279,7 +279,7 @@ ANTHROPIC = Dialect(
 
 
 def frame(kind: str, payload: dict[str, Any], exception: bool = False) -> bytes:
-    """One message of the event stream encoding: `application/vnd.amazon.eventstream`."""
+    """Return one message of the event stream encoding: `application/vnd.amazon.eventstream`."""
     names = {":exception-type" if exception else ":event-type": kind, ":content-type": "application/json"}
     names[":message-type"] = "exception" if exception else "event"
     headers = b"".join(

@@ -1,7 +1,7 @@
-"""What OpenAI's Chat Completions and Anthropic's Messages refuse, in their words; None for a request that they take.
+"""The refusals of OpenAI's Chat Completions and Anthropic's Messages, in their words, or None for an accepted request.
 
-From their API references, and from what they answer: a field that they do not know, a cache mark that lasts longer than one
-before it, settings that thinking forbids, tools of a new model at the wrong address.
+They follow the API references and the real answers: unknown fields, a cache mark that lasts longer than one before it,
+settings that exclude thinking, and tools of a new model at the wrong address.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEW = re.compile(r"gpt-5\.([4-9]|\d\d)")
 
 
 def messages_refusal(body: Body) -> str | None:
-    """Of Anthropic's Messages."""
+    """Return the refusal of Anthropic's Messages."""
     for name in body.keys() - _MESSAGES:
         return f"{name}: Extra inputs are not permitted"
     marks = list[str]()
@@ -62,7 +62,7 @@ def messages_refusal(body: Body) -> str | None:
 
 
 def _blocks(body: Body) -> Iterator[tuple[str, Body]]:
-    """In the order in which they are cached; the mark of the request itself is put on the last."""
+    """Return the blocks in the order in which they are cached. The mark of the request itself belongs to the last one."""
     for n, tool in enumerate(body.get("tools", ())):
         yield f"tools.{n}", tool
     system = body.get("system") or []
@@ -88,7 +88,7 @@ def _thinking_refusal(body: Body) -> str | None:
 
 
 def chat_refusal(body: Body) -> str | None:
-    """Of OpenAI's Chat Completions, for a model of its own: other servers take what they like."""
+    """Return the refusal of OpenAI's Chat Completions for one of its own models. Other servers accept other requests."""
     model = body["model"]
     if not _OPENAIS.match(model):
         return None

@@ -1,4 +1,4 @@
-"""The ways to a model: each dialect of a provider, asked through its own package and through litellm."""
+"""The ways to reach a model: each dialect of a provider, through its own package and through litellm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helix.ports.model import LLMGenerateInput
 
 @dataclass
 class Way:
-    """One way to a model: a dialect, and who speaks it. `start` plays a script on loopback."""
+    """One way to a model: a dialect, and the package that speaks it. `start` plays a script on loopback."""
 
     dialect: Dialect
     adapter: str

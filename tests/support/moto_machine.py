@@ -1,4 +1,4 @@
-"""The deployed state machine on moto's Step Functions interpreter, in this process; a `Scene` answers for the functions."""
+"""The deployed state machine on moto's Step Functions interpreter, in this process. A `Scene` answers for the functions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CONFIG: DefaultConfig = {"stepfunctions": {"execute_state_machine": True}}
 
 
 class SceneFunctions:
-    """What the interpreter takes for a client of Lambda. Functions are named after their verbs. The names of the errors
-    that `fail_run` is given go to `failures`."""
+    """The interpreter's client of Lambda. Functions are named after their verbs. `failures` records the names of the errors
+    that `fail_run` receives."""
 
     def __init__(self, scene: Scene, tokens: Any, failures: list[str]) -> None:
         self._scene, self._tokens, self._failures = scene, tokens, failures
@@ -49,8 +49,8 @@ class SceneFunctions:
 
 
 def _failed(name: str) -> dict[str, Any]:
-    """As Lambda reports it: an error of its API, or an answer with the name of an exception. Step Functions finds the
-    others itself: no answer in time, or too large a one."""
+    """Return the error as Lambda reports it: an error of its API, or an answer with the name of an exception. Step
+    Functions detects the others itself: no answer in time, or an answer that is too large."""
     service, _, code = name.partition(".")
     if name == "States.Timeout":
         raise EvalTimeoutError
@@ -64,7 +64,8 @@ def _failed(name: str) -> dict[str, Any]:
 
 
 class MotoMachine:
-    """Plays one scene after the other. Pauses before retries take no time. `failures`: what each `fail_run` was given."""
+    """A machine that plays one scene after the other. Pauses before retries take no time. `failures` records the input of
+    each `fail_run`."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch, self._count, self.failures = patch, 0, list[str]()
@@ -78,7 +79,7 @@ class MotoMachine:
         patch.setattr(retrier_decl, "time", SimpleNamespace(sleep=lambda _: None))
 
     def play(self, state: str, error: str) -> Outcome:
-        """The state's function always fails with that error."""
+        """Play an execution in which the state's function always fails with that error."""
         functions = SceneFunctions(Scene(state, error), self._client, self.failures)
         self._patch.setattr(lambda_eval_utils, "boto_client_for", lambda **_: functions)
         self._count += 1

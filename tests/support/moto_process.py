@@ -1,8 +1,8 @@
-"""moto's server in a process of its own: `python -m tests.support.moto_process PORT`, with its Step Functions interpreter.
+"""Run moto's server in its own process, with its Step Functions interpreter: `python -m tests.support.moto_process PORT`.
 
-It answers one request at a time, because moto has no locks: two conditional writes at once could both succeed. Lambda
+It answers one request at a time, because moto has no locks: two concurrent conditional writes could both succeed. Lambda
 calls of its state machines go to LAMBDA_URL, with the credentials in LAMBDA_KEY and LAMBDA_SECRET. Each file in the folder
-REFUSALS, named `FUNCTION~ERROR~NUMBER`, refuses one of them: as Lambda's API does with an error of that name.
+REFUSALS, named `FUNCTION~ERROR~NUMBER`, makes one of them fail, as Lambda's API does with an error of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT_S = 900
 
 
 class Functions:
-    """What the interpreter takes for a client of Lambda."""
+    """The interpreter's client of Lambda."""
 
     def __init__(self, region: str) -> None:
         self._client = boto3.client(

@@ -1,14 +1,13 @@
-"""The offline cloud for tests: the project as it deploys, with the agents of `cloud_agents/` in place of its own.
+"""The offline cloud for tests: the project as it deploys, with the agents of `cloud_agents/` instead of its own.
 
-`tests/e2e/conftest.py` makes one for a whole test session: IAM enforced, state in a folder that goes away, ports that
-are free. Sessions and users keep tests apart: give each its own user (`cloud.user(...)`), and nobody sees another's
+`tests/e2e/conftest.py` makes one for a whole test session, with IAM enforced, state in a temporary folder, and free ports.
+Sessions and users separate tests: give each test its own user (`cloud.user(...)`), which cannot see another user's
 sessions.
 
-More agents go into `tests/support/cloud_agents/`; a test that needs a deployment of its own (other context, other
-agents, no `auth`, another edition of `changing`) makes it with `deployed(folder, context={...}, paths=[...],
-variables={...})`: about 3 s once its template has been made. `paths` are on the workers' path, so their modules need no
-layer; `agents` in the context names them. `variables` reach every worker; `HELIX_...` and `AWS_...` are the
-deployment's own, though.
+More agents go into `tests/support/cloud_agents/`. A test that needs its own deployment (other context, other agents, no
+`auth`, another edition of `changing`) makes it with `deployed(folder, context={...}, paths=[...], variables={...})`, in
+about 3 s once its template exists. `paths` are on the workers' path, so their modules need no layer, and `agents` in the
+context names them. `variables` reach every worker, except `HELIX_...` and `AWS_...`, which belong to the deployment.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = Path(__file__).parent
 CRASHES = "CLOUD_AGENTS_CRASHES"
 STREAMING = os.environ.get("CLOUD_STREAMING", "kinesis")
-"""The setting `streaming` of every stage: `CLOUD_STREAMING=direct pytest tests/e2e` plays all without Kinesis."""
+"""The setting `streaming` of every stage. `CLOUD_STREAMING=direct pytest tests/e2e` plays all tests without Kinesis."""
 PATIENCE_S = 60.0
 PRIVATE = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX|CLOUD_AGENTS)_")
 T = TypeVar("T")
 
 
 class Log:
-    """Every line that the functions have written."""
+    """The lines that the functions have logged."""
 
     def __init__(self) -> None:
         self._lock, self._lines = threading.Lock(), list[dict[str, Any]]()
@@ -52,7 +51,7 @@ class Log:
             return iter(list(self._lines))
 
     def of(self, verb: str) -> list[str]:
-        """Lines of one function, or of all that have such a verb in other profiles."""
+        """Return the lines of one function, or of all functions with this verb in other profiles."""
         return [line["line"] for line in self if line["function"].endswith(f"-{verb}")]
 
     @property
@@ -61,9 +60,8 @@ class Log:
 
 
 class CloudForTests:
-    """`cloud` is the `OfflineCloud`, for what is not here: clients, names, `tick`, `kill_worker`, `retire_workers`,
-    `update`.
-    """
+    """A cloud for tests. `cloud` is the `OfflineCloud`, for what is not here: clients, names, `tick`, `kill_worker`,
+    `retire_workers`, `update`."""
 
     def __init__(self, cloud: OfflineCloud) -> None:
         self.cloud, self.log = cloud, Log()
@@ -81,17 +79,17 @@ class CloudForTests:
         return self.cloud.url
 
     def key(self, user: str = "alice", tenant: str | None = None) -> str:
-        """An API key of that user, the same one each time."""
+        """Return an API key of that user, the same one each time."""
         if (user, tenant) not in self._keys:
             self._keys[user, tenant] = self.cloud.create_key(user, tenant)
         return self._keys[user, tenant]
 
     def user(self, user: str = "alice", tenant: str | None = None, **options: Any) -> HelixClient:
-        """A client, to be opened: `async with cloud.user("alice") as client: ...`."""
+        """Return a client to be opened: `async with cloud.user("alice") as client: ...`."""
         return HelixClient(self.url, self.key(user, tenant), **options)
 
     def aws(self, service: str) -> Any:
-        """boto3's client, as the account's administrator."""
+        """Return a client of boto3, as the account's administrator."""
         return self.cloud.client(service)
 
     # --- executions ------------------------------------------------------------------------------------------------------
@@ -99,7 +97,7 @@ class CloudForTests:
     def executions(
         self, session_id: str = "", *, status: str | None = None, profile: str = "default"
     ) -> list[dict[str, Any]]:
-        """Descriptions of a session's executions (or of all), the oldest first."""
+        """Return descriptions of a session's executions (or of all), oldest first."""
         only = {"statusFilter": status} if status else {}
         pages = self.aws("stepfunctions").get_paginator("list_executions")
         listed = [
@@ -111,7 +109,7 @@ class CloudForTests:
         return sorted((d for d in described if session_id in d["input"]), key=lambda d: d["startDate"])
 
     def describe(self, arn: str) -> dict[str, Any]:
-        """An execution that has ended is asked for once: tests look at all of them many times a second."""
+        """Describe an execution. One that has ended is read once, because tests look at all of them many times a second."""
         if (described := self._ended.get(arn)) is None:
             described = self.aws("stepfunctions").describe_execution(executionArn=arn)
             if described["status"] != "RUNNING":
@@ -126,14 +124,15 @@ class CloudForTests:
         return [event for page in pages for event in page["events"]]
 
     def transitions(self, arn: str) -> list[str]:
-        """Names of the states that the execution has entered, in order; states inside of a Map are not in it."""
+        """Return the names of the states that the execution has entered, in order. States inside of a Map are not
+        included."""
         entered = (event.get("stateEnteredEventDetails") for event in self.history(arn))
         return [details["name"] for details in entered if details]
 
     # --- rows ------------------------------------------------------------------------------------------------------------
 
     def rows(self, table: str, partition: str | None = None) -> list[dict[str, Any]]:
-        """Raw items of `sessions`, `streams` or `control`; of one partition, or of the whole table."""
+        """Return raw items of `sessions`, `streams` or `control`, of one partition or of the whole table."""
         name, dynamodb = self.cloud.table(table), self.aws("dynamodb")
         if partition is None:
             pages = dynamodb.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
@@ -144,9 +143,8 @@ class CloudForTests:
 
 
 def until(condition: Callable[[], T], what: str, *, patience_s: float = PATIENCE_S) -> T:
-    """The first true value of `condition`; asked again and again, since the cloud tells nobody. Fails after
-    `patience_s`.
-    """
+    """Return the first true value of `condition`. It is polled, since the cloud sends no notifications. Fail after
+    `patience_s`."""
     ends = time.monotonic() + patience_s
     while not (value := condition()):
         assert time.monotonic() < ends, f"after {patience_s:.0f} s there is still no {what}"
@@ -165,8 +163,9 @@ def deployed(
     wait_scale: float = 0.1,
     **options: Any,
 ) -> Iterator[CloudForTests]:
-    """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time. Fails
-    at its end if a function performed an operation to which its role has no right: it may have hidden the denial."""
+    """Deploy a cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time.
+    It fails at its end if a function performed an operation to which its role has no right, because the function may have
+    hidden the denial."""
     given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model"}
     given |= {"provision_agents": "true", "streaming": STREAMING, **(context or {})}
     environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}

@@ -1,7 +1,7 @@
-"""An OpenID Connect issuer on loopback: discovery, authorization code with PKCE, tokens that are renewed, keys.
+"""An OpenID Connect issuer on loopback: discovery, authorization code with PKCE, renewable tokens, keys.
 
-It asks nobody anything: who comes is `user`. What a client must do, it checks: the registered address, the verifier, a code
-and a renewal that are used once.
+It shows no login page: each sign-in is that of `user`. It checks the duties of a client: the registered address, the
+verifier, and that each code and refresh token is used once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ CORS = {"access-control-allow-origin": "*"}
 
 
 class OidcIssuer:
-    """`audience`: of access tokens. `redirects`: where a browser may be sent back to. `life_s`: of a token. `denies`: an
-    error with which each sign-in ends. `renews`: whether it gives and takes refresh tokens. `nonce`: in place of the one
-    that was asked for. `token_origin`: where its document says that tokens come from; "" is here."""
+    """An issuer. `audience` is that of access tokens. `redirects` are the allowed redirect addresses, and `life_s` the
+    lifetime of a token. `denies` is an error with which each sign-in ends. `renews` says whether it issues and accepts
+    refresh tokens. `nonce` replaces the requested one. `token_origin` is the origin of the token endpoint in its document,
+    where "" is this server."""
 
     def __init__(self, client_id: str, audience: str) -> None:
         self.client_id, self.audience = client_id, audience

@@ -1,6 +1,7 @@
 """A stage of an earlier Helix, offline: its template and functions, from the repository's history, until `upgrade`.
 
-`helix dev`'s emulator is today's; what runs in it is the earlier app: roles, state machines, functions with their layers.
+The emulator is that of the current `helix dev`. The app in it is the earlier one: roles, state machines, functions with
+their layers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SYNTH_S = 300
 
 
 class OldStage(CloudForTests):
-    """`upgrade()` deploys the present code over it."""
+    """A stage of an earlier release. `upgrade()` deploys the current code over it."""
 
     def __init__(self, cloud: OfflineCloud, assembly: Path) -> None:
         super().__init__(cloud)
@@ -61,7 +62,7 @@ def old_stage(commit: str, folder: Path) -> Iterator[OldStage]:
 
 
 def sources_of(commit: str, folder: Path) -> Path:
-    """The repository as it was. A clone without its history cannot have it."""
+    """Check out the sources of that commit. A clone without its history does not have them."""
     told = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False)
     if told.returncode:
         shallow = subprocess.run(

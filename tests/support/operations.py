@@ -1,8 +1,10 @@
-"""What the deployed functions do at AWS, as recorded in their processes (`aws_calls`), against their rights.
+"""The operations of the deployed functions at AWS, recorded in their processes (`aws_calls`) and compared with their
+rights.
 
-`tests/fixtures/operations.json` has what the scenes of `tests/e2e` made each verb do. `HELIX_RECORD=1 pytest tests/e2e`
-adds to it; empty it first (`{}`) to drop what no function does any more. `tests/fixtures/operations_direct.json` is the
-same of stages without Kinesis. `tests/infra/test_needed_rights.py` compares them with the rights of the templates.
+`tests/fixtures/operations.json` has the operations of each verb in the scenes of `tests/e2e`. `HELIX_RECORD=1 pytest
+tests/e2e` adds to it. To drop operations that no function performs any more, empty it first (`{}`).
+`tests/fixtures/operations_direct.json` is the same for stages without Kinesis. `tests/infra/test_needed_rights.py` compares
+them with the rights of the templates.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = {"kinesis": FIXTURES / "operations.json", "direct": FIXTURES / "operations_direct.json"}
-"""By the stage's setting `streaming`."""
+"""The files, by the stage's setting `streaming`."""
 RECORD = "HELIX_RECORD"
 Operations = dict[str, dict[str, list[str]]]
-"""By verb and resource: the actions."""
+"""The actions, by verb and resource."""
 
 
 def recording(folder: Path) -> dict[str, str]:
-    """The variables of functions that are recorded into a stage's folder."""
+    """Return the variables that make functions record into a stage's folder."""
     return {"OFFLINE_RECORDER": aws_calls.__file__, aws_calls.FOLDER: str(folder / "operations")}
 
 
@@ -38,12 +40,12 @@ def known(streaming: str = "kinesis") -> Operations:
 
 
 def verb_of(function: str) -> str:
-    """`function`: without the stage's prefix, as `crew-call_model`."""
+    """Return the verb of a function's name without the stage's prefix, such as `crew-call_model`."""
     return function.rpartition("-")[2]
 
 
 def as_operations(seen: Iterable[tuple[str, str, str]]) -> Operations:
-    """Of (verb, what, action)."""
+    """Build operations from (verb, what, action) triples."""
     found: Operations = {}
     for verb, what, action in sorted(set(seen)):
         found.setdefault(verb, {}).setdefault(what, []).append(action)
@@ -51,14 +53,14 @@ def as_operations(seen: Iterable[tuple[str, str, str]]) -> Operations:
 
 
 def pairs(operations: Operations) -> set[tuple[str, str, str]]:
-    """(verb, what, action)."""
+    """Yield the (verb, what, action) triples of operations."""
     return {
         (verb, what, action) for verb, of in operations.items() for what, actions in of.items() for action in actions
     }
 
 
 def check_operations(cloud: CloudForTests) -> None:
-    """Raises `AssertionError` that names the operations of this stage's functions to which their roles have no right."""
+    """Raise `AssertionError` with the operations of this stage's functions to which their roles have no right."""
     from tests.e2e.iam_roles import Roles
 
     prefix, seen = cloud.cloud.function(""), set[tuple[str, str, str]]()

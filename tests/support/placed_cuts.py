@@ -1,7 +1,7 @@
-"""A proxy of WebSockets that cuts a connection at one named place: in the handshake, or before, within or behind the frame
-that has some text.
+"""A proxy of WebSockets that cuts a connection at one named place: in the handshake, or before, within or after the frame
+with some text.
 
-Law: the first `times` connections end there, without a farewell; all others go through.
+Law: the first `times` connections end there, without a closing handshake. All others pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.offline_cloud import CloudForTests
 
 HOST = re.compile(rb"\r\nHost:[^\r\n]*", re.IGNORECASE)
 EXTENSIONS = re.compile(rb"Sec-WebSocket-Extensions:[^\r\n]*\r\n", re.IGNORECASE)
-"""Left out of the handshake: frames that are compressed cannot be read here."""
+"""A header that is removed from the handshake, because compressed frames cannot be read here."""
 HEAD_END = b"\r\n\r\n"
 
 
@@ -30,8 +30,8 @@ AROUND: tuple[At, ...] = ("before", "within", "behind")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`way`: from the client (up) or to it (down). `text`: what the frame has, or None for the handshake, which is cut
-    behind `offset` bytes. `nth`: of the frames that have it."""
+    """The place of a cut. `way` is the direction: from the client (up) or to it (down). `text` is the text of the frame, or
+    None for the handshake, which is cut after `offset` bytes. `nth` counts the frames with that text."""
 
     way: Way
     text: str | None
@@ -41,7 +41,7 @@ class Place:
 
 
 class _Passage:
-    """One direction of a connection: what may pass of the bytes that came, up to the place of the cut."""
+    """One direction of a connection. It decides which of the received bytes may pass, up to the place of the cut."""
 
     def __init__(self, place: Place | None, host: str) -> None:
         self._place, self._left, self._host = place, place.nth if place is not None else 0, host
@@ -79,7 +79,8 @@ class _Passage:
         return {"before": b"", "within": raw[: start + found + 1], "behind": raw}[place.at]
 
     def _frame(self) -> tuple[bytes, int, bytes] | None:
-        """The first frame of the buffer, where its payload begins, and the payload unmasked (RFC 6455, section 5.2)."""
+        """Return the first frame of the buffer, the start of its payload, and the unmasked payload (RFC 6455, section
+        5.2)."""
         data = self._buffer
         if len(data) < 2:
             return None
@@ -99,14 +100,14 @@ class _Passage:
 
 
 def address_of(cloud: CloudForTests) -> tuple[int, str]:
-    """The port of its WebSocket API, and the path."""
+    """Return the port of its WebSocket API, and the path."""
     parts = urlsplit(cloud.url)
     assert parts.port is not None
     return parts.port, parts.path.removeprefix("/")
 
 
 class PlacedCuts:
-    """`async with PlacedCuts(port, place) as proxy: ...`: connections to `proxy.port` go on to `port`."""
+    """A proxy: `async with PlacedCuts(port, place) as proxy: ...` forwards connections to `proxy.port` to `port`."""
 
     def __init__(self, port: int, place: Place | None, times: int = 1) -> None:
         self._target, self._place, self._times = port, place, times
@@ -169,7 +170,7 @@ class PlacedCuts:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: _Passage) -> None:
-    """Until the connection ends, or is to be cut."""
+    """Forward until the connection ends, or is cut."""
     with contextlib.suppress(ConnectionError):
         while not way.over and (data := await reader.read(65536)):
             writer.write(way.passes(data))

@@ -1,4 +1,5 @@
-"""Losses of power, played: what a process writes and syncs is logged, and its files are made as a loss would leave them."""
+"""Simulated losses of power. The writes and syncs of a process are logged, and its files are rebuilt as a loss would leave
+them."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ NEEDED = pytest.mark.skipif(
 SHIM = Path(__file__).with_name("power_shim.c")
 HEAD = struct.Struct("=cHIQ")
 SECTOR = 512
-"""What a disk writes wholly or not at all."""
+"""The unit that a disk writes completely or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`kind`: W, T, S or U. `at`: the offset; of a truncation the size; of a sync the number of records when it began."""
+    """A record. `kind` is W, T, S or U. `at` is the offset of a write, the size of a truncation, or for a sync the number
+    of records when it began."""
 
     kind: str
     path: str
@@ -35,14 +37,14 @@ class Record:
 
 
 def variables(folder: Path, log: Path) -> dict[str, str]:
-    """For a process whose writes to `folder` are logged."""
+    """Return the variables for a process whose writes to `folder` are logged."""
     shim = log.with_name("power.so")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
     return {**os.environ, "LD_PRELOAD": str(shim), "POWER_FOLDER": str(folder.resolve()), "POWER_LOG": str(log)}
 
 
 def read(log: Path) -> list[Record]:
-    """Without the record at which a process was killed."""
+    """Read the records, without the one at which a process was killed."""
     data, place, found = log.read_bytes(), 0, list[Record]()
     while place + HEAD.size <= len(data):
         kind, length, size, at = HEAD.unpack_from(data, place)
@@ -56,7 +58,7 @@ def read(log: Path) -> list[Record]:
 
 
 def after_loss(records: list[Record], end: int, chance: random.Random) -> dict[str, bytearray]:
-    """The files if the power fails after `end` records. What was synced is there; of the rest each write is there, torn or
+    """Return the files if the power fails after `end` records. Synced data is there. Each other write is there, torn or
     lost, whatever came after it."""
     synced: dict[str, int] = {}
     for record in records[:end]:

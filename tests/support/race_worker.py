@@ -1,7 +1,7 @@
-"""A process that forks many, which all do the same on one SQLite file at once.
+"""A process that forks many processes, which all do the same on one SQLite file at once.
 
-A job on standard input: `{"do": ..., "db": ..., "processes": n}`; the answer on standard output: what each process found.
-The forked wait for each other at a barrier of files, so that all begin together.
+A job arrives on standard input: `{"do": ..., "db": ..., "processes": n}`. The answer on standard output has the result of
+each process. The forked processes wait for each other at a barrier of files, so that all begin together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def barrier(folder: Path, job: dict[str, Any], me: int) -> None:
 
 
 async def execute(job: dict[str, Any], me: int, folder: Path) -> str:
-    """Everyone sends a message; the winner's run lasts until all others have been told."""
+    """Send a message from every process. The winner's run lasts until all others have been refused."""
 
     async def answer(request: Any) -> str:
         while files(folder, "told") < job["processes"] - 1:
@@ -66,7 +66,7 @@ async def execute(job: dict[str, Any], me: int, folder: Path) -> str:
 
 
 async def increment(job: dict[str, Any], me: int, folder: Path) -> int:
-    """Compare-and-set increments of one row, and one row per number that only one may put."""
+    """Increment one row with compare-and-set, and put one row per number that only one process may put."""
     store, key, won = SQLiteStateStore(job["db"]), Key("sessions", "p", "n"), 0
     for n in range(20):
         while True:
@@ -87,7 +87,7 @@ async def increment(job: dict[str, Any], me: int, folder: Path) -> int:
 
 
 async def append(job: dict[str, Any], me: int, folder: Path) -> int:
-    """Each a writer of its own session on one stream."""
+    """Append to one stream. Each process writes for its own session."""
     store = SQLiteStateStore(job["db"])
     streams, name = SegmentStreams(store), f"child{me}"
     await streams.append(S, [started(session=name)])
@@ -101,7 +101,7 @@ DRAWN = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros"
 
 
 async def draw_from(budgets: RowBudgets, me: int) -> int:
-    """Define it, open it, draw from it: everybody does."""
+    """Define a budget, open it and draw from it, in every process."""
     name, drawn = DRAWN.window(0)[0], 0
     count = await budgets.define(DRAWN, 0)
     while not await budgets.open(DRAWN, 0, count):
@@ -113,7 +113,7 @@ async def draw_from(budgets: RowBudgets, me: int) -> int:
 
 
 async def draw(job: dict[str, Any], me: int, folder: Path) -> int:
-    """Draws on one budget that cannot hold them all."""
+    """Draw from one budget that does not suffice for all."""
     store = SQLiteStateStore(job["db"])
     drawn = await draw_from(RowBudgets(store), me)
     await store.close()
@@ -121,7 +121,8 @@ async def draw(job: dict[str, Any], me: int, folder: Path) -> int:
 
 
 async def slots(job: dict[str, Any], me: int, folder: Path) -> int:
-    """Take a slot of two, hold it alone, pass it on; who waits looks until the slot is its own. Returns overlaps seen."""
+    """Take one of two slots, hold it alone, and pass it on. A waiting process polls until the slot is its own. Return the
+    overlaps seen."""
     store = SQLiteStateStore(job["db"])
     mine, crowded = RowSlots(store), 0
     for n in range(4):
@@ -166,7 +167,7 @@ async def _awaited(waiting: Awaitable[Any]) -> Any:
 
 
 async def warm_up() -> None:
-    """What is built at first use is built before the first fork."""
+    """Build before the first fork what is built at first use."""
     store = MemoryStateStore()
     workers = LocalExecutor(store, model=ScriptedModel(["hello"]))
     await (await workers.execute(TALKER, "hi", session_id=S)).result()

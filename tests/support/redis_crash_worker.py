@@ -1,4 +1,5 @@
-"""The crashes of `crash_worker` on Redis: the same jobs, each `db` a prefix in the database that REDIS_URL names."""
+"""The crashes of `crash_worker` on Redis. The jobs are the same, and each `db` is a prefix in the database that REDIS_URL
+names."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The races of `race_worker` on Redis: the same jobs, whose `db` is a URL."""
+"""The races of `race_worker` on Redis. The jobs are the same, and their `db` is a URL."""
 
 from tests.support import race_worker
 

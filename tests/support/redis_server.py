@@ -1,6 +1,6 @@
-"""A real redis-server on a free port of 127.0.0.1, with a folder of its own: started, killed and started again by tests.
+"""A real redis-server on a free port of 127.0.0.1, with its own folder, which tests start, kill and restart.
 
-On a machine that has none these tests are skipped, and say so; in CI they fail.
+On a machine without it these tests are skipped with a reason. In CI they fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATIENCE_S = 20.0
 
 
 class RedisServer:
-    """`options` are lines of redis.conf as pairs: `appendonly="yes"`. Without any, it writes nothing to disk."""
+    """A server. `options` are lines of redis.conf as pairs: `appendonly="yes"`. Without any, it writes nothing to disk."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         binary = shutil.which("redis-server")
@@ -37,8 +37,8 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns once it has read its file and listens. Where somebody took its port meanwhile it takes another, unless
-        it ran before and is known by it."""
+        """Return once it has read its file and listens. If another process took its port meanwhile, it takes another port,
+        unless it ran before and clients know the port."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for _ in range(1 if self._process is not None else 5):
             if self._began():
@@ -68,13 +68,13 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def kill(self) -> None:
-        """As a crash: no goodbye, nothing saved on the way out."""
+        """Kill it as a crash does: without a goodbye, and without saving anything."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
-        """Connections stay and nothing answers."""
+        """Pause it. Connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -83,7 +83,7 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def ask(self, *command: str) -> str:
-        """One command by hand, and the first line of its answer; "" where nobody listens."""
+        """Send one command, and return the first line of its answer, or "" if no server listens."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
                 connection.sendall((" ".join(command) + "\r\n").encode())

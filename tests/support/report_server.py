@@ -1,4 +1,4 @@
-"""A platform that takes reports, on loopback: answers what the test tells it to, and keeps what it was sent."""
+"""A platform that accepts reports, on loopback. It answers what the test tells it to, and stores the requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass
 class Platform:
-    """`answers`: (status, headers) of the next requests; 200 when there is none left. `hang_up`: end connections."""
+    """A platform. `answers` are (status, headers) of the next requests, and 200 when none is left. `hang_up` ends
+    connections."""
 
     url: str = ""
     answers: deque[tuple[int, dict[str, str]]] = field(default_factory=deque)
@@ -29,7 +30,7 @@ class Platform:
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """Of all that was accepted, in order."""
+        """Return the requests in everything that was accepted, in order."""
         return [request for payload in self.accepted for request in payload["requests"]]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

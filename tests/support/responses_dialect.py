@@ -1,4 +1,4 @@
-"""OpenAI's Responses, as one of the dialects of `model_dialects.py`."""
+"""OpenAI's Responses API, as one of the dialects of `model_dialects.py`."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _ended(says: Says, response: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuses_responses(request: RecordedRequest) -> Fails | None:
-    """A request that OpenAI refuses, in its words: a field that it does not know, a reasoning item that is not as it was
-    given or that nothing follows, a tool that is not said to be strict or not."""
+    """Return the error of a request that OpenAI refuses, in its words: an unknown field, a reasoning item that was changed
+    or that nothing follows, or a tool that does not say whether it is strict."""
     body = request.json
     if not request.path.endswith("/v1/responses"):
         return Fails(404, "invalid_request_error", "", f"Unknown request URL: POST {request.path}")

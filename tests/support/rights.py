@@ -36,7 +36,7 @@ END: Rights = {
     **WAKE,
 }
 LINE: Rights = {**END, "control": COUNT | {CHECK}}
-"""Who may have to put a run into the line."""
+"""The functions that may put a run into the line."""
 POST: Rights = {"connections": {"execute-api:ManageConnections"}}
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf"
 

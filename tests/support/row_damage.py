@@ -1,4 +1,4 @@
-"""Damages of stored rows, one field at a time, and a session that has rows of each kind."""
+"""Damage to stored rows, one field at a time, and a session that has rows of each kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helix.ports.state_store import Key, Put, Row, Value
 
 GONE = object()
 OTHERS: tuple[Any, ...] = (GONE, None, "x", "", 7, -1, 2.5, True, 10**30, float("nan"), [], ["x"], {}, {"x": 1})
-"""What a field becomes: nothing, null, another type, outside its range, a reference to what is not there."""
+"""The replacements of a field: missing, null, another type, outside its range, a reference to a missing object."""
 
 
 class Damage(NamedTuple):
@@ -32,7 +32,7 @@ class Damage(NamedTuple):
 
 
 def damages(row: Row, depth: int = 3) -> Iterator[Damage]:
-    """Each field of the row, in each of the other ways, and each row of another kind."""
+    """Yield each field of the row with each other value, and each row of another kind."""
     for path in _paths(row.value, depth):
         before = _at(row.value, path)
         for other in OTHERS:
@@ -71,7 +71,7 @@ BOSS = agent(
 
 
 def script() -> dict[str, list[Any]]:
-    """What the models of the session say, and of what is done with it afterwards."""
+    """Return the answers of the session's models, and of what is done with it afterwards."""
     first = [calls(ask(), call("write", text="a"), content="Asking.") | {"thinking": [{"text": "Hm."}]}, "One."]
     boss = [
         *first,
@@ -83,8 +83,8 @@ def script() -> dict[str, list[Any]]:
 
 
 async def play_session(store: MemoryStateStore) -> list[Row]:
-    """Session `s`: a sub-agent, a rewind, a failed attempt, and a step that waits for approval. Returns its rows, and those
-    of the sub-agent and the stream. Session `other` stands beside it."""
+    """Play session `s` with a sub-agent, a rewind, a failed attempt, and a step that waits for approval. Return its rows,
+    and those of the sub-agent and the stream. Session `other` exists beside it."""
     async with executor_of(script(), BOSS, FINDER, store=store) as executor:
         await play(executor, BOSS, session_id="s", user_id="u", tags=["t"], metadata={"m": 1}, key="k")
         point = (await executor.sessions.list_checkpoints("s", limit=10)).items[-2]
@@ -106,7 +106,7 @@ async def put(store: MemoryStateStore, row: Row | Damage) -> None:
 
 
 def new_executor(store: MemoryStateStore, answers: Any = ("Done.",) * 4) -> LocalExecutor:
-    """As another process: nothing is cached. Each agent says the same."""
+    """Return an executor of another process, without any cache. Each agent answers the same."""
     return executor_of(
         {"boss": list(answers), "finder": [finish("green")] * 4, "helper": ["Hi."]}, BOSS, FINDER, store=store
     )
@@ -119,5 +119,5 @@ def copy_of(store: MemoryStateStore) -> MemoryStateStore:
 
 
 def storable(damage: Damage) -> bool:
-    """No store takes a number that is not JSON."""
+    """Return whether a store accepts the value. No store accepts a number that is not JSON."""
     return "NaN" not in json.dumps(damage.value)

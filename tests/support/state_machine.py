@@ -1,7 +1,8 @@
-"""Plays the deployed state machine (infra/definition.py) in this process: a Lambda is a function call, time does not pass.
+"""Execute the deployed state machine (infra/definition.py) in this process. A Lambda is a function call, and no time
+passes.
 
-Law: only the definition says what comes next. What it uses of the language is here, and nothing else: an unknown field
-fails the test.
+Law: only the definition decides what comes next. Only the parts of the language that it uses are implemented, and an
+unknown field fails the test.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ Invoke = Callable[[str, Json], Awaitable[Json]]
 HOUR_S = 3600
 PAYLOAD_BYTES = 256 * 1024
 EVENTS = {"Task": 2, "Choice": 2, "Map": 4, "Succeed": 2, "Fail": 1}
-"""Entered and exited; a map is started and succeeds, too."""
+"""The events of a state: entered and exited. A map is also started and succeeds."""
 ATTEMPT_EVENTS, ITEM_EVENTS = 3, 2
-"""An attempt is scheduled, started, and succeeds or fails; one with a token is submitted, too. Histories that AWS wrote:
+"""The events of an attempt: scheduled, started, and succeeded or failed. One with a token is also submitted. AWS wrote
+these histories:
 https://github.com/localstack/localstack/blob/main/tests/aws/services/stepfunctions/v2/error_handling/test_task_service_lambda.snapshot.json"""
 
 
@@ -37,8 +39,9 @@ class ExecutionFailedError(Exception):
 
 @dataclass
 class Execution:
-    """`states` are those it entered, retries too: what Step Functions charges for. `invoked`: verb and payload. `events`:
-    in its history, as AWS writes it (`EVENTS`). `waited_s`: pauses before retries, at half of what full jitter allows."""
+    """An execution. `states` are those that it entered, including retries, for which Step Functions charges. `invoked` are
+    verbs and payloads. `events` is the length of its history as AWS writes it (`EVENTS`). `waited_s` are the pauses before
+    retries, at half of what full jitter allows."""
 
     name: str
     input: Json
@@ -52,9 +55,9 @@ class Execution:
 
 
 class StateMachine:
-    """`invoke(verb, payload)` is a delivery; payloads and answers pass through JSON, as they do there. An error that may
-    be retried is, as often as its rule says, or `tries` times at most; `pause(error)` is awaited before that. A task token
-    is answered with `wake`."""
+    """A state machine. `invoke(verb, payload)` is a delivery, and payloads and answers pass through JSON, as on AWS. A
+    retriable error is retried as often as its rule says, or `tries` times at most, and `pause(error)` is awaited before
+    each retry. `wake` answers a task token."""
 
     def __init__(
         self, invoke: Invoke, *, pause: Callable[[str], Awaitable[None]] | None = None, tries: int | None = 3
@@ -64,7 +67,7 @@ class StateMachine:
         self.tokens: dict[str, asyncio.Future[Json]] = {}
 
     async def play(self, execution: Execution) -> None:
-        """To its end; its errors are its status."""
+        """Play an execution to its end. Its errors become its status."""
         try:
             execution.output = await self._states(execution, self.definition, execution.input, {})
             execution.status = "SUCCEEDED"
@@ -74,7 +77,7 @@ class StateMachine:
             execution.status = "ABORTED"
 
     def wake(self, token: str) -> None:
-        """What SendTaskSuccess does; tokens that nobody waits for any more are let pass."""
+        """Do what SendTaskSuccess does. Tokens that no task waits for any more are ignored."""
         waiting = self.tokens.pop(token, None)
         if waiting is not None and not waiting.done():
             waiting.set_result({})
@@ -157,7 +160,7 @@ class StateMachine:
         execution.invoked.append((verb, sent))
         execution.events += ATTEMPT_EVENTS + waits
         answer = {"Payload": passed(await self._invoke(verb, sent))}
-        return await woken if waits else answer  # which may have been woken before the function returned
+        return await woken if waits else answer  # it may have been woken before the function returned
 
     async def _item(self, execution: Execution, inner: Json, selector: Json, value: Json, item: Json) -> Json:
         context = {"Map": {"Item": {"Value": item}}}
@@ -166,7 +169,7 @@ class StateMachine:
 
 
 class Machines:
-    """A `Launcher` whose executions are tasks of this loop. `started` are all starts, the repeated ones too."""
+    """A `Launcher` whose executions are tasks of this loop. `started` are all starts, including repeated ones."""
 
     def __init__(self, machine: StateMachine) -> None:
         self.machine = machine
@@ -198,20 +201,20 @@ class Machines:
         self.machine.wake(token)
 
     async def ended(self) -> None:
-        """Return once no execution is at work, those neither that others started meanwhile."""
+        """Return once no execution is at work, including those that others started meanwhile."""
         while busy := [e.task for e in self.executions.values() if e.task is not None and not e.task.done()]:
             await asyncio.wait(busy)
 
 
 def error_name(error: Exception) -> str:
-    """The name by which rules know it. A map fails with the error of its first item that failed."""
+    """Return the name by which rules know it. A map fails with the error of its first item that failed."""
     if isinstance(error, ExceptionGroup):
         return error_name(error.exceptions[0])
     return str(error.args[0]) if isinstance(error, ExecutionFailedError) else type(error).__name__
 
 
 def path(where: str, value: Json, context: Json = None) -> Json:
-    """`$`, `$.a.b`, `$$.a.b`."""
+    """Read a path: `$`, `$.a.b`, `$$.a.b`."""
     root, *names = where.split(".")
     found = {"$": value, "$$": context}[root]
     for name in names:
@@ -232,7 +235,7 @@ def filled(template: Json, value: Json, context: Json) -> Json:
 
 
 def into(where: str | None, value: Json, result: Json) -> Json:
-    """The state's output: its input (None), the result (`$`), or the input with the result at `$.name`."""
+    """Return the state's output: its input (None), the result (`$`), or the input with the result at `$.name`."""
     if where is None:
         return value
     if where == "$":

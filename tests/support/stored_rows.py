@@ -1,4 +1,4 @@
-"""Rows of a SQLite store, rewritten behind its back."""
+"""Changes to the rows of a SQLite store that bypass the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def rewrite(file: Path, table: str, partition: str, sort: str, text: str) -> int:
-    """How many rows have this value now. `partition` and `sort` may have `%`."""
+    """Set this value in the matching rows, and return their number. `partition` and `sort` may have `%`."""
     with contextlib.closing(sqlite3.connect(file)) as db, db:
         return db.execute(
             f"UPDATE {table}_rows SET value = ? WHERE sort LIKE ?"

@@ -21,11 +21,11 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS_EACH = 25
-"""The kernel keeps every construct that it made, so it is replaced after this many programs."""
+"""The number of programs after which the kernel is replaced, because it keeps every construct that it made."""
 
 
 class Synthesiser:
-    """Close it in the end."""
+    """A process for syntheses. Close it at the end."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None

@@ -1,4 +1,4 @@
-"""A store in which something happens between two reads, or between a read and the write that goes by it."""
+"""A store in which something happens between two reads, or between a read and the write that depends on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helix.ports.state_store import Key, Row, Value
 
 
 class Torn(MemoryStateStore):
-    """After a row of the partition `at` was read, or queried, something happens: once."""
+    """A store in which something happens once, after a row of the partition `at` was read or queried."""
 
     at = ""
     then: Callable[[], Awaitable[Any]] | None = None

@@ -1,6 +1,6 @@
-"""Usage, counted twice: from the rows of every call, and from the counters that runs added to.
+"""Usage counted in two ways: from the rows of every call, and from the counters that runs added to.
 
-Law: reads only. In a store that holds one tree of sessions at rest, both say the same.
+Law: it only reads. In a store that holds one tree of sessions at rest, both counts are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Sum:
 
 
 async def find_usage_problems(store: StateStore, session_id: str) -> list[str]:
-    """Where the counters of the tree's agents differ from what its rows add up to."""
+    """Return where the counters of the tree's agents differ from the sum of its rows."""
     wanted: defaultdict[str, _Sum] = defaultdict(_Sum)
     for rows in await read_tree(store, session_id):
         if rows.session is None:

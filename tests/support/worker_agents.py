@@ -1,7 +1,8 @@
-"""What worker processes serve in tests. The message says what a run does; what it did is appended to a file.
+"""The agents that worker processes serve in tests. The message says what a run does, and its actions are appended to a
+file.
 
 notes 3            three steps with one `note` each, then "Done."
-notes 3 block 2    the same; the model blocks for ever at its second answer, the first time it is asked for it
+notes 3 block 2    the same; the model blocks forever at its second answer, the first time it is asked for it
 tool hog           one call of that tool, then "Done."
 children 3         three calls of the sub-agent at once, then "Done."
 """
@@ -25,7 +26,7 @@ FOLDER = "HELIX_TEST_FOLDER"
 
 
 def log(line: str) -> int:
-    """Append a line; returns how often it stands there now."""
+    """Append a line, and return how often the file has it now."""
     path = Path(os.environ[FOLDER]) / "log.txt"
     with path.open("a") as file:
         file.write(line + "\n")

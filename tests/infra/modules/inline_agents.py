@@ -1,4 +1,4 @@
-"""An agent whose tool is executed beside its model."""
+"""An agent whose tool is executed in the function that calls its model."""
 
 from helix import Agent, LLMConfig, default_registry, tool
 

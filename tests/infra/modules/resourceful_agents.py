@@ -1,4 +1,4 @@
-"""Agents for the tests of the infrastructure: one that asks for nothing, one that asks, and a sub-agent that asks."""
+"""Agents for the tests of the infrastructure: one without resources, one with resources, and a sub-agent with resources."""
 
 from pydantic import BaseModel
 

@@ -1,4 +1,4 @@
-"""Response caches that break one law each: the contract must find every one of them."""
+"""Response caches that break one law each. The contract must detect every one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.services.row_cache import CacheEntry, Known, RowCache
 
 
 class Unhurried(MemoryStateStore):
-    """Lets others go first at every call, as a store far away does."""
+    """A cache that lets other tasks go first at every call, as a remote store does."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         await asyncio.sleep(0)
@@ -41,7 +41,7 @@ class ClearsTheNeighboursToo(RowCache):
 
 
 class KnowsTooLittle(RowCache):
-    """Knows too little of the question."""
+    """Leaves parts of the question out of the key."""
 
     async def get(self, tenant: str, question: Question) -> CacheEntry | None:
         return await super().get(tenant, replace(question, exact=""))
@@ -68,7 +68,7 @@ class KeepsTheFirst(RowCache):
 
 
 class EvictsWhereOneIsReplaced(RowCache):
-    """As Teleon's does: a full cache loses one more with every answer that is replaced."""
+    """Evicts one more answer from a full cache with every answer that is replaced, as Teleon's cache does."""
 
     async def put(self, tenant: str, question: Question, known: Known, ttl_s: float | None) -> None:
         entries = await self.entries(tenant)
@@ -106,14 +106,14 @@ class EvictsTheLastToExpire(RowCache):
 
 
 class PricesNothing(RowCache):
-    """Where no price is known, nothing is worth anything."""
+    """Gives an answer no value if its price is unknown."""
 
     def _rank(self, value: Any) -> str:
         return super()._rank({**value, "input": 0, "output": 0})
 
 
 class CountsTooEarly(RowCache):
-    """Looks whether there is room, and writes a moment later."""
+    """Checks for free space, and writes a moment later."""
 
     def _one_more(self, tenant: str, count: Any) -> Operation:
         made: Any = super()._one_more(tenant, count)
@@ -121,7 +121,7 @@ class CountsTooEarly(RowCache):
 
 
 class CountsTwice(RowCache):
-    """Every put is one more, also where it replaces."""
+    """Counts every put as one more answer, also a replacement."""
 
     async def put(self, tenant: str, question: Question, known: Known, ttl_s: float | None) -> None:
         there = await self._fresh(tenant, question.exact)
@@ -133,7 +133,7 @@ class CountsTwice(RowCache):
 
 
 class ForgetsToCountDown(RowCache):
-    """What is removed still takes its place."""
+    """Keeps counting an answer that was removed."""
 
     async def _remove(self, tenant: str, indexed: Sequence[Any]) -> bool:
         removed = await super()._remove(tenant, indexed)
@@ -166,7 +166,7 @@ class IgnoresTheThreshold(RowCache):
 
 
 class IgnoresTheContext(RowCache):
-    """As Teleon's SEMANTIC does: the last message decides alone."""
+    """Looks only at the last message, as Teleon's SEMANTIC does."""
 
     async def get(self, tenant: str, question: Question) -> CacheEntry | None:
         return await super().get(tenant, replace(question, context="all"))

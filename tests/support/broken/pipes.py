@@ -1,4 +1,4 @@
-"""Segment logs and sockets that break one law each: the pipe from a writer to the sockets that watch."""
+"""Segment logs and sockets that break one law each. They form the pipe from a writer to the sockets of its readers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from helix.services.segments import Entry, SegmentStreams
 
 
 class ForgetsPositions(SegmentStreams):
-    """What comes again is known, and nobody is told."""
+    """Ignores a redelivered batch, and does not announce it."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         return await super().project(stream_id, [Entry("", entry.records) for entry in entries])
 
 
 class TellsOnlyTheNew(SegmentStreams):
-    """A batch that comes again with more is told from where it is new."""
+    """Announces only the new part of a batch that is redelivered with additions."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         before = (await self._read_place(stream_id)).head.sequence
@@ -36,7 +36,7 @@ class TellsOnlyTheNew(SegmentStreams):
 
 
 class ComparesTexts(SegmentStreams):
-    """Positions of other lengths are ordered as words are."""
+    """Compares positions of different lengths as texts."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         padded = [Entry(entry.position.ljust(56, "0"), entry.records) for entry in entries]
@@ -44,7 +44,7 @@ class ComparesTexts(SegmentStreams):
 
 
 class RoundsPositions(SegmentStreams):
-    """Positions are numbers of 38 digits."""
+    """Reads positions as numbers of 38 digits."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         return await super().project(
@@ -53,14 +53,14 @@ class RoundsPositions(SegmentStreams):
 
 
 class TellsRepeats(SegmentStreams):
-    """Whatever adds nothing is taken for a batch that comes again."""
+    """Takes any batch that adds nothing for a redelivered one."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         return await super().project(stream_id, entries) or (await self.read(stream_id))[-1:]
 
 
 class TellsItsOwnOnly(SegmentStreams):
-    """Where another was first, that is not told."""
+    """Does not announce a batch that another process appended first."""
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         mine: list[StreamMessage] = []
@@ -80,7 +80,7 @@ class _KeepsNoEmptySegments(MemoryStateStore):
 
 
 class ForgetsBeginnings(SegmentStreams):
-    """A record without a chunk changes nothing in the log."""
+    """Leaves the log unchanged for a record without a chunk."""
 
     def __init__(self, store: MemoryStateStore | None = None) -> None:
         super().__init__(_KeepsNoEmptySegments())
@@ -98,7 +98,7 @@ class RefusesLargeSegments(SegmentStreams):
 
 
 class FailsAnybody(SegmentStreams):
-    """A failure is of a turn of its own."""
+    """Gives a failure its own turn."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         turn = 1 + max((m.turn for m in await self.read(stream_id)), default=0)
@@ -125,7 +125,7 @@ class BeganWithTheStream(SegmentStreams):
 
 
 class PostsLater(MemorySockets):
-    """Frames overtake each other."""
+    """Lets frames overtake each other."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         posted = await super().post(connection_id, data)
@@ -135,7 +135,7 @@ class PostsLater(MemorySockets):
 
 
 class KnowsEverybody(MemorySockets):
-    """A post to nobody is sent."""
+    """Reports a post to an unknown connection as sent."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         posted = await super().post(connection_id, data)
@@ -148,7 +148,7 @@ class DropsNobody(MemorySockets):
 
 
 class WaitsForTheSlow(MemorySockets):
-    """One at a time, until it is through."""
+    """Posts to one connection at a time, and waits until each is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class WaitsForTheSlow(MemorySockets):
 
 
 class CutsFrames(MemorySockets):
-    """Sends what fits."""
+    """Sends as much of a frame as fits."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         return await super().post(connection_id, data[:32_768])

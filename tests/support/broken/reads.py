@@ -1,4 +1,4 @@
-"""State stores that read, keep and watch wrongly: the other half of `broken`."""
+"""State stores with wrong reads, copies and watches: the second part of `broken`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.ports.state_store import Delete, Key, Operation, Put, Row, Table, Val
 
 
 class ReadsLate(MemoryStateStore):
-    """Reads are served by a replica that is one transaction behind."""
+    """Serves reads from a replica that is one transaction behind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ReadsLate(MemoryStateStore):
 
 
 class QueriesLate(ReadsLate):
-    """Only queries are behind, like those of a secondary index."""
+    """Serves only queries late, like those of a secondary index."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         return await MemoryStateStore.get(self, keys)
@@ -55,7 +55,7 @@ class _Queries(MemoryStateStore):
 
 
 class DoesNotOrder(_Queries):
-    """Rows come in the order of writing."""
+    """Returns rows in the order of writing."""
 
     def choose(self, rows: list[Row], limit: int | None, reverse: bool) -> list[Row]:
         written = list(self._rows)
@@ -63,7 +63,7 @@ class DoesNotOrder(_Queries):
 
 
 class OrdersByLetters(_Queries):
-    """Small and capital letters are sorted alike, as a collation does."""
+    """Sorts upper and lower case letters alike, as a collation does."""
 
     def choose(self, rows: list[Row], limit: int | None, reverse: bool) -> list[Row]:
         return super().choose(sorted(rows, key=lambda row: row.key.sort.lower()), limit, reverse)
@@ -85,14 +85,14 @@ class LimitsBeforeItReverses(_Queries):
 
 
 class ReadsOnePage(_Queries):
-    """What is beyond the first 100 rows is not asked for."""
+    """Stops a query after the first 100 rows."""
 
     def choose(self, rows: list[Row], limit: int | None, reverse: bool) -> list[Row]:
         return super().choose(rows, limit, reverse)[:100]
 
 
 class MixesPartitions(MemoryStateStore):
-    """Partitions that begin alike are one."""
+    """Takes partitions with the same beginning for one."""
 
     async def query(self, table: Table, partition: str, **options: Any) -> list[Row]:
         places = sorted(
@@ -102,7 +102,7 @@ class MixesPartitions(MemoryStateStore):
 
 
 class SharesValues(MemoryStateStore):
-    """Values are handed out again without a copy."""
+    """Returns values again without a copy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class SharesValues(MemoryStateStore):
 
 
 class KeepsTheCallersValue(MemoryStateStore):
-    """A row is the caller's own object until it is first read."""
+    """Stores the caller's own object until it is first read."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(name, operations)
@@ -129,14 +129,14 @@ class KeepsTheCallersValue(MemoryStateStore):
 
 
 class LosesLetters(MemoryStateStore):
-    """Texts are stored in one byte per letter."""
+    """Stores texts with one byte per letter."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         return [None if v is None else _latin(v) for v in await super().get(keys)]
 
 
 class MakesFloats(MemoryStateStore):
-    """All numbers come back as fractions."""
+    """Returns all numbers as floats."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         return [None if v is None else _floats(v) for v in await super().get(keys)]
@@ -159,14 +159,14 @@ class ClosesOnce(MemoryStateStore):
 
 
 class DoesNotWake(MemoryStateStore):
-    """Watches only see their timeout."""
+    """Never wakes a watch before its timeout."""
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return Watchers().watch((table, partition))
 
 
 class DeletesInSilence(MemoryStateStore):
-    """A deletion wakes no watch."""
+    """Does not wake a watch after a deletion."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         watchers = self._watchers
@@ -179,7 +179,7 @@ class DeletesInSilence(MemoryStateStore):
 
 
 class WakesOnlyWhoWaits(MemoryStateStore):
-    """A change between `watch` and `changed` is not noticed."""
+    """Misses a change between `watch` and `changed`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class _Ear:
 
 
 class NeverGivesUp(MemoryStateStore):
-    """A watch does not look at its timeout."""
+    """Ignores the timeout of a watch."""
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._patient(table, partition)

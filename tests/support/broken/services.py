@@ -1,4 +1,4 @@
-"""Stream managers and budgets that break one law each: the second part of `broken`."""
+"""Stream managers and budgets that break one law each: the third part of `broken`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helix.services.segments import SegmentStreams
 
 
 class _Streams(SegmentStreams):
-    """Streams in a store of their own kind."""
+    """Streams in their own kind of store."""
 
     kind: type[MemoryStateStore] = MemoryStateStore
 
@@ -33,7 +33,7 @@ class _Streams(SegmentStreams):
 
 
 class _Unfenced(MemoryStateStore):
-    """Puts segments without asking whether their place is free."""
+    """Puts segments without checking whether their place is free."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await asyncio.sleep(0)
@@ -41,25 +41,25 @@ class _Unfenced(MemoryStateStore):
 
 
 class LeavesCoalescingOpen(_Streams):
-    """It does not say whether an append has a price."""
+    """Does not say whether an append has a price."""
 
     coalesces: Any = None
 
 
 class AppendsWithoutComparing(_Streams):
-    """Two writers may put the same segment: the later one's stands, and the stream has lost chunks."""
+    """Lets two writers put the same segment. The later one stays, and the stream has lost chunks."""
 
     kind = _Unfenced
 
 
 class ComparesTooEarly(_Streams):
-    """Looks whether the place is free, and puts the segment a moment later."""
+    """Checks whether the place is free, and puts the segment a moment later."""
 
     kind = ChecksThenWrites
 
 
 class ForgetsNumbers(_Streams):
-    """A resend is a new record: n is counted anew."""
+    """Takes a resend for a new record, and numbers it anew."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ForgetsNumbers(_Streams):
 
 
 class ForgetsAttempts(_Streams):
-    """All tries at a step are one writer."""
+    """Takes all attempts at a step for one writer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class ForgetsAttempts(_Streams):
 
 
 class ForgetsTurns(_Streams):
-    """What an older run still says is taken for the newest run's."""
+    """Takes late chunks of an older run for those of the newest run."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         self._turn = max([self._turn, *(r.turn for r in records)])
@@ -104,7 +104,7 @@ class ForgetsTurns(_Streams):
 
 
 class SkipsPartsOfSegments(_Streams):
-    """A read begins with the next whole segment."""
+    """Starts a read at the next whole segment."""
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
         rows = await self._store.query("streams", stream_id, start=f"s#{after + 1:012d}")
@@ -113,7 +113,7 @@ class SkipsPartsOfSegments(_Streams):
 
 
 class ReadsOnePageOfStream(_Streams):
-    """The log ends after its first 200 segments."""
+    """Ends the log after its first 200 segments."""
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
         first = await super().read(stream_id, 0, 10_000)
@@ -121,7 +121,7 @@ class ReadsOnePageOfStream(_Streams):
 
 
 class ReadsThePast(_Streams):
-    """What was read once is not looked at again: a reader does not see what came since."""
+    """Never reads anything twice, so a reader misses later changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,14 +135,14 @@ class ReadsThePast(_Streams):
 
 
 class SleepsThrough(_Streams):
-    """`wait` only ends with its timeout."""
+    """Ends a `wait` only with its timeout."""
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
 
 class WaitsAfterReading(_Streams):
-    """`wait` does not look whether there is something already."""
+    """Does not check in `wait` whether there is something already."""
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
         with self._store.watch("streams", stream_id) as watch:
@@ -156,7 +156,7 @@ class IsAlwaysActive(_Streams):
 
 
 class KnowsEveryStream(_Streams):
-    """A stream that does not exist is an empty one."""
+    """Treats a stream that does not exist as an empty one."""
 
     async def info(self, stream_id: str) -> StreamInfo | None:
         none = StreamInfo(
@@ -166,7 +166,7 @@ class KnowsEveryStream(_Streams):
 
 
 class LetsTheEndBeRepeated(_Streams):
-    """Every end is told again, and what follows it too."""
+    """Announces every repeated end again, and what follows it as well."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         self._turn += 1
@@ -181,7 +181,7 @@ class DeletesAllButTheLast(_Streams):
 
 
 class RemembersDeletedStreams(_Streams):
-    """The head of a stream is read once, and trusted for ever."""
+    """Reads the head of a stream once, and trusts it forever."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         known = self._ends.get(stream_id)
@@ -194,7 +194,7 @@ class RemembersDeletedStreams(_Streams):
 
 
 class _Budgets(RowBudgets):
-    """Budgets in a store of their own kind."""
+    """Budgets in their own kind of store."""
 
     kind: type[MemoryStateStore] = MemoryStateStore
 
@@ -206,7 +206,7 @@ class _Budgets(RowBudgets):
 
 
 class _Lenient(MemoryStateStore):
-    """Lower bounds are not looked at."""
+    """Ignores lower bounds."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await asyncio.sleep(0)
@@ -221,7 +221,7 @@ class DrawsWithoutCondition(_Budgets):
 
 
 class DrawsAgain(_Budgets):
-    """A repeated draw is another draw."""
+    """Draws again when a draw is repeated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class DrawsAgain(_Budgets):
 
 
 class DrawsOneByOne(_Budgets):
-    """Several budgets are drawn from one after the other."""
+    """Draws from several budgets one after the other."""
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
         drawn: dict[str, int] = {}
@@ -256,7 +256,7 @@ class DrawsLessThanTheEstimate(_Budgets):
 
 
 class GivesBackAgain(_Budgets):
-    """A repeat returns the money once more."""
+    """Returns the money again when a return is repeated."""
 
     async def give_back(self, run_id: str, used: Mapping[str, int], **options: Any) -> None:
         for row in await self.drawn(run_id):
@@ -270,21 +270,21 @@ class GivesBackEverything(_Budgets):
 
 
 class GivesBackTheWhole(_Budgets):
-    """Where a part was asked for."""
+    """Returns the whole draw if a part was requested."""
 
     async def give_back(self, run_id: str, used: Mapping[str, int], **options: Any) -> None:
         await super().give_back(run_id, used)
 
 
 class ForgetsSilently(_Budgets):
-    """A scope is removed, and nobody who knew its budgets hears of it."""
+    """Removes a scope without telling the processes that know its budgets."""
 
     async def forget(self, scope: str) -> None:
         await self._store.transact("forget", [Delete(Key("control", "budgets", scope))])
 
 
 class GivesBackBlindly(_Budgets):
-    """What was used beyond the draws is nobody's."""
+    """Does not charge usage beyond the draws."""
 
     async def give_back(self, run_id: str, used: Mapping[str, int], **options: Any) -> None:
         drawn: Counter[str] = Counter()
@@ -294,20 +294,20 @@ class GivesBackBlindly(_Budgets):
 
 
 class _Unguarded(MemoryStateStore):
-    """A window is put whatever the definitions are by then."""
+    """Puts a window whatever the definitions are by then."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(name, operations[1:] if name == "open_budget" else operations)
 
 
 class OpensWhatItRead(_Budgets):
-    """A window is opened with a limit that was replaced meanwhile."""
+    """Opens a window with a limit that was replaced meanwhile."""
 
     kind = _Unguarded
 
 
 class ForgetsAlerts(_Budgets):
-    """Whoever meets a level raises its alert."""
+    """Raises an alert each time that a level is reached."""
 
     async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
         await self._store.transact(
@@ -317,13 +317,13 @@ class ForgetsAlerts(_Budgets):
 
 
 class DefinesWithoutCondition(_Budgets):
-    """Of two who define at once, one is lost."""
+    """Loses one of two concurrent definitions."""
 
     kind = ChecksThenWrites
 
 
 class LimitsStartAnew(_Budgets):
-    """A new limit forgets what was drawn."""
+    """Forgets what was drawn when the limit changes."""
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
         count = await super().define(definition, now)

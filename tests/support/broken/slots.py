@@ -17,7 +17,7 @@ from helix.services.slot_rows import Admission, Candidate
 
 
 class _Changed(MemoryStateStore):
-    """What is written is not what was asked for."""
+    """A store that writes something other than it was asked to."""
 
     def __init__(self, change: Callable[[str, Sequence[Operation]], Sequence[Operation]]) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class _Broken(RowSlots):
 
 
 class TakesWithoutCondition(_Broken):
-    """Room is looked for before the write, instead of in it."""
+    """Checks for a free slot before the write, instead of in it."""
 
     def __init__(self) -> None:
         super().__init__(ChecksThenWrites())
 
 
 class QueuesWithoutLooking(_Broken):
-    """A ticket is put as it was decided a moment ago, and nobody looks whether a slot was freed meanwhile."""
+    """Puts a ticket as decided a moment ago, without checking whether a slot was released meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(_Slow())
@@ -51,7 +51,7 @@ class QueuesWithoutLooking(_Broken):
 
 
 class _Slow(MemoryStateStore):
-    """Everybody else is quicker than who puts a ticket."""
+    """A store that lets all other tasks go before a ticket is written."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ class _Slow(MemoryStateStore):
 
 
 class ForgetsTheHeir(_Broken):
-    """A release frees the slot and looks for nobody."""
+    """Releases the slot without looking for a waiting run."""
 
     async def release(self, run: Candidate) -> list[Candidate]:
         limits = {name: counter.limit for name, counter in (await self.counters()).items()}
@@ -75,7 +75,7 @@ class ForgetsTheHeir(_Broken):
 
 
 class ServesInAnyOrder(_Broken):
-    """The line is ordered by run id alone."""
+    """Orders the line by run id alone."""
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
@@ -84,7 +84,7 @@ class ServesInAnyOrder(_Broken):
 
 
 class ServesTheLowFirst(_Broken):
-    """Low priorities are the urgent ones."""
+    """Takes low priorities for urgent."""
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
@@ -94,7 +94,7 @@ class ServesTheLowFirst(_Broken):
 
 
 class LetsThemJumpTheLine(_Broken):
-    """Who comes while a slot is free takes it, whoever waits."""
+    """Gives a free slot to a newcomer, whichever runs wait."""
 
     def __init__(self) -> None:
         super().__init__(_Changed(_whoever_waits))
@@ -123,7 +123,7 @@ def _whoever_waits(name: str, operations: Sequence[Operation]) -> Sequence[Opera
 
 
 class FreesForAnybody(_Broken):
-    """A release by a stranger frees somebody's slot."""
+    """Lets one run release the slot of another."""
 
     async def release(self, run: Candidate) -> list[Candidate]:
         holders = await self.holders(run.agent_type)
@@ -133,7 +133,7 @@ class FreesForAnybody(_Broken):
 
 
 class TakesTwice(_Broken):
-    """Who asks again is somebody else."""
+    """Takes a repeated request for that of another run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,14 +148,14 @@ class TakesTwice(_Broken):
 
 
 class LeavesTicketsBehind(_Broken):
-    """A waiter's ticket stays in the line when it leaves."""
+    """Leaves a run's ticket in the line when the run leaves it."""
 
     async def leave(self, run: Candidate) -> bool:
         return await self.waiting(run) is not None
 
 
 class GivesUpSlotsToo(_Broken):
-    """Leaving the line gives up the slot of who was served."""
+    """Releases the slot of a run that was granted one when it leaves the line."""
 
     async def leave(self, run: Candidate) -> bool:
         await self.release(run)
@@ -163,14 +163,14 @@ class GivesUpSlotsToo(_Broken):
 
 
 class ForgetsToCountDown(_Broken):
-    """A slot that was given up still counts: it is never given again."""
+    """Keeps counting a released slot, so that it is never granted again."""
 
     def __init__(self) -> None:
         super().__init__(_Changed(lambda name, ops: ops[:1] if name == "release_slot" else ops))
 
 
 class IgnoresALowerLimit(_Broken):
-    """A slot is passed on, however many others are held."""
+    """Passes a slot on, however many others are held."""
 
     async def release(self, run: Candidate) -> list[Candidate]:
         limit = (await self.counters())[run.agent_type].limit
@@ -181,7 +181,7 @@ class IgnoresALowerLimit(_Broken):
 
 
 class KnowsOnlyTheDefault(_Broken):
-    """A limit that was set does not hold."""
+    """Ignores a limit that was set."""
 
     async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
         await super().set_limit(agent_type, limit)
@@ -189,7 +189,7 @@ class KnowsOnlyTheDefault(_Broken):
 
 
 class ChangesWhateverWasSet(_Broken):
-    """A limit is changed without a look at the one that holds."""
+    """Changes a limit without checking the current one."""
 
     async def change_limit(
         self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
@@ -199,7 +199,7 @@ class ChangesWhateverWasSet(_Broken):
 
 
 class AdmitsTheDead(_Broken):
-    """Whether the run still runs is not looked at."""
+    """Does not check whether the run is still running."""
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
@@ -215,7 +215,7 @@ class QueuesWithoutBound(_Broken):
 
 
 class RefusesWhoGoesOn(_Broken):
-    """The bound of the queue holds for everybody."""
+    """Applies the bound of the queue also to runs that continue."""
 
     async def admit(
         self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
@@ -235,7 +235,7 @@ class _OfAgents(SlotCounters):
 
 
 class LetsOneHoldUpAll(_Broken):
-    """Only the first ticket of all is looked at, whether its agent may go or not."""
+    """Looks only at the first ticket of all, whether its agent may start or not."""
 
     async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
         known = await self.counters()
@@ -247,7 +247,7 @@ class LetsOneHoldUpAll(_Broken):
 
 
 class CountsWhatWasNotCounted(_Broken):
-    """Slots from before there was a limit for all are given back to it."""
+    """Returns slots from before the account limit to that limit."""
 
     def __init__(self) -> None:
         super().__init__(_Changed(self._also))
@@ -260,7 +260,7 @@ class CountsWhatWasNotCounted(_Broken):
 
 
 class LeavesSlotsWhereTicketsAre(_Broken):
-    """A grant keeps the ticket: the run waits and works."""
+    """Keeps the ticket after a grant, so that the run both waits and works."""
 
     def __init__(self) -> None:
         super().__init__(_Changed(_keeping))

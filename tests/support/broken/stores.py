@@ -1,9 +1,9 @@
-"""State stores that break one law each. They prove that the contracts bite: `tests/contracts/test_contracts_bite.py` runs
-each against the law it breaks, and the law must fail.
+"""State stores that break one law each. They prove that the contracts detect defects:
+`tests/contracts/test_contracts_bite.py` runs each against the law that it breaks, and the law must fail.
 
-The defects are those that real adapters had: a condition left out, a check before the write instead of in it, a page
-that was taken for the whole, an alias instead of a copy. More of them are in `reads` (stores), `services` (streams,
-budgets), `slots`, `pipes` (logs, sockets) and `caches`.
+The defects are those that real adapters had: a missing condition, a check before the write instead of in it, one page taken
+for all rows, an alias instead of a copy. More of them are in `reads` (stores), `services` (streams, budgets), `slots`,
+`pipes` (logs, sockets) and `caches`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class IgnoresConditions(MemoryStateStore):
 
 
 class IgnoresAbsent(MemoryStateStore):
-    """Put-if-absent overwrites."""
+    """Overwrites on put-if-absent."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(name, [_free(o) if _absent_put(o) else o for o in operations])
 
 
 class WritesBeforeItFails(MemoryStateStore):
-    """One operation after the other: what came before the refused one stays."""
+    """Writes one operation after the other, so that those before the refused one stay."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         for index, operation in enumerate(operations):
@@ -45,7 +45,7 @@ class WritesBeforeItFails(MemoryStateStore):
 
 
 class ChecksThenWrites(MemoryStateStore):
-    """The conditions hold when they are judged, and may no longer hold when the rows are written."""
+    """Checks the conditions, and writes a moment later, when they may no longer hold."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         values = await self.get([o.key for o in operations])
@@ -58,7 +58,7 @@ class ChecksThenWrites(MemoryStateStore):
 
 
 class ForgetsChecks(MemoryStateStore):
-    """Conditions of the rows it writes hold in the transaction; those of other rows were looked at before."""
+    """Checks the conditions of the rows that it writes in the transaction, but those of other rows before it."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         checks = [o for o in operations if isinstance(o, Check)]
@@ -71,7 +71,7 @@ class ForgetsChecks(MemoryStateStore):
 
 
 class LosesAdditions(MemoryStateStore):
-    """`add` reads, and writes the sum a moment later."""
+    """Reads for `add`, and writes the sum a moment later."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         plain: list[Operation] = []
@@ -86,7 +86,7 @@ class LosesAdditions(MemoryStateStore):
 
 
 class NoneIsNotMissing(MemoryStateStore):
-    """`equal` to None does not hold where the field is missing."""
+    """Does not let `equal` to None match a missing field."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         values = await self.get([o.key for o in operations])
@@ -98,7 +98,7 @@ class NoneIsNotMissing(MemoryStateStore):
 
 
 class NoneIsAnything(MemoryStateStore):
-    """`equal` to None is left out of the condition."""
+    """Leaves `equal` to None out of the condition."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(
@@ -107,7 +107,7 @@ class NoneIsAnything(MemoryStateStore):
 
 
 class MissingIsZero(MemoryStateStore):
-    """Bounds compare a missing field as 0."""
+    """Compares a missing field as 0."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         values = await self.get([o.key for o in operations])
@@ -129,7 +129,7 @@ class BelowIncludesItsBound(MemoryStateStore):
 
 
 class OneConditionIsEnough(MemoryStateStore):
-    """The bounds are left out where an `equal` holds."""
+    """Ignores the bounds if an `equal` holds."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(
@@ -159,7 +159,7 @@ class UpdatesMakeRows(MemoryStateStore):
 
 
 class UpdatesReplaceRows(MemoryStateStore):
-    """Fields that an update does not name are gone."""
+    """Removes the fields that an update does not name."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         values = await self.get([o.key for o in operations])
@@ -175,7 +175,7 @@ class UpdatesReplaceRows(MemoryStateStore):
 
 
 class DeletesOnlyWhatIsThere(MemoryStateStore):
-    """Deleting a missing row is refused."""
+    """Refuses to delete a missing row."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         await super().transact(
@@ -184,7 +184,7 @@ class DeletesOnlyWhatIsThere(MemoryStateStore):
 
 
 class TakesAnyNumber(MemoryStateStore):
-    """More than 100 operations are cut into transactions."""
+    """Splits more than 100 operations into several transactions."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         for start in range(0, len(operations), 50):
@@ -192,7 +192,7 @@ class TakesAnyNumber(MemoryStateStore):
 
 
 class LooksForAnyKey(MemoryStateStore):
-    """A key that no row can have is looked for, and not found."""
+    """Searches for a key that no row can have, and reports that it is missing."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         try:
@@ -202,7 +202,7 @@ class LooksForAnyKey(MemoryStateStore):
 
 
 class WritesBadValuesLate(MemoryStateStore):
-    """A value that is not JSON is noticed after the rows before it were written."""
+    """Detects a value that is not JSON after it has written the rows before it."""
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         if len(operations) > 1 and all(isinstance(o, Put) and o.when is None for o in operations[:-1]):
@@ -212,7 +212,7 @@ class WritesBadValuesLate(MemoryStateStore):
 
 
 def _free(operation: Operation) -> Operation:
-    """The operation without its condition."""
+    """Return the operation without its condition."""
     return replace(operation, when=When()) if isinstance(operation, Check) else replace(operation, when=None)
 
 
@@ -221,7 +221,7 @@ def _absent_put(operation: Operation) -> bool:
 
 
 def _with(operation: Operation, **parts: Any) -> Operation:
-    """The operation with parts of its condition changed by functions of what they were."""
+    """Return the operation with parts of its condition changed by these functions."""
     if operation.when is None:
         return operation
     return replace(
@@ -238,7 +238,7 @@ class PurgesOnePage(MemoryStateStore):
 
 
 class PurgesOneTable(MemoryStateStore):
-    """As SQLite's once did: what expired on streams stayed for ever."""
+    """Never deletes the expired rows of streams, as SQLite's store once did."""
 
     async def purge(self, now: float) -> int:
         gone = [key for key, text in self._rows.items() if key.table == "control" and expired(from_json(text), now)]
@@ -248,7 +248,7 @@ class PurgesOneTable(MemoryStateStore):
 
 
 class TakesAnythingForATime(MemoryStateStore):
-    """`true` and `null` are numbers to it."""
+    """Accepts `true` and `null` as numbers."""
 
     async def purge(self, now: float) -> int:
         values = {key: from_json(text) for key, text in self._rows.items()}
@@ -259,7 +259,7 @@ class TakesAnythingForATime(MemoryStateStore):
 
 
 class ForgetsRenewals(MemoryStateStore):
-    """It keeps an index of times, which only a new row enters."""
+    """Keeps an index of expiry times that only a new row enters."""
 
     def __init__(self) -> None:
         super().__init__()

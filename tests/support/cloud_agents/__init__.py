@@ -1,4 +1,4 @@
-"""What the e2e tests deploy: HELIX_AGENTS=cloud_agents, HELIX_MODEL=import:cloud_agents:model."""
+"""The agents and the model that the e2e tests deploy: HELIX_AGENTS=cloud_agents, HELIX_MODEL=import:cloud_agents:model."""
 
 from helix.core.registry import default_registry
 

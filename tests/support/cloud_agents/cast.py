@@ -1,10 +1,10 @@
 """Agents of the e2e tests.
 
-`talker` talks, uses every tool and answers in text; all tools of `swift` are inline; `helper` and `boss` have an output;
-`boss` asks `helper` and `deputy`, who asks `helper` in turn, and so does `chief`; `brief` may take two steps; `thrifty`
-says 200 tokens at most; `mindful` gives an answer again; `routed` asks the quicker of two models, while it fits and there
-is money; `changing` is another one in each edition; `roomy` has functions and a state machine of its own, and so has
-`crew`, whose limit moves, and soon.
+`talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output. `boss`
+asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty` answers
+with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt fits and
+there is money. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has `crew`,
+whose limit changes, and soon.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from helix.core.tools import create_sub_agent_tool, tool
 from .tools import ALL, TOOL_S, Answer, Notes
 
 EDITION = "CLOUD_AGENTS_EDITION"
-"""Variable of the functions' environment: a deployment that sets it deploys another `changing`."""
+"""The variable of the functions' environment that selects the edition of `changing`."""
 INLINE = "CLOUD_AGENTS_INLINE"
-"""Variable of call_model's environment: all tools of all agents are inline."""
+"""The variable of call_model's environment that makes all tools of all agents inline."""
 CONFIG = LLMConfig(model="planned")
 AGAIN = LLMConfig(model="planned", temperature=0.0, response_cache=ResponseCacheConfig())
 QUICKER, CHEAPER = "gpt-4", "gpt-4o-mini"
-"""Windows of 8,192 and 128,000 tokens, by litellm's table; and it says which of them costs more."""
+"""Models with windows of 8,192 and 128,000 tokens in litellm's table, which also says which of them is more expensive."""
 TWO = [RouteOption(model=QUICKER, latency_ms=1), RouteOption(model=CHEAPER, latency_ms=1_000)]
 ROUTE = Route(models=TWO, prefer="speed", degrade_at="warning")
 DEEP = 5
-"""So many wait before `crew` gets more room: what policies and alarms begin with."""
+"""The length of the line at which `crew` gets a higher limit. Policies and alarms use it as their threshold."""
 QUICK = {"scale_up_cooldown": 10, "scale_down_cooldown": 30, "oscillation_lock": 0}
 SOON = {"queue_depth_threshold": DEEP, "scale_down_step": 3, **QUICK}
 CREW: dict[str, Any] = {"min": 1, "max": 4, "scaling": SOON}
@@ -57,7 +57,7 @@ def changing(edition: str) -> AnyAgent:
 talker = _agent("talker", max_steps=None)
 swift = _agent("swift", inline_tools=True)
 brief = _agent("brief", max_steps=2)
-roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # of which no test has so many at once
+roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # no test has that many at once
 thrifty = _agent("thrifty", tools=[], llm_config=LLMConfig(model="planned", max_output_tokens=200, max_retries=0))
 crew = _agent("crew", resources=CREW)
 mindful = _agent("mindful", llm_config=AGAIN)

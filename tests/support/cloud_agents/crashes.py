@@ -1,10 +1,10 @@
-"""Crash points of deployed workers: around every write to store, stream and executions, the process can be killed.
+"""Crash points of deployed workers: the process can be killed around every write to store, stream and executions.
 
-Law: a session's folder says what happens to it, and to its sub-agents: `<folder>/<session>/points` counts what passes,
-`<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are left
-alone. A point is `<verb>.<what>:<before or after>#<n>`, the n-th time (from 0) that this name comes by in the session.
+Law: the folder of a session controls it and its sub-agents. `<folder>/<session>/points` counts the points that were
+reached. `<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are
+not affected. A point is `<verb>.<what>:<before or after>#<n>`: the n-th occurrence (from 0) of this name in the session.
 `<folder>/<session>/log` has a line for each start of a tool or a model call (`start ...`), and for each result that has
-become durable (`done ...`): what is done is never to start again.
+become durable (`done ...`). What is done must never start again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table,
 from helix.ports.streams import StreamManager
 
 CRASHES = "CLOUD_AGENTS_CRASHES"
-"""Variable of the functions' environment: the folder. Without it nothing is wrapped."""
+"""The variable of the functions' environment with the folder. Without it nothing is wrapped."""
 HASTE = "CLOUD_AGENTS_HASTE_S"
-"""Variable: how long a claim holds and how much time another step needs, for functions whose own timeout is a few seconds.
-A model call is cancelled a quarter of that before the timeout. Empty: as deployed."""
+"""The variable that sets the length of a claim and the time that another step needs, for functions with a timeout of a few
+seconds. A model call is cancelled a quarter of that time before the timeout. If it is empty, the deployed values hold."""
 T = TypeVar("T")
 
 
@@ -48,7 +48,7 @@ class Points:
         self._waiting[token] = session_id
 
     def waiting(self, token: str) -> str:
-        """The session whose end this token waits for, if this process has read it."""
+        """Return the session whose end this token waits for, if this process has read it."""
         return self._waiting.get(token, "")
 
     async def around(self, session_id: str, what: str, call: Callable[[], Awaitable[T]]) -> T:
@@ -58,7 +58,7 @@ class Points:
         return result
 
     def child(self, session_id: str, root: str) -> None:
-        """A sub-agent's session: what happens to its root's happens to it."""
+        """Let a sub-agent's session use the folder of its root."""
         if (self._folder / root).is_dir():
             (self._folder / session_id).symlink_to(self._folder / root)
 
@@ -74,7 +74,7 @@ class Points:
         armed = place / "armed"
         try:
             if armed.read_text() == point:
-                armed.rename(place / "fired")  # one worker can do that
+                armed.rename(place / "fired")  # only one worker can do that
                 os.kill(os.getpid(), signal.SIGKILL)
         except FileNotFoundError:
             return
@@ -170,7 +170,7 @@ class _Launcher:
 
 
 def _done(operations: Sequence[Operation]) -> Iterator[str]:
-    """What these writes settle for good."""
+    """Return the calls and steps that these writes make final."""
     for op in operations:
         if isinstance(op, Put) and op.value.get("call_id") and op.value.get("state") == "done":
             yield f"done {op.key.partition} call {op.value['call_id']}"
@@ -182,13 +182,14 @@ _points: list[Points] = []
 
 
 def started(session_id: str, what: str) -> None:
-    """For tools and models: `call <id>` or `step <number>` of a session begins."""
+    """Record that a tool or a model begins: `call <id>` or `step <number>` of a session."""
     for points in _points:
         points.tell(session_id, f"start {session_id} {what}")
 
 
 def arm_this_process() -> None:
-    """Every engine that this process makes from now on has crash points, if its function's environment asks for them."""
+    """Give crash points to every engine that this process makes from now on, if its function's environment asks for
+    them."""
     folder = os.environ.get(CRASHES)
     if not folder:
         return

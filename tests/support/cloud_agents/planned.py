@@ -1,7 +1,7 @@
 """A model that does what the last user message says (`plans`), the same in every process.
 
-Law: deterministic and stateless: text, calls, usage and failures depend on the request's messages alone, apart from gates
-and marks, which are files that the message names.
+Law: the model is deterministic and stateless. Texts, calls, usage and failures depend only on the request's messages, apart
+from gates and marks, which are files that the message names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .plans import Step, call, steps_of
 
 LOOK_S = 0.01
 DIES_S = 15.0
-"""Into its work a process dies: its claim has been renewed by then."""
+"""The seconds of work after which a process dies. Its claim has been renewed by then."""
 END = "the end"
 
 
@@ -46,8 +46,8 @@ def _begun(mark: str) -> int:
 
 
 async def last(seconds: float, mark: str, deaths: int = 0) -> None:
-    """Take so many seconds. Each execution adds a line to the file `mark`; the first `deaths` of them kill their process
-    before they are through, as the platform would."""
+    """Work for that many seconds. Each execution adds a line to the file `mark`. The first `deaths` of them kill their
+    process before they finish, as the platform would."""
     if _begun(mark) <= deaths:
         await asyncio.sleep(min(seconds / 2, DIES_S))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -55,7 +55,7 @@ async def last(seconds: float, mark: str, deaths: int = 0) -> None:
 
 
 async def pass_gate(path: str) -> None:
-    """Say that somebody waits here, and wait until the file is there."""
+    """Record that a worker waits here, and wait until the file exists."""
     Path(path + ".entered").touch()
     while not Path(path).exists():
         await asyncio.sleep(LOOK_S)
@@ -95,12 +95,13 @@ class PlannedModel:
 
 
 def shown(request: LLMGenerateInput) -> int:
-    """How much the model was shown: messages, and characters of results. Usage tells it, so that tests can see it."""
+    """Return the size of the model's input: messages, and characters of results. The usage reports it, so that tests can
+    see it."""
     return sum(10 + (len(m.content) if isinstance(m, ToolResultMessage) else 0) for m in request.messages)
 
 
 def _next(request: LLMGenerateInput) -> Step:
-    """The step that is due."""
+    """Return the next step of the plan."""
     said: Sequence[AnyMessage] = [m for m in request.messages if m.role != "system"]
     asked = [i for i, m in enumerate(said) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE]
     at = asked[-1] if asked else 0
@@ -119,7 +120,7 @@ def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage,
     children: list[ParsedSubAgentCall] = []
     order = []
     for place, (name, arguments) in enumerate(step["calls"]):
-        ident = f"call_{place}"  # never unique: the engine makes it so
+        ident = f"call_{place}"  # never unique, so the engine makes it so
         order.append(ident)
         if name.startswith(SUBAGENT_TOOL_PREFIX):
             kind = name.removeprefix(SUBAGENT_TOOL_PREFIX)

@@ -1,7 +1,7 @@
-"""What a user of the e2e tests says: a plan, as JSON, of what the model is to do step by step.
+"""Messages of the e2e tests' users: a plan, as JSON, for what the model does step by step.
 
-Law: a plan is the whole script. Whichever process is asked for the next answer finds it in the last user message and the
-answers since; nothing else is remembered anywhere, but what gates and marks (files) tell.
+Law: a plan is the whole script. Any process that needs the next answer finds it in the last user message and the answers
+since. Nothing else is stored, except gates and marks, which are files.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ Step = dict[str, Any]
 
 
 def plan(*steps: Step) -> str:
-    """The user message that asks for these steps, and then for a short end."""
+    """Return the user message that asks for these steps, and then for a short end."""
     return json.dumps(list(steps))
 
 
 def say(text: str, **more: Any) -> Step:
-    """A text, streamed in several deltas. `think`: a thinking block before it. `gate`: wait there in the middle of it.
-    `lasts`, `mark`, `deaths`: take so many seconds in the middle of it, as the tool `linger` does."""
+    """A text, streamed in several deltas. `think` is a thinking block before it. The model waits at `gate` in the middle of
+    it. `lasts`, `mark` and `deaths` make the model work for seconds in the middle of it, as the tool `linger` does."""
     return {"say": text, **more}
 
 
 def use(*calls: list[Any], text: str = "", **more: Any) -> Step:
-    """These calls at once, behind a text. `times`: so many steps like this one."""
+    """Several concurrent calls after a text. `times` repeats the step."""
     return {"say": text, "calls": list(calls), **more}
 
 
@@ -43,17 +43,18 @@ def finish(**output: Any) -> Step:
 
 
 def fail(code: str, *, unless: str = "", said: str = "") -> Step:
-    """The model fails for good after `said`, unless the file `unless` is there: then it says "well again"."""
+    """A permanent failure of the model after `said`. If the file `unless` exists, the model answers "well again"
+    instead."""
     return {"say": said, "fail": code, "unless": unless}
 
 
 def stumble(text: str) -> Step:
-    """The model's first try fails in the middle of the text, and it repeats the call by itself."""
+    """A failure of the model's first attempt in the middle of the text. The model repeats the call by itself."""
     return {"say": text, "stumble": True}
 
 
 def steps_of(message: str) -> list[Step]:
-    """The steps of a plan; a message that is none asks for a short end at once."""
+    """Return the steps of a plan. A message that is not a plan asks for a short end at once."""
     if not message.startswith("["):
         return []
     found: list[Step] = []

@@ -1,6 +1,6 @@
 """`project_stream` with crash points: `Handler=cloud_agents.projector.handler` in place of the function's own.
 
-Law: what runs is the deployed handler; only its writes and its posts can be its last act.
+Law: the deployed handler runs, and only at its writes and posts can it be killed.
 """
 
 from __future__ import annotations

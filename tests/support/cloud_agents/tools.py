@@ -1,4 +1,4 @@
-"""Tools of the e2e tests: quick and slow, big and small, well-behaved and not."""
+"""Tools of the e2e tests: fast and slow, with large and small results, correct and failing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOL_S = 3.0
 
 
 def noise(size: int) -> str:
-    """Text that compresses badly, and is always the same."""
+    """Return text that compresses badly, and is always the same."""
     return b"".join(sha256(b"%d" % n).digest() for n in range(size // 64 + 1)).hex()[:size].ljust(size, "-")
 
 
@@ -144,7 +144,7 @@ async def shout(size: int, ctx: ToolContext[Notes]) -> str:
 
 
 def _die_once(mark: str) -> None:
-    """The first process that comes here is killed, as by the platform."""
+    """Kill the first process that comes here, as the platform would."""
     try:
         Path(mark).touch(exist_ok=False)
     except FileExistsError:
