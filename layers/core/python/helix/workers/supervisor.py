@@ -97,9 +97,9 @@ class Supervisor:
                 if known is not None:
                     await self._look_at(entry, known)
         except StoreError as error:
-            logger.warning("the fleet cannot be looked at; trying again: %s", error)
+            logger.warning("the fleet cannot be read; trying again: %s", error)
         except Exception:  # whatever the error is, the other agents need supervision
-            logger.exception("the look at the fleet failed with an unexpected error")
+            logger.exception("checking the fleet failed with an unexpected error")
         async with self._looked:
             self._looked.notify_all()
 
@@ -124,7 +124,7 @@ class Supervisor:
                 mine = {"supervisor": self.ident}
                 await change_entry(self.store, agent_name, seen=mine, supervisor=None, supervisor_expires=0)
         except StoreError as error:
-            logger.warning("the agents were not let go: their leases end: %s", error)
+            logger.warning("the agents could not be released; their leases will expire: %s", error)
 
     async def counted(self, entry: AgentEntry) -> list[ProcessInfo]:
         """Return the processes that count as desired instances, without those that are draining."""
