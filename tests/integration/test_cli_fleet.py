@@ -136,7 +136,7 @@ def test_a_run_that_a_budget_pauses_says_so_and_goes_on_after_a_raise(helix: Com
     assert paused.code == 4 and "budget_exceeded: a budget has no room" in paused.out and "resume" in paused.out
     helix("fleet", "set-budget", "500000", "total", *scope)
     assert helix("resume", DESK, "short", "--model", "demo").code == 0
-    assert "no longer bounded in all in tokens" in helix("fleet", "remove-budget", "total", *scope).err
+    assert "no longer limited in all in tokens" in helix("fleet", "remove-budget", "total", *scope).err
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_wrong_figures_and_unknown_names_are_refused(helix: CommandLine) -> None
     assert "one scope" in helix("fleet", "set-budget", "1", "day", "--agent", "a", "--tenant", "t").refusal
     assert "no agent 'nobody'" in helix("fleet", "status", "nobody").refusal
     assert "no agent 'nobody'" in helix("fleet", "scale", "nobody", "1").refusal
-    assert "nothing was checked" in helix("fleet", "health", "nobody").refusal
+    assert "no health check of" in helix("fleet", "health", "nobody").refusal
