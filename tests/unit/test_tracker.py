@@ -198,7 +198,7 @@ def test_a_field_that_a_newer_schema_added_comes_with_the_first_change() -> None
 
 @pytest.mark.parametrize("initial", [[], "x", None, 1])
 def test_state_is_an_object(initial: object) -> None:
-    with pytest.raises(InvalidInputError, match="state must be a JSON object"):
+    with pytest.raises(InvalidInputError, match="state is a JSON object"):
         StateTracker(initial)
 
 

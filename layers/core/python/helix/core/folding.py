@@ -192,8 +192,7 @@ def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:
     if agent.output_schema is not None and run_steps <= agent.max_steps + misses:
         return Next("continue", forced=True)
     error = ErrorInfo(
-        code="max_steps",
-        message=f"the run reached max_steps ({agent.max_steps}) and did not finish: retry to continue it",
+        code="max_steps", message=f"the run reached max_steps ({agent.max_steps}) without an end: retry goes on"
     )
     return Next("failed", error=error, reason="max_steps")
 

@@ -67,7 +67,7 @@ def _dumps_exactly(value: object) -> str:
             text.encode()
         return text
     except UnicodeEncodeError as error:
-        raise InvalidInputError("a string has a lone surrogate and cannot be stored") from error
+        raise InvalidInputError("a text has a lone surrogate and cannot be stored") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"value is not JSON: {error}") from error
 
@@ -78,7 +78,7 @@ def loads(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError as error:
-        raise InvalidInputError("the JSON text is nested too deeply to be read") from error
+        raise InvalidInputError("the text is nested too deeply to be read") from error
     except ValueError as error:
         raise InvalidInputError(f"the text is not JSON: {error}") from error
 
@@ -107,7 +107,7 @@ def check_json(value: object, what: str, limit: int | None = MAX_BYTES, depth: i
     except InvalidInputError as error:
         raise InvalidInputError(f"{what}{_problem(value, depth) or f': {error}'}") from error
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-        raise InvalidInputError(f"{what} has a key that is not a string")
+        raise InvalidInputError(f"{what} has a key that is no text")
     suspicious = text.count("[") + text.count("{") > depth and not _is_shallow(value, depth)
     if (suspicious or _LONG_NUMBER.search(text)) and (problem := _problem(value, depth)):
         raise InvalidInputError(f"{what}{problem}")
@@ -178,7 +178,7 @@ def text_size(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        raise InvalidInputError("the string has a lone surrogate and cannot be stored") from error
+        raise InvalidInputError("the text has a lone surrogate and cannot be stored") from error
 
 
 def text_of(error: BaseException) -> str:

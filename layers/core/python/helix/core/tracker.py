@@ -124,7 +124,7 @@ def create_state_tracker(
 
 def _object(value: Any) -> JsonObject:
     if not isinstance(value, Mapping):
-        raise InvalidInputError(f"state must be a JSON object or an instance of its schema, not {type(value).__name__}")
+        raise InvalidInputError(f"state is a JSON object or an instance of its schema, not {type(value).__name__}")
     return cast(JsonObject, json_copy(value))
 
 

@@ -167,7 +167,7 @@ async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
         return False
     waited = engine.clock.now() - run.started_at
     message = (
-        f"it waited {waited:.0f} s for a slot of agent {run.agent_type!r}, the longest that a run may wait: retry later"
+        f"it waited {waited:.0f} s for a slot of agent {run.agent_type!r}, which is as long as it may: retry later"
     )
     return await _fail(engine, agent, session, run, ErrorInfo(code="queue_timeout", message=message), delivery)
 

@@ -231,7 +231,7 @@ def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
         run.session.claim = claim.model_copy(update={"late": late})
         raise WorkInProgressError(f"a step of session {run.session_id!r}: its model call", run.now())
     text = (
-        f"the model gave no answer in {late} attempts, each as long as its worker may run; last error: {result.error}"
+        f"the model gave no answer in {late} attempts, each with all the time of its worker; the last: {result.error}"
     )
     return ModelAnswer(result.model_copy(update={"code": TIMED_OUT, "error": text}))
 
