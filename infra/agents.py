@@ -94,7 +94,7 @@ def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -
         check_times(agent, tools.timeout_s)
         if tools.image and (beside := [tool.name for tool in agent.tools if agent.is_inline(tool)]):
             problem = f"tool {beside[0]!r} of agent {agent.name!r} is inline, so call_model would execute it"
-            advice = "call_model is no container image: take inline away, or give image to other agents"
+            advice = "call_model is not a container image: remove inline, or set image for other agents only"
             raise SettingsError(f"{WHERE}: tool.helix: image: {problem}; {advice}")
     inline = any(agent.is_inline(tool) for agent in agents for tool in agent.tools)
     return replace(profile, tools=tools, inline=inline)

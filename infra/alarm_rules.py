@@ -73,7 +73,7 @@ def agent_rules(names: Names, thresholds: Thresholds, agent: str, instances: int
     yield rule("cost-warning", "The last hour's model calls cost more than planned", hour, t.alarm_cost_warning)
     yield rule("cost-critical", "The last hour's model calls cost too much", hour, t.alarm_cost_critical)
     tokens, seconds = of("TotalTokens", "Sum"), MINUTE.to_seconds()
-    known = "More tokens a second than all its instances are meant for"
+    known = "More tokens a second than the threshold of all its instances"
     yield rule("tokens-per-second", known, tokens, seconds * t.alarm_tokens_per_second * instances)
     waiting = of("QueueDepth", "Maximum")
     yield rule("queue-depth", "Runs wait for a slot", waiting, t.alarm_queue_depth, reached=True)
@@ -81,9 +81,9 @@ def agent_rules(names: Names, thresholds: Thresholds, agent: str, instances: int
         latency = of("ModelLatency", percentile)
         yield rule(f"latency-{percentile}", "Model calls are slow", latency, limit, minutes=SLOW_MINUTES)
     refused, failed = of("ModelThrottles", "Sum"), of("ModelErrors", "Sum")
-    yield rule("throttles", "The provider refuses calls for their rate", refused, t.alarm_throttles, reached=True)
+    yield rule("throttles", "The provider throttles model calls", refused, t.alarm_throttles, reached=True)
     yield rule("model-errors", "Model calls fail for good", failed, t.alarm_model_errors, reached=True)
-    yield rule("health", "A health check says no", of("UnhealthyChecks", "Maximum"), 0)
+    yield rule("health", "A health check fails", of("UnhealthyChecks", "Maximum"), 0)
 
 
 def of_function(names: Names, verb: str, metric: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
@@ -95,7 +95,7 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     `streaming=both`."""
     yield Rule(
         "chunks-behind",
-        "Clients see chunks late: project_stream does not keep up, or fails again and again.",
+        "Clients see chunks late: project_stream does not keep up, or fails repeatedly.",
         of_function(names, "project_stream", "IteratorAge", "Maximum"),
         threshold=BEHIND_MS,
         minutes=5,
@@ -128,20 +128,20 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     )
     yield Rule(
         "warnings",
-        "A threshold is passed, or a health check says no: lines that begin with 'warning:' in the log of govern name it.",
+        "A threshold is passed, or a health check fails: lines that begin with 'warning:' in the log of govern name it.",
         helix_metric(names, WARNINGS, "Sum"),
     )
     # govern watches sweep, and CloudWatch watches govern.
     yield Rule(
         "govern-fails",
-        "Limits stay as they are, whatever the fleet does; warnings, gauges and budget notices are missing.",
+        "Limits are not adjusted to the load, and warnings, gauges and budget notices are missing.",
         of_function(names, "govern", "Errors", "Sum"),
         minutes=3,
     )
     # A call that is throttled, dropped or not scheduled is not an invocation and emits no error.
     yield Rule(
         "govern-silent",
-        "govern did not run: its schedule is off, or Lambda throttles or drops it. Nothing warns of anything else.",
+        "govern did not run: its schedule is off, or Lambda throttles or drops it. There are no other warnings meanwhile.",
         of_function(names, "govern", "Invocations", "Sum", SILENT),
         threshold=1,
         minutes=2,
@@ -149,7 +149,7 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     )
     yield Rule(
         "messages-throttled",
-        "Lambda refuses messages of clients for want of concurrency.",
+        "Lambda throttles client messages: the account's concurrency limit is reached.",
         of_function(names, "ws_message", "Throttles", "Sum"),
         minutes=3,
     )

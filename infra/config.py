@@ -306,7 +306,7 @@ class Settings(AlarmSettings):
         if self.console != "off" and self.auth == "jwt" and not self.console_client_id:
             return "console_client_id: is needed with auth=jwt, because the console has no other way to sign in"
         if wrong := [origin for origin in self.console_origins if not ORIGIN.fullmatch(origin)]:
-            return f"console_origins: {wrong[0]!r} is no origin of the form https://HOST"
+            return f"console_origins: {wrong[0]!r} is not an origin of the form https://HOST"
         return None
 
     @property

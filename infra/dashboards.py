@@ -71,7 +71,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
             by_agent("Runs at work", "RunsActive", "Maximum"),
             total("How long runs take", ("RunDuration", "p50"), ("RunDuration", "p95")),
         ],
-        [by_agent("Health checks that say no", "UnhealthyChecks", "Maximum")],
+        [by_agent("Failing health checks", "UnhealthyChecks", "Maximum")],
         [heading("Queues and limits")],
         [
             by_agent("Runs that wait", "QueueDepth", "Maximum"),
@@ -99,7 +99,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
         [
             by_agent("Model calls", "ModelCalls", "Sum"),
             by_agent("Calls that failed for good", "ModelErrors", "Sum"),
-            by_agent("Calls refused for their rate", "ModelThrottles", "Sum"),
+            by_agent("Calls throttled by the provider", "ModelThrottles", "Sum"),
         ],
         [
             total("Response cache", ("CacheHits", "Sum"), ("CacheMisses", "Sum")),

@@ -118,9 +118,9 @@ def _requirement(file: Path, text: str) -> Requirement:
     try:
         wanted = Requirement(text)
     except InvalidRequirement:
-        raise LockError(f"{file.name}: {text!r} is no pinned package; write a lock: {LOCK}") from None
+        raise LockError(f"{file.name}: {text!r} is not a pinned package; write a lock: {LOCK}") from None
     if wanted.url or not re.fullmatch(r"===?[^,*]+", str(wanted.specifier)):
-        raise LockError(f"{file.name}: {text!r} pins no version, as in name==1.2.3; write a lock: {LOCK}")
+        raise LockError(f"{file.name}: {text!r} does not pin a version, as in name==1.2.3; write a lock: {LOCK}")
     return wanted
 
 

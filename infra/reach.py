@@ -140,7 +140,7 @@ class Reach(Construct):
         """Return the network connections of the functions that execute tools, for
         `database.connections.allow_default_port_from(helix.connections)`. Raises `SettingsError` without `vpc`."""
         if self._parts.network is None:
-            raise SettingsError("connections: the functions that execute tools are in no network; give vpc")
+            raise SettingsError("connections: the functions that execute tools are not in a network; give vpc")
         return ec2.Connections(security_groups=list(self._parts.network.groups))
 
     @property

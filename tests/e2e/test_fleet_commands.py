@@ -127,7 +127,7 @@ def test_who_is_not_known_and_what_cannot_be_read_is_said_in_one_line(
 ) -> None:
     for words in (("status", "nobody"), ("scale", "nobody", "1"), ("stop", "nobody")):
         assert "known once it has run" in helix("fleet", *words).refusal
-    assert "nothing was checked of 'nobody'" in helix("fleet", "health", "nobody").refusal
+    assert "no health check of 'nobody' has run" in helix("fleet", "health", "nobody").refusal
     assert "no session 'none' in stage 'test'" in helix("cost", "none").refusal
     at = {"AWS_ENDPOINT_URL": fleet.cloud.emulator.url, "AWS_DEFAULT_REGION": REGION}
     nobody = CommandLine(tmp_path, HOME=str(tmp_path), AWS_EC2_METADATA_DISABLED="true", **at)

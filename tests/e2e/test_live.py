@@ -35,7 +35,7 @@ def test_what_the_check_sets_itself_is_refused(account: Account) -> None:
     asked = account.run(sys.executable, "-m", "helix.cli", *words, "--live", "--yes")
     assert asked.returncode == 2 and "--live sets retain, streaming itself" in asked.stderr
     asked = account.run(sys.executable, "-m", "helix.cli", *words)
-    assert asked.returncode == 2 and "--context is for a deployment" in asked.stderr
+    assert asked.returncode == 2 and "--context needs --live" in asked.stderr
 
 
 def test_a_stage_that_exists_is_not_touched_and_money_bounds_it(account: Account) -> None:

@@ -112,7 +112,7 @@ async def test_what_worker_processes_cannot_import_is_refused(runtime_of: MakeRu
         """Answer."""
         return query
 
-    with pytest.raises(DefinitionError, match="stands in no module"):
+    with pytest.raises(DefinitionError, match="is not in a module"):
         await runtime_of().register_agent("inner", inner)
 
 

@@ -220,7 +220,7 @@ def test_a_sweep_that_cannot_be_started_fails_the_minute(fleet: Functions) -> No
     fleet.app.client("lambda").meta.events.register_first(
         "before-call.lambda.Invoke", lambda **_: (SimpleNamespace(status_code=429, headers={}, raw=b""), denied)
     )
-    with pytest.raises(StoreError, match="1 looks failed"):
+    with pytest.raises(StoreError, match="1 evaluations failed"):
         fleet.invoke("govern", fleet.sample("govern"))
     assert "starting the sweep" in str(fleet.lines())
 
@@ -332,6 +332,6 @@ def test_what_cannot_be_looked_at_is_an_error_in_the_end(fleet: Functions) -> No
         raise StoreError("no metrics now")
 
     fleet.app._session.register("provide-client-params.cloudwatch.GetMetricData", refuse)
-    with pytest.raises(StoreError, match="1 looks failed"):
+    with pytest.raises(StoreError, match="1 evaluations failed"):
         fleet.invoke("govern", fleet.sample("govern_alarm"))
     assert bound(fleet) == 1

@@ -150,7 +150,7 @@ def test_an_answer_of_cloudwatch_holds_for_five_minutes(fleet: Functions) -> Non
 def test_what_cannot_be_judged_is_an_error_after_all_else_is_told(fleet: Functions) -> None:
     come(fleet, "free")
     fleet.app._session.register(QUESTION, refuse)
-    with pytest.raises(StoreError, match="1 looks failed"):
+    with pytest.raises(StoreError, match="1 evaluations failed"):
         minute(fleet)
     assert [line["RunsActive"] for line in fleet.measures() if line.get("agent") == "free" and "RunsActive" in line]
 

@@ -138,9 +138,9 @@ def test_over_http_a_function_without_rights_serves_it(http: Template) -> None:
         ({"console": "http", **SIGN_IN, "auth": "jwt", "console_client_id": ""}, "no other way to sign in"),
         ({"console": "http", **SIGN_IN, "jwt_issuer": "me"}, "must be an address"),
         ({"console": "http", **SIGN_IN, "jwt_issuer": "https://a.example;img-src *"}, "must be an address"),
-        ({"console": "http", **SIGN_IN, "console_origins": "login.example.com"}, "is no origin"),
-        ({"console": "http", **SIGN_IN, "console_origins": "https://a.example 'unsafe-inline'"}, "is no origin"),
-        ({"console": "http", **SIGN_IN, "console_origins": "https://a.example/path"}, "is no origin"),
+        ({"console": "http", **SIGN_IN, "console_origins": "login.example.com"}, "is not an origin"),
+        ({"console": "http", **SIGN_IN, "console_origins": "https://a.example 'unsafe-inline'"}, "is not an origin"),
+        ({"console": "http", **SIGN_IN, "console_origins": "https://a.example/path"}, "is not an origin"),
         ({"console": "http", **SIGN_IN, "console_scope": "email"}, "'console_scope'"),
     ],
 )

@@ -204,7 +204,7 @@ def test_offline_there_is_none(python: Synthesiser, project: Path) -> None:
         ({"top": "import pa_ndas"}, (), "'pa_ndas' is in the container image only (tool.helix.image)"),
         ({"top": "import pa_ndas"}, ("-c", "offline=true"), "import it inside of the tools that use it"),
         ({"inline": True}, (), "image: tool 'look' of agent 'clerk' is inline, so call_model would execute it"),
-        ({"settings": 'image = ["torch==2"]'}, (), "tool.helix.image[0]: 'torch==2' is not the name of a package"),
+        ({"settings": 'image = ["torch==2"]'}, (), "tool.helix.image[0]: 'torch==2' is not a package name"),
     ],
 )
 def test_what_cannot_work_stops_the_synthesis_in_one_line(

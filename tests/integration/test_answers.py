@@ -270,7 +270,7 @@ async def test_an_approval_may_change_the_arguments(world: World) -> None:
         ({"arguments": {"text": 5}}, "invalid arguments for 'pay': text"),
         ({"arguments": {}}, "text: Field required"),
         ({"arguments": [1]}, "arguments must be a JSON object"),
-        ({"arguments": {"text": "x"}, "approved": False}, "arguments go with an approval"),
+        ({"arguments": {"text": "x"}, "approved": False}, "arguments need an approval"),
         ({"arguments": {"text": "\ud800"}}, "arguments"),
     ],
 )
@@ -305,7 +305,7 @@ async def test_a_client_result_takes_no_arguments(world: World) -> None:
     executor = world.executor([calls(call("ask", text="who?")), "done"])
     who = agent(tools=[ask])
     handle, _, _ = await play(executor, who)
-    with pytest.raises(InvalidInputError, match="waits for no approval"):
+    with pytest.raises(InvalidInputError, match="does not wait for approval"):
         await executor.answer(who, handle.session_id, Confirmation("call_0", data="me", arguments={"text": "you?"}))
     assert (await handle.get_state()).status == "paused"
 

@@ -89,7 +89,7 @@ async def test_what_is_no_budget_is_refused(budgets: BudgetManager, given: dict[
 
 
 async def test_what_is_no_level_and_no_callback_is_refused(budgets: BudgetManager) -> None:
-    with pytest.raises(InvalidInputError, match="level 'loud' is none of warning, critical, exceeded"):
+    with pytest.raises(InvalidInputError, match="level is 'loud'; it must be one of warning, critical, exceeded"):
         await budgets.get_alerts(level="loud")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="callable"):
         budgets.register_alert_callback("print")  # type: ignore[arg-type]

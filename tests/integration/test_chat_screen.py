@@ -185,7 +185,7 @@ async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
         await s.until("Escape, Ctrl+C")
         await s.press("escape")
         await s.type("/nonsense")
-        await s.until("is no command")
+        await s.until("is not a command")
         assert max(len(line) for line in s.text.splitlines()) <= 60
 
 

@@ -149,7 +149,7 @@ def test_plain_lines_where_there_is_no_screen(helix: CommandLine, words: list[st
         t.process.send("/back\n")
         t.until("session p")
         t.process.send("/nonsense\n")
-        t.until("is no command")
+        t.until("is not a command")
         t.process.send("/exit\n")
         assert t.end() == 0
         assert b"\x1b[?1049h" not in t.raw  # the alternate screen

@@ -106,7 +106,7 @@ def test_an_answer_comes_from_another_process_and_the_first_one_counts(helix: Co
     assert denied.code == 0
     (end,) = [chunk for chunk in denied.chunks if chunk["type"] == "tool_end"]
     assert (end["success"], end["error"]) == (False, "denied: too much")
-    assert "waits for no answer" in helix("resume", "agents.py:desk", "a", "--approve", "call_0").refusal
+    assert "does not wait for an answer" in helix("resume", "agents.py:desk", "a", "--approve", "call_0").refusal
 
 
 def test_the_question_of_a_sub_agent_is_answered_at_its_root(helix: CommandLine) -> None:

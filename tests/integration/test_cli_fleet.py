@@ -72,7 +72,7 @@ def test_a_fleet_is_served_looked_at_scaled_stopped_started_and_ended(helix: Com
     events = [json.loads(line) for line in helix("fleet", "history", "desk", "--json").out.splitlines()]
     assert sum("started" in event["what"] for event in events) >= 1
     changes = [(e["decision"]["before"], e["decision"]["after"]) for e in events if "decision" in e]
-    assert changes == [(1, 0), (0, 1)] and "somebody stopped it" in helix("fleet", "history", "desk").out
+    assert changes == [(1, 0), (0, 1)] and "an operator stopped it" in helix("fleet", "history", "desk").out
     health = helix("fleet", "health").out
     assert "healthy" in health and "unhealthy" not in health
     served.signal(signal.SIGINT)
@@ -136,7 +136,7 @@ def test_a_run_that_a_budget_pauses_says_so_and_goes_on_after_a_raise(helix: Com
     assert paused.code == 4 and "budget_exceeded: a budget has no room" in paused.out and "resume" in paused.out
     helix("fleet", "set-budget", "500000", "total", *scope)
     assert helix("resume", DESK, "short", "--model", "demo").code == 0
-    assert "no longer bounded in all in tokens" in helix("fleet", "remove-budget", "total", *scope).err
+    assert "no longer limited in all in tokens" in helix("fleet", "remove-budget", "total", *scope).err
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_what_cannot_be_done_is_refused_in_one_line(helix: CommandLine, argument
 
 def test_wrong_figures_and_unknown_names_are_refused(helix: CommandLine) -> None:
     assert helix("run", DESK, "What is open?", "--model", "demo").code == 0
-    assert "none of hourly" in helix("fleet", "set-budget", "10", "fortnight").refusal
+    assert "must be one of hourly" in helix("fleet", "set-budget", "10", "fortnight").refusal
     assert "at least" in helix("fleet", "set-budget", "0", "day").refusal
     assert "one scope" in helix("fleet", "set-budget", "1", "day", "--agent", "a", "--tenant", "t").refusal
     assert "no agent 'nobody'" in helix("fleet", "status", "nobody").refusal
     assert "no agent 'nobody'" in helix("fleet", "scale", "nobody", "1").refusal
-    assert "nothing was checked" in helix("fleet", "health", "nobody").refusal
+    assert "no health check of" in helix("fleet", "health", "nobody").refusal

@@ -27,7 +27,7 @@ def status_of(helix: CommandLine) -> str:
 
 def test_a_run_that_nobody_serves_says_so_and_ctrl_c_ends_it(helix: CommandLine) -> None:
     with helix.started("run", TALKER, "Hello", "--fleet", "--session", "alone") as alone:
-        alone.until("nobody serves 'talker' from this store now")
+        alone.until("no process serves 'talker' from this store now")
         alone.signal(signal.SIGINT)
         assert alone.end() == 4
     assert status_of(helix) == "interrupted"

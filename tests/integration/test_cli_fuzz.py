@@ -156,11 +156,11 @@ def test_no_command_line_and_no_setting_is_a_defect(seed: int, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is not whole"),
+        ("", "is incomplete"),
         ("nonsense\n", "line 1 is not a JSON object"),
         ('{"session_id": "a"}\n', "line 1 is not the head"),
         ('{"helix_export": 2, "helix": "9.0", "session_id": "a"}\n', "has format 2, made by Helix 9.0"),
-        ('{"helix_export": 1, "session_id": "a"}\n', "is not whole"),
+        ('{"helix_export": 1, "session_id": "a"}\n', "is incomplete"),
         ('{"helix_export": 1, "session_id": "a"}\n{"end": true, "rows": 1}\n', "says that it has 1 rows"),
         ('{"helix_export": 1, "session_id": "a"}\n{"end": true, "rows": 0}\n', "does not have the row of session 'a'"),
         ('{"helix_export": 1, "session_id": "a#b"}\n{"end": true, "rows": 0}\n', "session_id 'a#b'"),

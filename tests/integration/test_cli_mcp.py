@@ -157,7 +157,7 @@ async def test_over_http_the_token_is_asked_for(cli: CommandLine) -> None:
     [
         (["--agent", "agents.py:nobody"], "there is no agent 'nobody'"),
         (["--db", "here.db"], "there are no agents here"),
-        (["--url", "ws://127.0.0.1:9", "--model", "demo"], "--model is about agents that run here"),
+        (["--url", "ws://127.0.0.1:9", "--model", "demo"], "--model is for agents that run on this machine"),
         (["--url", "http://127.0.0.1:9"], "must be a WebSocket URL"),
         (["--token", "t", "--agent", "agents.py:talker"], "--token is for --http"),
     ],

@@ -161,7 +161,7 @@ def test_the_command_needs_something_to_show(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
     assert "there is no store" in line("console", "--no-open").refusal
     refused = line("console", "--no-open", "--url", "ws://127.0.0.1:1", "--model", "demo").refusal
-    assert "--agent and --model are about agents that run here" in refused
+    assert "--agent and --model are for agents that run on this machine" in refused
 
 
 def test_a_port_that_is_taken_is_said(console: ConsoleServer) -> None:

@@ -179,7 +179,7 @@ async def test_a_step_shows_what_its_dead_attempt_showed_and_who_took_over(tmp_p
         assert not answered["discarded"] and answered["usage"]["prompt_tokens"] == 7
         assert found["complete"] and found["calls"] == []
         none = await desk.error("ada", "get_step", session_id=place["session_id"], step=2)
-        assert (none["code"], "has bought no step 2" in none["message"]) == ("invalid_input", True)
+        assert (none["code"], "has no step 2" in none["message"]) == ("invalid_input", True)
 
 
 async def test_a_step_shows_its_calls_and_who_changed_them() -> None:

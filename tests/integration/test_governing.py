@@ -29,7 +29,7 @@ async def test_a_queue_raises_the_limit_and_those_who_waited_go_in_order(world: 
     assert world.begun == ["r0003"], "the first in line"
     [row] = await world.governor().log.history(AGENT)
     assert (row.before, row.after, row.applied, row.trigger) == (2, 3, True, "queue-depth")
-    assert row.reason == "5 wait, the threshold is 5" and row.metrics["queue_depth"] == 5
+    assert row.reason == "5 runs wait, and the threshold is 5" and row.metrics["queue_depth"] == 5
     assert world.kept == [3]
     [told] = world.heard
     assert (told.agent, told.values, told.details["after"]) == (AGENT, {"ScalingDecisions": 1}, 3)

@@ -108,7 +108,7 @@ async def test_a_price_that_is_not_known_is_said(world: World) -> None:
     executor = world.executor([paid("done", 0, priced=False)])
     handle, _, _ = await play(executor, agent())
     (line,) = (await ledger(executor.store, handle.session_id)).lines
-    assert (line.nanos, line.basis) == (0, "estimated") and "no price is known" in line.how
+    assert (line.nanos, line.basis) == (0, "estimated") and "the price of this model is not known" in line.how
 
 
 @pytest.mark.parametrize("reserved", [False, True])

@@ -126,8 +126,8 @@ async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("nobody-sells-this", "names no provider; write <provider>/<model>, such as openai/gpt-4o-mini"),
-        ("opnai/gpt-4o", "'opnai' is no provider that Helix or litellm knows; did you mean 'openai/gpt-4o'?"),
+        ("nobody-sells-this", "does not name a provider; write <provider>/<model>, such as openai/gpt-4o-mini"),
+        ("opnai/gpt-4o", "'opnai' is not a provider that Helix or litellm knows; did you mean 'openai/gpt-4o'?"),
     ],
 )
 @pytest.mark.parametrize("shown", ["0", "1"])

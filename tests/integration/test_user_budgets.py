@@ -152,14 +152,17 @@ async def test_the_table_of_the_project_binds_runs_of_this_process(
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("users.day = 1", "tool.helix.budgets has 'users'; it has one table, user"),
-        ("day = 1", "tool.helix.budgets has 'day'; it has one table, user"),
+        ("users.day = 1", "tool.helix.budgets has the unknown key 'users'; its only key is the table user"),
+        ("day = 1", "tool.helix.budgets has the unknown key 'day'; its only key is the table user"),
         ("user = 3", "tool.helix.budgets.user must be a table of periods, not 3"),
-        ("user.daily = 1", "tool.helix.budgets.user.daily: there is no such period; .*; did you mean 'day'"),
+        ("user.daily = 1", "tool.helix.budgets.user.daily: no such period; .*; did you mean 'day'"),
         ("user.day = 0", "tool.helix.budgets.user.day: amount 0 must be at least"),
         ("user.day = '1'", "tool.helix.budgets.user.day: amount '1' is not a number"),
         ("user.day = {}", "tool.helix.budgets.user.day has no limit: give usd or tokens"),
-        ("user.day = {token = 1}", "tool.helix.budgets.user.day does not know 'token'; .*; did you mean 'tokens'"),
+        (
+            "user.day = {token = 1}",
+            "tool.helix.budgets.user.day has the unknown key 'token'; .*; did you mean 'tokens'",
+        ),
         ("user.day = {usd = 1, on_exceeded = 'stop'}", "on_exceeded is 'stop'; it must be 'fail' or 'pause'"),
         ("user.hour = {tokens = 1.5}", "amount 1.5 must be at least 1 token"),
     ],

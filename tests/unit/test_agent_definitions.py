@@ -81,7 +81,7 @@ def test_a_wrong_agent_names_the_field(changes: dict[str, Any], field: str) -> N
 
 
 def test_define_agent_knows_its_fields() -> None:
-    with pytest.raises(DefinitionError, match="prompt: no such field; there are name, system_prompt"):
+    with pytest.raises(DefinitionError, match="prompt: no such field; the fields are name, system_prompt"):
         define_agent(name="a", prompt="p")
     with pytest.raises(DefinitionError, match="name: is missing"):
         define_agent(system_prompt="p")

@@ -128,7 +128,7 @@ def test_a_rate_alone_stops_nothing_that_was_counted() -> None:
 def test_other_budgets_count_by_their_share() -> None:
     spent = Spending(hour=0, shares={"everybody's week": 1.0})
     stop = POLICY.evaluate_scaling(LLMMetrics(), 5, now=0, spent=spent)
-    assert (stop.after, stop.reason) == (0, "everybody's week: 100% used: nothing more is admitted")
+    assert (stop.after, stop.reason) == (0, "everybody's week: 100% used: no more runs are admitted")
 
 
 def test_a_new_window_reopens_at_the_minimum_and_then_load_decides() -> None:

@@ -64,7 +64,7 @@ def test_a_folder_without_a_project_changes_nothing(folder: Path) -> None:
 
 def test_a_wrong_table_is_named(folder: Path) -> None:
     (folder / "pyproject.toml").write_text("[tool.helix.environment]\nLIMIT = 5\n")
-    with pytest.raises(ProjectError, match=r"tool\.helix\.environment\.LIMIT: must be a text in quotes"):
+    with pytest.raises(ProjectError, match=r"tool\.helix\.environment\.LIMIT: must be a string in quotes"):
         load_environment(Path.cwd())
 
 

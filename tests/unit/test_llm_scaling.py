@@ -154,7 +154,7 @@ def test_who_waits_does_not_wait_for_the_lock() -> None:
 
 def test_a_decision_names_its_signals() -> None:
     decision = decide(queue_depth=6)
-    assert decision.reason == "6 wait, the threshold is 5"
+    assert decision.reason == "6 runs wait, and the threshold is 5"
     assert decision.signals["queue_depth"] == 6
     assert decision.signals["tokens_per_second_per_instance"] == 500
     assert decision.because_of("queue-depth").trigger == "queue-depth"

@@ -66,11 +66,17 @@ def test_a_model_belongs_to_a_provider_with_variables(model: str, provider: str,
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("opnai/gpt-4o-mini", "'opnai' is no provider that Helix or litellm knows; did you mean 'openai/gpt-4o-mini'?"),
+        (
+            "opnai/gpt-4o-mini",
+            "'opnai' is not a provider that Helix or litellm knows; did you mean 'openai/gpt-4o-mini'?",
+        ),
         ("antropic/claude-sonnet-4-5", "did you mean 'anthropic/claude-sonnet-4-5'?"),
-        ("some-new/model", "'some-new' is no provider that Helix or litellm knows"),
-        ("gpt4o", "names no provider; write <provider>/<model>, such as openai/gpt-4o-mini; did you mean 'gpt-4o'?"),
-        ("nonsense", "'nonsense' names no provider"),
+        ("some-new/model", "'some-new' is not a provider that Helix or litellm knows"),
+        (
+            "gpt4o",
+            "does not name a provider; write <provider>/<model>, such as openai/gpt-4o-mini; did you mean 'gpt-4o'?",
+        ),
+        ("nonsense", "'nonsense' does not name a provider"),
     ],
 )
 def test_a_name_without_a_known_provider_is_refused(model: str, problem: str) -> None:

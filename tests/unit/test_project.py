@@ -51,7 +51,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: st
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("[tool.helix]\nagnets = []", r"does not know 'agnets'; there are .*agents, .*; did you mean 'agents'\?"),
+        (
+            "[tool.helix]\nagnets = []",
+            r"has the unknown key 'agnets'; the keys are .*agents, .*; did you mean 'agents'\?",
+        ),
         ("[tool.helix]\nagents = 'desk'", r"agents is 'desk'"),
         ("[tool.helix]\nagents = []", r"agents is \[\]"),
         ("[tool.helix.settings]\nmodel = {a = 1}", r"settings"),

@@ -62,7 +62,7 @@ async def test_without_a_policy_nothing_is_done() -> None:
 
 async def test_there_is_nothing_to_record_before_a_decision() -> None:
     scaler = Scaler()
-    with pytest.raises(InvalidInputError, match="nothing was decided for 'a'"):
+    with pytest.raises(InvalidInputError, match="no decision for 'a' was made"):
         await scaler.record_scaling_action("a")
     await scaler.register_policy("a", ScalingPolicy())
     await scaler.evaluate_scaling("a", ScalingMetrics(cpu_percent=50), 3)

@@ -97,7 +97,7 @@ def test_steps_are_cut_at_the_bounds() -> None:
     assert policy.evaluate_scaling(IDLE, 3, now=0).after == 2
     at_most = policy.evaluate_scaling(BUSY, 5, now=0)
     assert (at_most.action, at_most.blocked_by) == ("hold", None)
-    assert "5 is all that is allowed" in at_most.reason
+    assert "the bounds keep it at 5" in at_most.reason
 
 
 def test_what_is_outside_of_the_bounds_comes_back_at_once() -> None:

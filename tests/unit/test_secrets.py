@@ -106,7 +106,7 @@ def test_a_rotated_secret_is_seen_when_the_old_one_is_no_longer_fresh(aws: Any) 
         ("secretsmanager:crm", "'secretsmanager:crm': ResourceNotFoundException"),
         ("ssm:/crm", "'ssm:/crm': ParameterNotFound"),
         ("secretsmanager:text#key", "'secretsmanager:text#key' does not hold a JSON object with the field 'key'"),
-        ("secretsmanager:object#number", "'secretsmanager:object#number' holds no text"),
+        ("secretsmanager:object#number", "'secretsmanager:object#number' does not hold a non-empty string"),
     ],
 )
 def test_a_missing_one_is_named_with_its_place(aws: Any, place: str, said: str) -> None:

@@ -91,7 +91,7 @@ async def test_a_record_that_cannot_be_read_hides_no_other(caplog: pytest.LogCap
         await asyncio.sleep(3 * POLL_S)
         await stop(store, "well")
         await seen(well)
-        assert damaged.stop is None and f"could not look for a stop of run {RUN}" in caplog.text
+        assert damaged.stop is None and f"could not check whether to stop run {RUN}" in caplog.text
 
 
 async def test_a_sub_agent_sees_the_stop_of_its_parent() -> None:

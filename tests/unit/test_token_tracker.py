@@ -82,7 +82,7 @@ async def test_all_filters_combine(tracker: TokenTracker, filters: dict[str, Any
 async def test_a_key_that_is_not_the_periods_is_refused(tracker: TokenTracker, period: str, key: str) -> None:
     with pytest.raises(InvalidInputError, match="period_key"):
         await tracker.get_tokens(period=period, period_key=key)
-    with pytest.raises(InvalidInputError, match="period 'fortnight' is none of hourly"):
+    with pytest.raises(InvalidInputError, match="period is 'fortnight'; it must be one of hourly"):
         await tracker.get_tokens(period="fortnight")
     with pytest.raises(InvalidInputError, match="needs its period"):
         await tracker.get_tokens(period_key=key)

@@ -100,19 +100,19 @@ def test_places_of_secrets(text: str, service: str, id: str, field: str, resourc
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("environment = { LIMIT = 5 }", "tool.helix.environment.LIMIT: must be a text in quotes, not 5"),
+        ("environment = { LIMIT = 5 }", "tool.helix.environment.LIMIT: must be a string in quotes, not 5"),
         ("environment = { AWS_REGION = 'x' }", "tool.helix.environment.AWS_REGION: 'AWS_REGION' is reserved"),
-        ("environment = { 'a-b' = 'x' }", "tool.helix.environment.a-b: 'a-b' is not the name of a variable"),
-        ("secrets = { KEY = 'prod/crm' }", "tool.helix.secrets.KEY: 'prod/crm' names no secret; there are"),
-        ("secrets = { KEY = 3 }", "tool.helix.secrets.KEY: must be a text in quotes, not 3"),
+        ("environment = { 'a-b' = 'x' }", "tool.helix.environment.a-b: 'a-b' is not a variable name"),
+        ("secrets = { KEY = 'prod/crm' }", "tool.helix.secrets.KEY: 'prod/crm' does not name a secret; write"),
+        ("secrets = { KEY = 3 }", "tool.helix.secrets.KEY: must be a string in quotes, not 3"),
         ("secret = { KEY = 'x' }\nrights = { read_bucket = ['x'] }", "tool.helix.rights.read_bucket: there is no such"),
         (
             "rights = { read_buckets = ['Desk Files'] }",
-            "tool.helix.rights.read_buckets[0]: 'Desk Files' is no name or ARN",
+            "tool.helix.rights.read_buckets[0]: 'Desk Files' is not the name or ARN",
         ),
         (
             "rights = { use_keys = ['alias/mine'] }",
-            "tool.helix.rights.use_keys[0]: 'alias/mine' is no name or ARN of a key",
+            "tool.helix.rights.use_keys[0]: 'alias/mine' is not the name or ARN of a key",
         ),
         (
             "rights = { statements = [{ actions = ['ses:SendEmail'] }] }",

@@ -61,7 +61,7 @@ class MCPServer:
         self.name = name or os.path.basename(command or "") or str(url)
         for field, wrong in (("headers", url is None and headers), ("env", command is None and env)):
             if wrong:
-                raise DefinitionError(f"MCP server {self.name!r}", field, "has no meaning for this kind of server")
+                raise DefinitionError(f"MCP server {self.name!r}", field, "does not apply to this kind of server")
         self.timeout_s, self.connect_timeout_s = timeout_s, connect_timeout_s
         self._command, self._args, self._cwd = command, list(args), None if cwd is None else str(cwd)
         self._env = None if env is None else dict(env)

@@ -66,7 +66,8 @@ def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
     wanted = given.pop("synchronous", "full").upper()
     if not store.startswith(URL) or not path or given or wanted not in ("FULL", "NORMAL"):
         raise InvalidInputError(
-            f"{store!r} is no store: write sqlite:///FILE, and ?synchronous=full or normal behind it"
+            f"{store!r} is not the URL of a SQLite store: "
+            "write sqlite:///FILE, with ?synchronous=full or ?synchronous=normal if needed"
         )
     return Path(unquote(path)), "FULL" if wanted == "FULL" else "NORMAL"
 

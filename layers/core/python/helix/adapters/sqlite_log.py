@@ -135,4 +135,4 @@ def checkpoint(db: sqlite3.Connection) -> None:
 
 def log_failure(done: Future[None]) -> None:
     if (error := done.exception()) is not None:
-        logger.warning("the log of the store was not moved into its file: %s", error)
+        logger.warning("the store's write-ahead log could not be moved into its file: %s", error)

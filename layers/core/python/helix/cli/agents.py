@@ -32,7 +32,7 @@ def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
         return _member(_load(place), place, name)
     if spec.endswith(".py") or "/" in spec:
         known = ", ".join(sorted(_agents_in(_load(spec)))) or "none"
-        raise RefusedError(f"say which agent of {spec!r}: {spec}:NAME; it has {known}")
+        raise RefusedError(f"{spec!r} names a file, not an agent: write {spec}:NAME; it has {known}")
     return _registered(spec, listed or _listed_by_project())
 
 

@@ -54,7 +54,7 @@ def console(
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser")] = True,
 ) -> None:
     if not where.here and (model is not None or agents):
-        raise RefusedError(f"--agent and --model are about agents that run here; {where.option} has its own")
+        raise RefusedError(f"--agent and --model are for agents that run on this machine; {where.option} uses its own")
     asyncio.run(_serve(where, agents or [], model, port, user, opens))
 
 

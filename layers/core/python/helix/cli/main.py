@@ -139,7 +139,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
             return _defect(error)
         message = not_installed(error.name)
     except UnicodeEncodeError as error:
-        message = f"a text of the command line is not UTF-8: {error.object!r}"
+        message = f"an argument of the command line is not UTF-8: {error.object!r}"
     except (RefusedError, OSError) as error:
         message = str(error)
     except Exception as error:

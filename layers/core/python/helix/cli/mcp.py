@@ -59,7 +59,9 @@ def mcp(
     wait: Annotated[float, typer.Option("--wait", min=0.1, help="Seconds that a call waits for its run")] = WAIT_S,
 ) -> None:
     if not where.here and model is not None:
-        raise RefusedError(f"--model is about agents that run here; with {where.option} the service has its own")
+        raise RefusedError(
+            f"--model is for agents that run on this machine; with {where.option} the service uses its own"
+        )
     if http is None and token is not None and "HELIX_MCP_TOKEN" not in os.environ:
         raise RefusedError("--token is for --http: over stdio only the program that started this command is served")
     asyncio.run(_serve(where, agents or [], model, http, token, wait))

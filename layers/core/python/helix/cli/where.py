@@ -68,9 +68,9 @@ class Where:
 
     def __post_init__(self) -> None:
         if self.url is not None and self.stage is not None:
-            raise RefusedError("--url and --stage name two places: choose one")
+            raise RefusedError("--url and --stage exclude each other: choose one")
         if not self.here and self.db not in (settings().db, DEFAULT_DB):
-            raise RefusedError(f"--db is a store of this machine, and {self.option} is elsewhere: choose one")
+            raise RefusedError(f"--db and {self.option} exclude each other: choose one")
         if self.url is not None:
             check_url(self.url)
 

@@ -214,7 +214,7 @@ def _named(kind: type[KindT], value: KindT | str) -> KindT:
     try:
         return kind(value)
     except ValueError:
-        raise InvalidInputError(f"{value!r} is no {kind.__name__}: there are {', '.join(kind)}") from None
+        raise InvalidInputError(f"{value!r} is not a {kind.__name__}; use one of {', '.join(kind)}") from None
 
 
 def _calls_tools(response: JsonValue) -> bool:

@@ -149,7 +149,10 @@ class ModelVariantRouter:
         triple weight and price none. Raises `ContextTooLargeError` if nothing fits."""
         offered = self.manager.instances or ([self.manager.of_model(model)] if model else [])
         if not offered:
-            raise InvalidInputError("no instance is registered, and no model is named: there is nothing to route to")
+            raise InvalidInputError(
+                "no instance is registered and no model is named, so there is nothing to route to: "
+                "register an instance, or name a model"
+            )
         weights: Weights = SPEED if prefer_speed else BALANCED if prefer_cost else WITHOUT_COST
         best = ranked(offered, need, by_score(offered, need, weights, model))[0]
         wanted = "speed" if prefer_speed else "cost" if prefer_cost else "fit and load"

@@ -72,7 +72,9 @@ class _Recorded:
         record."""
         decision = decision or self._decided.get(target_id)
         if decision is None:
-            raise InvalidInputError(f"nothing was decided for {target_id!r} here: evaluate first, or give the decision")
+            raise InvalidInputError(
+                f"no decision for {target_id!r} was made here: evaluate first, or give the decision"
+            )
         self._decided.pop(target_id, None)
         return None if decision.action == "hold" else await self.log.record(target_id, decision)
 

@@ -152,7 +152,7 @@ class TokenTracker:
         without either, all time. Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`,
         month `2026-11`. Hourly counts are kept for 400 days, totals forever."""
         if period is None and period_key is not None:
-            raise InvalidInputError(f"period_key {period_key!r} needs its period")
+            raise InvalidInputError(f"period_key {period_key!r} needs its period: give both")
         window = _window(period_of(period or TokenPeriod.TOTAL), period_key, self.clock.now())
         filters = {"agent": agent_id, "model": model, "operation": operation}
         return sum(found.tokens for found in await self._used(window.start, window.end, tenant, filters))
@@ -193,7 +193,7 @@ class TokenTracker:
         """Delete the counters of the agent, or those of all agents and their tenants. Budgets and sessions keep their
         numbers. Raises `InvalidInputError` unless `admin` is set, because only the fleet's operator should do this."""
         if not admin:
-            raise InvalidInputError("reset forgets the usage of the fleet: say admin=True")
+            raise InvalidInputError("reset deletes the usage of the whole fleet: pass admin=True to confirm")
         scopes = [agent_scope(agent_id)] if agent_id is not None else await read_scopes(self._store)
         for scope in scopes:
             while rows := await self._store.query("control", partition(scope), limit=PAGE):
@@ -251,7 +251,9 @@ def _window(period: TokenPeriod, key: str | None, now: float) -> Window:
             moment = datetime.strptime(key, formats[period])
     except ValueError:
         example = window_key(period, now)
-        raise InvalidInputError(f"period_key {key!r} is no {period.adverb} key: they are like {example!r}") from None
+        raise InvalidInputError(
+            f"period_key {key!r} is not a {period.adverb} key, which looks like {example!r}"
+        ) from None
     return window_at(period, moment.replace(tzinfo=UTC).timestamp())
 
 
@@ -267,7 +269,7 @@ def _check(
     named = {"agent_id": agent_id, "model": model, "operation": operation, "tenant": tenant}
     for name, text in named.items():
         if not isinstance(text, str) or not 1 <= len(text.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
-            raise InvalidInputError(f"{name} {text!r} must be a text of 1 to {MAX_NAME_BYTES} bytes")
+            raise InvalidInputError(f"{name} {text!r} must be a string of 1 to {MAX_NAME_BYTES} bytes")
     figures = (input_tokens, output_tokens, cost)
     if not is_int(input_tokens) or not is_int(output_tokens) or not is_number(cost):
         raise InvalidInputError(f"tokens must be whole numbers, and cost a number: {figures}")

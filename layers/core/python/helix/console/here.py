@@ -27,7 +27,7 @@ class OneToken(Authoriser):
 
     async def prove(self, token: str | None) -> Proof:
         if token is None or not hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode()):
-            raise refusal("it is not this console's")
+            raise refusal("it is not a token of this console")
         return await super().prove(None)
 
 

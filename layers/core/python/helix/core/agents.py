@@ -84,11 +84,11 @@ class Agent(Generic[StateT, OutputT]):
             object.__setattr__(self, "llm_config", LLMConfig.model_validate({"model": model}))
         valid = isinstance(self.name, str) and NAME.fullmatch(self.name) is not None and "__" not in self.name
         require(valid, owner, "name", "must be 1 to 64 letters, digits, '_' or '-', without '__'")
-        require(isinstance(self.description, str), owner, "description", "must be a text")
+        require(isinstance(self.description, str), owner, "description", "must be a string")
         prompt, config = self.system_prompt, self.llm_config
         if self.function is None:
             valid = bool(prompt.strip()) if isinstance(prompt, str) else is_plain_function(prompt)
-            problem = "must be a text that is not empty, or a plain function of the state"
+            problem = "must be a non-empty string, or a plain function of the state"
             require(valid, owner, "system_prompt", problem)
             problem = "must be an LLMConfig, or a plain function of the state that returns one"
             require(isinstance(config, LLMConfig) or is_plain_function(config), owner, "llm_config", problem)
@@ -129,15 +129,15 @@ class Agent(Generic[StateT, OutputT]):
             check_json(self.initial_state(), "the default state", MAX_STATE_BYTES)
         except ValidationError as error:
             missing = ", ".join(".".join(map(str, e["loc"])) or e["msg"] for e in error.errors())
-            problem = f"every field needs a default; without a valid one: {missing}"
+            problem = f"every field needs a valid default; fields without one: {missing}"
             raise DefinitionError(owner, "state_schema", problem) from error
         except Exception as error:
-            problem = f"an instance without arguments must be possible, and be JSON: {error!r}"
+            problem = f"it must be possible to create it without arguments, and the result must be JSON: {error!r}"
             raise DefinitionError(owner, "state_schema", problem) from error
         try:
             _ = self.finish_tool
         except (DefinitionError, PydanticUserError, NameError) as error:
-            raise DefinitionError(owner, "output_schema", f"no JSON schema can be made of it: {error}") from error
+            raise DefinitionError(owner, "output_schema", f"cannot be converted to a JSON schema: {error}") from error
 
     def _check_tools(self, owner: str) -> None:
         valid = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
@@ -229,6 +229,6 @@ def define_agent(**config: Any) -> Agent[Any, Any]:
     owner = f"agent {config.get('name')!r}"
     known = [*(f.name for f in fields(Agent)), "model"]
     for name in config:
-        require(name in known, owner, name, f"no such field; there are {', '.join(known)}")
+        require(name in known, owner, name, f"no such field; the fields are {', '.join(known)}")
     require("name" in config, owner, "name", "is missing")
     return Agent(**config)

@@ -318,7 +318,7 @@ def parse_chunk(data: Any) -> StreamChunk:
     """
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):
-        raise InvalidInputError("a chunk is a JSON object with a 'type'")
+        raise InvalidInputError("a chunk must be a JSON object with a 'type'")
     cls = CHUNK_CLASSES.get(kind, UnknownChunk)
     extra: Any = None if cls is UnknownChunk else "ignore"
     return cls.model_validate(data, extra=extra)  # type: ignore[return-value]

@@ -136,8 +136,12 @@ def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> N
         case "paused":
             reason, hint = status, "answer what it waits for, or resume it with a message"
         case _:  # written by another version, or damaged
-            raise damaged_row("sessions", session.session_id, SESSION, f"status: {status!r} is not one of a session")
-    raise CannotResumeError(f"session {session.session_id!r} is {status}, which {mode!r} does not fit: {hint}", reason)
+            raise damaged_row(
+                "sessions", session.session_id, SESSION, f"status: {status!r} is not a status of a session"
+            )
+    raise CannotResumeError(
+        f"session {session.session_id!r} is {status}, so mode {mode!r} cannot be used: {hint}", reason
+    )
 
 
 def plan_claim(

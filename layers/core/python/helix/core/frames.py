@@ -127,7 +127,10 @@ class Joiner:
             case _:
                 raise ProtocolError("a part has part, index, total and data", "part")
         if not (1 <= total <= MAX_PARTS and 0 <= index < total and self._totals.get(ident, total) == total):
-            raise ProtocolError(f"part {index} of {total} cannot be", "index")
+            raise ProtocolError(
+                f"part {index} of {total} is not valid: index must be below total, and all parts have the same total",
+                "index",
+            )
         self._totals[ident] = total
         parts = self._open.setdefault(ident, {})
         parts[index] = data

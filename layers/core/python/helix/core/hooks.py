@@ -51,7 +51,7 @@ class Hooks:
         known = {f.name for f in fields(cls)}
         clean: dict[str, tuple[Hook, ...]] = {}
         for name, hook in value.items():
-            require(name in known, owner, f"hooks.{name}", f"no such hook; there are {', '.join(sorted(known))}")
+            require(name in known, owner, f"hooks.{name}", f"no such hook; the hooks are {', '.join(sorted(known))}")
             chain = hook if isinstance(hook, (list, tuple)) else () if hook is None else (hook,)
             problem = "must be a function of (payload, context), or a list of them"
             require(all(callable(h) for h in chain), owner, f"hooks.{name}", problem)

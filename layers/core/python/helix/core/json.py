@@ -156,7 +156,7 @@ def _problem(value: object, depth: int) -> str | None:
 def check_text(value: object, what: str, limit: int = MAX_BYTES) -> None:
     """Raise `InvalidInputError` unless `value` is a string of at most `limit` bytes that can be stored."""
     if not isinstance(value, str):
-        raise InvalidInputError(f"{what} is no text but {type(value).__name__}")
+        raise InvalidInputError(f"{what} must be a string, not {type(value).__name__}")
     try:
         n = text_size(value)
     except InvalidInputError as error:

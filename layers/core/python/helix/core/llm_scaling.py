@@ -66,8 +66,8 @@ class TokenAwareScalingPolicy(Pace, Targets):
         decision = self.outside(current, signals)
         if decision is None and current == 0:
             if metrics.queue_depth == 0:
-                return hold(0, "nobody waits", signals)
-            decision = _move(0, 1, "wake", f"{metrics.queue_depth} wait, and nothing may run", signals)
+                return hold(0, "no run waits", signals)
+            decision = _move(0, 1, "wake", f"{metrics.queue_depth} runs wait, and the limit is 0", signals)
         if decision is not None:
             return _not_into_throttling(decision, metrics)
         limit = self.target_tokens_per_second * (1 - self.tokens_per_second_buffer)
@@ -80,7 +80,7 @@ class TokenAwareScalingPolicy(Pace, Targets):
             wanted = max(current - self.scale_down_step, self.min_instances)
             if metrics.concurrent_llm_calls > ROOM * wanted:
                 return hold(current, f"{metrics.concurrent_llm_calls} of {current} are in use", signals)
-            reason = f"{each:.0f} tokens/s per instance is below half of {limit:.0f}, and nobody waits"
+            reason = f"{each:.0f} tokens/s per instance is below half of {limit:.0f}, and no run waits"
             return self.step(current, wanted, "quiet", reason, signals, state, now)
         return hold(current, "within the targets", signals)
 
@@ -95,7 +95,7 @@ class TokenAwareScalingPolicy(Pace, Targets):
     def _load(self, metrics: LLMMetrics, current: int, each: float, limit: float) -> str | None:
         """Return a description of the first signal above its target, or None."""
         if metrics.queue_depth >= self.queue_depth_threshold:
-            return f"{metrics.queue_depth} wait, the threshold is {self.queue_depth_threshold}"
+            return f"{metrics.queue_depth} runs wait, and the threshold is {self.queue_depth_threshold}"
         if each > limit:
             return f"{each:.0f} tokens/s per instance is above {limit:.0f}"
         if metrics.max_concurrent_calls == current and metrics.concurrent_llm_calls < current:
@@ -153,12 +153,14 @@ class CostAwareScalingPolicy(Bounds, CostThresholds):
         signals = _signals(llm_metrics) | {"budget_spent": status.spent, "budget_expected": status.expected}
         why = "; ".join(status.warnings)
         if status.level == "over" and current > 0:
-            return _move(current, 0, "budget stop", f"{why}: nothing more is admitted", signals)
+            return _move(current, 0, "budget stop", f"{why}: no more runs are admitted", signals)
         if current == 0 and (status.level == "over" or (state.stopped and status.level == "critical")):
             return _closed(why, signals)
         if current == 0 and state.stopped:
             least = max(self.min_instances, 1)
-            return _not_into_throttling(_move(0, least, "budget reset", "there is money again", signals), llm_metrics)
+            return _not_into_throttling(
+                _move(0, least, "budget reset", "the budget has room again", signals), llm_metrics
+            )
         if status.level == "critical" and current > self.min_instances:
             return _move(current, current - 1, "budget critical", why, signals)
         base = self._base(llm_metrics, current, state, now, signals)
@@ -172,7 +174,7 @@ class CostAwareScalingPolicy(Bounds, CostThresholds):
         self, metrics: LLMMetrics, current: int, state: ScalingState, now: float, signals: dict[str, float]
     ) -> ScalingDecision:
         if self.base_scaling_policy is None:
-            return hold(current, "within the budgets, and there is no policy for load", signals)
+            return hold(current, "within the budgets, and no policy for load is set", signals)
         decided = self.base_scaling_policy.evaluate_scaling(metrics, current, state, now=now)
         return decided.model_copy(update={"signals": decided.signals | signals})
 

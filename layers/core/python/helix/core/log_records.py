@@ -53,7 +53,7 @@ def _packed(stream_id: str, bodies: list[str], offload: Callable[[bytes], str] |
         return data
     if offload is None:
         raise InvalidInputError(
-            f"a record of {len(data)} bytes exceeds the {MAX_DATA_BYTES} that Kinesis takes, and no bucket is configured"
+            f"a record has {len(data)} bytes, Kinesis accepts {MAX_DATA_BYTES}, and no bucket is configured for larger ones"
         )
     return f'{head}"object":{dumps(offload(data))}}}'.encode()
 
@@ -74,21 +74,21 @@ def unpack(data: bytes, fetch: Callable[[str], bytes] | None = None) -> tuple[st
     try:
         value = json.loads(_plain(data))
         if value["v"] != VERSION:
-            raise InvalidInputError(f"a record of version {value['v']!r}; this projector reads version {VERSION}")
+            raise InvalidInputError(f"the record has version {value['v']!r}; this projector reads version {VERSION}")
         if "object" in value:
             if fetch is None:
-                raise InvalidInputError("a record points to S3, and no bucket is configured")
+                raise InvalidInputError("the record points to S3, and no bucket is configured")
             value = json.loads(_plain(fetch(value["object"])))
         stream_id = value["stream_id"]
         if not isinstance(stream_id, str) or not stream_id:
-            raise InvalidInputError("a record names no stream")
+            raise InvalidInputError("the record does not name a stream")
         return stream_id, [StreamRecord.model_validate(record) for record in value["records"]]
     except ValidationError as error:
-        raise InvalidInputError(f"a record that is none: {error.error_count()} fields are wrong") from error
+        raise InvalidInputError(f"the record is not valid: {error.error_count()} fields are wrong") from error
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise InvalidInputError(f"a record that is none: {type(error).__name__}") from error
+        raise InvalidInputError(f"the record is not valid: {type(error).__name__}") from error
 
 
 def _plain(data: bytes) -> bytes:
@@ -97,5 +97,5 @@ def _plain(data: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     raw = unpacker.decompress(data, MAX_UNPACKED_BYTES)
     if not unpacker.eof:
-        raise InvalidInputError(f"a record that is cut off, or larger than {MAX_UNPACKED_BYTES} bytes")
+        raise InvalidInputError(f"the record is cut off, or larger than {MAX_UNPACKED_BYTES} bytes")
     return raw

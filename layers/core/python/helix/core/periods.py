@@ -39,7 +39,7 @@ def period_of(value: TokenPeriod | str) -> TokenPeriod:
         return TokenPeriod(value)
     except ValueError:
         known = ", ".join(period.adverb for period in TokenPeriod)
-        raise InvalidInputError(f"period {value!r} is none of {known}") from None
+        raise InvalidInputError(f"period is {value!r}; it must be one of {known}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,5 +148,5 @@ class Part(Record):
     @model_validator(mode="after")
     def _counts(self) -> Part:
         if self.index >= self.total:
-            raise ValueError("index is below total")
+            raise ValueError("index must be below total")
         return self

@@ -79,7 +79,7 @@ class ResourceConfig(BaseModel):
             name = SHORTHAND.get(key, key)
             if name not in cls.model_fields:
                 known = ", ".join([*cls.model_fields, *SHORTHAND])
-                raise DefinitionError(owner, f"{field}.{key}", f"no such setting; there are {known}")
+                raise DefinitionError(owner, f"{field}.{key}", f"no such setting; the settings are {known}")
             if name in spelled:
                 raise DefinitionError(owner, f"{field}.{key}", f"is the same as {spelled[name]!r}: give one of the two")
             spelled[name] = key

@@ -156,7 +156,7 @@ class Pace(Bounds, Steps):
         if bounded == current:
             return None
         bound = "min_instances" if bounded > current else "max_instances"
-        reason = f"{current} is outside of {bound} {bounded}"
+        reason = f"{current} is outside the bound {bound}={bounded}"
         return ScalingDecision(before=current, after=bounded, rule="bounds", reason=reason, signals=dict(signals))
 
     def step(
@@ -173,7 +173,7 @@ class Pace(Bounds, Steps):
         it."""
         after = min(max(wanted, self.min_instances), self.max_instances)
         if after == current:
-            return hold(current, f"{reason}; {current} is all that is allowed", signals, rule=rule)
+            return hold(current, f"{reason}; the bounds keep it at {current}", signals, rule=rule)
         decision = ScalingDecision(before=current, after=after, rule=rule, reason=reason, signals=dict(signals))
         up = after > current
         since, cooldown = (state.up_at, self.scale_up_cooldown) if up else (state.changed_at, self.scale_down_cooldown)
@@ -230,8 +230,8 @@ class ScalingPolicy(Pace):
             return decision
         if current == 0:
             if metrics.request_rate <= 0:
-                return hold(0, "nobody asks", signals)
-            return self.step(0, 1, "wake", "requests come, and nothing runs", signals, state, now)
+                return hold(0, "no requests arrive", signals)
+            return self.step(0, 1, "wake", "requests arrive, and no instance runs", signals, state, now)
         if metrics.cpu_percent > self.target_cpu_percent:
             reason = f"CPU {metrics.cpu_percent:.0f} % is above its target, {self.target_cpu_percent:.0f} %"
             return self.step(current, current + self.scale_up_step, "load", reason, signals, state, now)

@@ -56,7 +56,7 @@ def read_signature(function: Callable[..., Any], owner: str, context_type: type,
         hint = hints[name]
         if _is_context(hint, context_type):
             if context is not None:
-                raise DefinitionError(owner, name, f"a second {context_type.__name__}: one is enough")
+                raise DefinitionError(owner, name, f"is a second {context_type.__name__}; a tool takes one at most")
             context = name
             continue
         attribute = _attribute(name, taken)
@@ -68,7 +68,7 @@ def read_signature(function: Callable[..., Any], owner: str, context_type: type,
         schema = _model(getattr(function, "__name__", "tool"), fields)
     except (PydanticUserError, NameError, TypeError, ValueError) as error:
         raise DefinitionError(
-            owner, _culprit(attributes, fields), f"no JSON schema can be made of it: {error}"
+            owner, _culprit(attributes, fields), f"cannot be converted to a JSON schema: {error}"
         ) from error
     return Signature(schema, attributes, context, hints.get("return"))
 

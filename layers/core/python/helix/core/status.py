@@ -70,8 +70,8 @@ def end_status(status: RunStatus) -> EndStatus:
         case "superseded":
             return "interrupted"
         case "running":
-            raise IllegalTransitionError("a run that is running has no end")
+            raise IllegalTransitionError("a run that still runs has no end status")
         case "completed" | "failed" | "interrupted" | "paused":
             return status
         case _:  # written by another version, or damaged
-            raise DamagedRowError(f"a run that is {status!r} cannot be read")
+            raise DamagedRowError(f"{status!r} is not a status of a run")

@@ -17,7 +17,7 @@ from helix.core.messages import Record
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("must be a text")
+        raise ValueError("must be a string")
     return value
 
 

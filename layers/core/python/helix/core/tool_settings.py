@@ -47,8 +47,10 @@ class SecretPlace:
         elif (found := _FORM.fullmatch(text)) is not None:
             service, arn, field = found.groups()
         else:
-            forms = "'secretsmanager:NAME', 'ssm:/NAME', an ARN of either; each may end with '#FIELD' of a JSON object"
-            raise ValueError(f"{text!r} names no secret; there are {forms}")
+            forms = (
+                "'secretsmanager:NAME', 'ssm:/NAME', or an ARN of either; each may end with '#FIELD' of a JSON object"
+            )
+            raise ValueError(f"{text!r} does not name a secret; write {forms}")
         return cls("ssm" if service == "ssm" else "secretsmanager", arn, (field or "")[1:])
 
     def __str__(self) -> str:
@@ -78,7 +80,7 @@ def _place(given: Any) -> Any:
 
 def _variable(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is not the name of a variable: use letters, digits and '_', a letter first")
+        raise ValueError(f"{name!r} is not a variable name: use letters, digits and '_', and begin with a letter")
     if name.startswith(RESERVED):
         raise ValueError(f"{name!r} is reserved: no name may begin with {', '.join(RESERVED)}")
     return name
@@ -86,7 +88,7 @@ def _variable(name: str) -> str:
 
 def _package(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) is None:
-        raise ValueError(f"{name!r} is not the name of a package; the lock has its version")
+        raise ValueError(f"{name!r} is not a package name; leave out the version, which the lock file sets")
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -97,14 +99,14 @@ Place = Annotated[SecretPlace, BeforeValidator(_place)]
 
 def _bucket(name: str) -> str:
     if re.fullmatch(r"(arn:[\w-]+:s3:::)?[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", name) is None:
-        raise ValueError(f"{name!r} is no name or ARN of a bucket")
+        raise ValueError(f"{name!r} is not the name or ARN of a bucket")
     return name
 
 
 def _named(service: str, what: str, pattern: str) -> AfterValidator:
     def check(name: str) -> str:
         if re.fullmatch(rf"arn:[\w-]+:{service}:[\w-]+:\d{{12}}:\S+|{pattern}", name) is None:
-            raise ValueError(f"{name!r} is no name or ARN of a {what}")
+            raise ValueError(f"{name!r} is not the name or ARN of a {what}")
         return name
 
     return AfterValidator(check)
@@ -115,7 +117,7 @@ Table = Annotated[str, _named("dynamodb", "table", r"[\w.-]{3,255}")]
 Queue = Annotated[str, _named("sqs", "queue", r"[\w-]{1,80}(\.fifo)?")]
 Topic = Annotated[str, _named("sns", "topic", r"[\w-]{1,256}(\.fifo)?")]
 LambdaFunction = Annotated[str, _named("lambda", "function", r"[\w-]{1,64}")]
-KeyArn = Annotated[str, _named("kms", "key: give its ARN, no alias", r"(?!)")]
+KeyArn = Annotated[str, _named("kms", "key: give its ARN, not an alias", r"(?!)")]
 Action = Annotated[str, Field(pattern=r"^[a-z0-9-]+:[A-Za-z*?]+$")]
 
 
@@ -300,7 +302,7 @@ def _problem(first: Any) -> str:
                 f"there is no such setting; see docs/guide/tool-settings.md{did_you_mean(str(first['loc'][-1]), known)}"
             )
         case "string_type" | "dataclass_type":
-            return f"must be a text in quotes, not {first['input']!r}"
+            return f"must be a string in quotes, not {first['input']!r}"
         case "missing":
             return "is missing"
         case _:

@@ -92,8 +92,8 @@ class Tool(Generic[In]):
         reserved = self.name == FINISH_TOOL_NAME or self.name.startswith(SUBAGENT_TOOL_PREFIX)
         problem = f"{FINISH_TOOL_NAME!r} and the prefix {SUBAGENT_TOOL_PREFIX!r} are reserved"
         require(self.kind in ("subagent", "finish") or not reserved, owner, "name", problem)
-        require(isinstance(self.description, str), owner, "description", "must be a text")
-        problem = "is empty: give a docstring or description, the model chooses by it"
+        require(isinstance(self.description, str), owner, "description", "must be a string")
+        problem = "is empty: add a docstring or a description, because the model chooses tools by it"
         require(bool(self.description.strip()) or self.kind == "finish", owner, "description", problem)
         require(is_model(self.input_schema), owner, "input_schema", "must be a pydantic model class")
         require(
@@ -121,7 +121,7 @@ class Tool(Generic[In]):
         try:
             object.__setattr__(self, "parameters", parameters_of(self.input_schema))
         except (PydanticUserError, NameError) as error:
-            raise DefinitionError(owner, "input_schema", f"no JSON schema can be made of it: {error}") from error
+            raise DefinitionError(owner, "input_schema", f"cannot be converted to a JSON schema: {error}") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the decorated function directly, for example in a unit test."""
@@ -215,7 +215,7 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
     name = given.pop("name", None) or getattr(function, "__name__", "")
     owner = f"tool {name!r}"
     for key in given:
-        require(key in _OPTIONS, owner, key, f"no such option; there are {', '.join(_OPTIONS)}")
+        require(key in _OPTIONS, owner, key, f"no such option; the options are {', '.join(_OPTIONS)}")
     plain = inspect.unwrap(function)
     generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
     require(not generator, owner, "function", "must return its result, not yield it: report progress with ctx.emit")

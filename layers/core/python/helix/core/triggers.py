@@ -29,7 +29,7 @@ _PATH = re.compile(r"^[A-Za-z0-9_:-]+(\.[A-Za-z0-9_:-]+)*$")
 def _template(text: str) -> str:
     for match in _FIELD.finditer(text):
         if match[0] not in ("{{", "}}") and not _PATH.match(match[1] or ""):
-            raise ValueError(f"{match[0]!r} names no field of the event; write {{{{ and }}}} for braces")
+            raise ValueError(f"{match[0]!r} does not name a field of the event; write {{{{ and }}}} for braces")
     return text
 
 
@@ -37,7 +37,7 @@ def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        raise ValueError(f"{name!r} is no time zone; there are names as Europe/Berlin") from None
+        raise ValueError(f"{name!r} is not a time zone; use a name such as Europe/Berlin") from None
     return name
 
 
@@ -100,9 +100,9 @@ class Trigger(Start):
             raise ValueError("timezone applies to cron only, not to rate")
         if self.http:
             if wrong := sorted({"prompt", "session", "user"} & self.model_fields_set):
-                raise ValueError(f"{wrong[0]} does not belong to http: the request says it")
+                raise ValueError(f"{wrong[0]} does not belong to http: the request sets it")
         elif not self.agent:
-            raise ValueError("agent is missing: who runs?")
+            raise ValueError("agent is missing: name the agent to run")
         return self
 
 

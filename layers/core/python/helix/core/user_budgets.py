@@ -32,7 +32,9 @@ def parse_user_budgets(table: Any) -> tuple[BudgetDefinition, ...]:
         raise InvalidInputError(f"{TABLE} must be a table, not {table!r}")
     for key in table:
         if key != "user":
-            raise InvalidInputError(f"{TABLE} has {key!r}; it has one table, user: the budgets of each user")
+            raise InvalidInputError(
+                f"{TABLE} has the unknown key {key!r}; its only key is the table user, with the budgets of each user"
+            )
     return tuple(_definitions(table.get("user", {})))
 
 
@@ -62,7 +64,7 @@ def whole_amount(amount: float | Decimal, unit: str) -> int:
         raise InvalidInputError(f"amount {amount!r} must be at least {least}")
     if whole > MOST:
         most = f"{MOST // MICROS:,} USD" if unit == "usd" else f"{MOST:,} tokens"
-        raise InvalidInputError(f"a budget is at most {most}: more is not added up exactly in every store")
+        raise InvalidInputError(f"a budget may be at most {most}: not every store adds larger amounts exactly")
     return whole
 
 
@@ -74,13 +76,13 @@ def _definitions(limits: Any) -> Iterator[BudgetDefinition]:
         where = f"{TABLE}.user.{period}"
         if period not in periods:
             raise InvalidInputError(
-                f"{where}: there is no such period; there are {', '.join(periods)}{did_you_mean(period, periods)}"
+                f"{where}: no such period; the periods are {', '.join(periods)}{did_you_mean(period, periods)}"
             )
         limit = given if isinstance(given, Mapping) else {"usd": given}
         for key in limit:
             if key not in _KEYS:
                 raise InvalidInputError(
-                    f"{where} does not know {key!r}; there are {', '.join(_KEYS)}{did_you_mean(key, _KEYS)}"
+                    f"{where} has the unknown key {key!r}; the keys are {', '.join(_KEYS)}{did_you_mean(key, _KEYS)}"
                 )
         on_exceeded = limit.get("on_exceeded")
         if on_exceeded not in (None, *get_args(OnExceeded)):

@@ -149,6 +149,6 @@ class _Poll:
 def _warn(what: str, error: Exception) -> None:
     """Log a failed read. It must not end the watches of other runs."""
     if isinstance(error, StoreError):
-        logger.warning("could not look for a stop of %s; trying again: %s", what, error)
+        logger.warning("could not check whether to stop %s; trying again: %s", what, error)
     else:
-        logger.exception("could not look for a stop of %s; trying again", what)
+        logger.exception("could not check whether to stop %s; trying again", what)

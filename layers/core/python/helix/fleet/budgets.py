@@ -194,7 +194,7 @@ class BudgetManager:
     ) -> list[TokenAlert]:
         """Return at most `limit` alerts, newest first, filtered by level and by the agent whose budgets raised them."""
         if level is not None and level not in LEVELS:
-            raise InvalidInputError(f"level {level!r} is none of {', '.join(LEVELS)}")
+            raise InvalidInputError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
 
     # --- hearing --------------------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ def _scope(agent_id: str | None, tenant: str | None, session: str | None) -> str
     given = {"agent": agent_id, "tenant": tenant, "session": session}
     named = [f"{kind}:{name}" for kind, name in given.items() if name is not None]
     if len(named) > 1:
-        raise InvalidInputError(f"a budget has one scope, not {' and '.join(named)}")
+        raise InvalidInputError(f"a budget must have one scope, not {' and '.join(named)}")
     if any(not isinstance(name, str) or not name for name in given.values() if name is not None):
-        raise InvalidInputError("agent_id, tenant and session must be texts that are not empty")
+        raise InvalidInputError("agent_id, tenant and session must be non-empty strings")
     return named[0] if named else None
 
 

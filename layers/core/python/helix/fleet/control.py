@@ -117,7 +117,7 @@ class FleetControl:
                 f"agent {agent_name!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances!r}"
             )
         await change_entry(self._store, agent_name, wanted=instances)
-        await self._admit(agent_name, f"somebody asked for {instances}")
+        await self._admit(agent_name, f"an operator set it to {instances}")
 
     async def start(self, agent_name: str) -> None:
         """Raise the desired number to at least the minimum, and admit runs of a stopped agent again. Idempotent."""
@@ -127,13 +127,13 @@ class FleetControl:
             seen = {"wanted": entry.wanted, "stopped": entry.stopped, "starts": entry.starts}
             changes = {"wanted": wanted, "stopped": False, "force": False}
             if await change_entry(self._store, agent_name, add=["starts"], seen=seen, **changes):
-                await self._admit(agent_name, "somebody started it")
+                await self._admit(agent_name, "an operator started it")
                 return
 
     async def stop(self, agent_name: str, *, force: bool = False) -> None:
         """Stop the agent. It accepts no new runs, and running ones are interrupted (aborted with `force`)."""
         await self._existing(agent_name)
-        why = "somebody stopped it" + (" by force" if force else "")
+        why = "an operator stopped it" + (" by force" if force else "")
         await self._limit(agent_name, 0, why)
         await change_entry(self._store, agent_name, stopped=True, force=force)
         await self._admit(agent_name, why)
@@ -144,11 +144,13 @@ class FleetControl:
         while True:
             entry = await self._existing(agent_name)
             if entry.stopped:
-                raise AgentStoppedError(f"agent {agent_name!r} is stopped, and a restart does not undo that: start it")
+                raise AgentStoppedError(
+                    f"agent {agent_name!r} is stopped, and a restart does not start it again: start it"
+                )
             wanted = max(entry.wanted, entry.limits.min_instances)
             seen = {"wanted": entry.wanted, "stopped": False, "starts": entry.starts}
             if await change_entry(self._store, agent_name, add=["restarts", "starts"], seen=seen, wanted=wanted):
-                await self._admit(agent_name, "somebody restarted it")
+                await self._admit(agent_name, "an operator restarted it")
                 return
 
     async def apply_health(self, change: HealthChange) -> None:
@@ -167,7 +169,7 @@ class FleetControl:
                 await self._limit(change.target, max(1, entry.wanted), why, "health")
                 entry = await self._entry(change.target)
                 if entry is not None and entry.stopped:  # stopped between the two reads: the stop wins
-                    await self._limit(change.target, 0, "somebody stopped it")
+                    await self._limit(change.target, 0, "an operator stopped it")
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class DeployedRuntime:
         """Interrupt the active runs, and admit runs again. New code does not need a restart, because the next step already
         runs it. Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
         if (await self.get_agent_status(agent_id))["status"] == "stopped":
-            raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not undo that: start it")
+            raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not start it again: start it")
         await self.stop_agent(agent_id)
         return await self.start_agent(agent_id)
 

@@ -127,7 +127,7 @@ class HealthChecker:
         """Return the last result of each of the target's checks, from any process on the store."""
         found = {result.check: result for result in await health_rows.results(self._store, target_id)}
         for name, check in self._checks.get(target_id, {}).items():
-            found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not asked yet"))
+            found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not checked yet"))
         return list(found.values())
 
     async def get_overall_health(self) -> OverallHealth:

@@ -95,7 +95,7 @@ async def judge_calls(
             await _judge(health, agent, calls, counts, money[agent])
         except HelixError as error:
             failed += 1
-            logger.warning("the model calls of agent %s could not be judged: %s", agent, error)
+            logger.warning("the health of the model calls of agent %s could not be computed: %s", agent, error)
     return failed
 
 

@@ -130,7 +130,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
     if done[FAILED]:
-        raise StoreError(f"{done[FAILED]} looks failed; the log says why")
+        raise StoreError(f"{done[FAILED]} evaluations failed; the log says why")
     return dict(done)
 
 
@@ -190,7 +190,7 @@ async def _each_minute(app: Application, governor: Governor, asked: AskedLately,
         found |= await _passed(app, asked, worked, counts)
     except HelixError as error:
         failed = failed or 1
-        logger.warning("whether thresholds are passed is not known: %s", error)
+        logger.warning("the thresholds could not be checked: %s", error)
     warn(metrics, found)
     report_failures(metrics, late(beats, now))
     return Counter({"alerts published": published, FAILED: failed})

@@ -95,7 +95,7 @@ class FleetMonitor:
             try:
                 await self.look()
             except Exception:
-                logger.exception("govern: this look failed")
+                logger.exception("govern: this evaluation failed")
 
 
 async def _registered(engine: Engine, agent: str) -> Registered | None:

@@ -96,12 +96,17 @@ class _Collector:
         f = self._figures
         plain: tuple[tuple[Any, str, str, float | None], ...] = (
             (GaugeMetricFamily, "uptime_seconds", "Seconds since the process started.", f.uptime_s),
-            (GaugeMetricFamily, "ready", "1 if new work is accepted.", float(f.ready)),
-            (GaugeMetricFamily, "cpu_percent", "Processor use of the process.", f.cpu_percent),
-            (GaugeMetricFamily, "memory_percent", "Memory of the process, of what it may use.", f.memory_percent),
-            (GaugeMetricFamily, "memory_used_bytes", "Resident memory of the process.", f.memory_bytes),
-            (CounterMetricFamily, "requests", "Requests, or runs, that were taken on.", f.requests),
-            (CounterMetricFamily, "errors", "Those that failed.", f.errors),
+            (GaugeMetricFamily, "ready", "1 if the process accepts new work, otherwise 0.", float(f.ready)),
+            (GaugeMetricFamily, "cpu_percent", "CPU usage of the process in percent of one core.", f.cpu_percent),
+            (
+                GaugeMetricFamily,
+                "memory_percent",
+                "Memory usage of the process in percent of the machine's memory.",
+                f.memory_percent,
+            ),
+            (GaugeMetricFamily, "memory_used_bytes", "Resident memory of the process in bytes.", f.memory_bytes),
+            (CounterMetricFamily, "requests", "Accepted requests; on a deployed stage, ended runs.", f.requests),
+            (CounterMetricFamily, "errors", "Requests or runs that failed.", f.errors),
         )
         for family, name, help_text, value in plain:
             if value is not None:
@@ -115,12 +120,12 @@ class _Collector:
         cost = [([t.agent, t.model], t.cost_micros / 1_000_000) for t in f.totals]
         labelled: tuple[tuple[Any, str, str, list[str], Sequence[tuple[list[str], float]]], ...] = (
             (CounterMetricFamily, "llm_requests", "Model calls.", model, calls),
-            (CounterMetricFamily, "llm_tokens", "Tokens of model calls.", [*model, "direction"], tokens),
-            (CounterMetricFamily, "llm_cost", "US dollars that model calls cost.", model, cost),
-            (GaugeMetricFamily, "queue_depth", "Runs that wait to be admitted.", agent, _of(f.queues, "depth")),
-            (GaugeMetricFamily, "runs_active", "Runs that are admitted.", agent, _of(f.queues, "active")),
-            (GaugeMetricFamily, "concurrency_limit", "How many runs may be admitted at once.", agent, limits),
-            (GaugeMetricFamily, "targets", "Targets of health checks, by status.", ["status"], health),
+            (CounterMetricFamily, "llm_tokens", "Tokens of model calls, by direction.", [*model, "direction"], tokens),
+            (CounterMetricFamily, "llm_cost", "Cost of model calls in US dollars.", model, cost),
+            (GaugeMetricFamily, "queue_depth", "Runs that wait for a slot.", agent, _of(f.queues, "depth")),
+            (GaugeMetricFamily, "runs_active", "Runs that hold a slot.", agent, _of(f.queues, "active")),
+            (GaugeMetricFamily, "concurrency_limit", "The most runs that may hold a slot at once.", agent, limits),
+            (GaugeMetricFamily, "targets", "Number of health check targets, by status.", ["status"], health),
         )
         for family, name, help_text, labels, values in labelled:
             metric = family(f"{PREFIX}_{name}", help_text, labels=labels)

@@ -40,7 +40,7 @@ class CachedSecret:
         try:
             self._renew(now)
         except StoreError as error:
-            logger.warning("whether a secret has changed is not known: %s", error)
+            logger.warning("could not check whether a secret has changed: %s", error)
             return False
         return fits(self._text)
 

@@ -52,7 +52,7 @@ def _instances(gauges: Mapping[str, float]) -> float:
 
 def unwell(unhealthy: int) -> dict[str, str]:
     """Return the warning about failing custom health checks."""
-    return {"health": f"{unhealthy} checks say no"} if unhealthy else {}
+    return {"health": f"{unhealthy} health checks fail"} if unhealthy else {}
 
 
 def late(beats: Beats, now: float) -> dict[str, str]:

@@ -270,7 +270,7 @@ async def delete(backend: Backend, caller: Connection, request: Delete) -> JsonO
     try:
         check_root(await backend.owned(caller.principal, request.session_id, deleting=True))
     except DamagedRowError:
-        logger.warning("session %s has a row that cannot be read: its owner deletes it", request.session_id)
+        logger.warning("the row of session %s cannot be read; its owner deletes the session", request.session_id)
     await backend.executor.delete(request.session_id)
     await backend.connections.drop_stream(request.session_id)
     return {"deleted": True}

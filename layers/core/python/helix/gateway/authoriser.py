@@ -50,7 +50,7 @@ class Principal:
     def __post_init__(self) -> None:
         if not self.user_id or self.tenant == "" or len(str(self)) > MAX_PRINCIPAL_BYTES:
             raise NotAuthenticatedError(
-                f"a user needs an id, and it and its tenant at most {MAX_PRINCIPAL_BYTES} bytes"
+                f"a user needs an id; the id and the tenant may have at most {MAX_PRINCIPAL_BYTES} bytes"
             )
 
     def __str__(self) -> str:
@@ -232,7 +232,9 @@ class Authoriser:
         self, clock: Clock, *, keys: ApiKeys | None = None, tokens: TokenVerifier | None = None, anonymous: bool = False
     ) -> None:
         if anonymous == (keys is not None or tokens is not None):
-            raise InvalidInputError("a service asks for keys or tokens, or is anonymous: one of these, and not both")
+            raise InvalidInputError(
+                "a service accepts keys or tokens, or is anonymous: give keys or tokens, or anonymous=True, and not both"
+            )
         self._clock, self._keys, self._tokens, self.anonymous = clock, keys, tokens, anonymous
 
     async def prove(self, token: str | None) -> Proof:
@@ -241,14 +243,14 @@ class Authoriser:
         if self.anonymous:
             return Proof(None, longest)
         if token is None or len(token) > MAX_TOKEN:
-            raise refusal("there is none" if token is None else "it is too long")
+            raise refusal("it is missing" if token is None else "it is too long")
         if is_api_key(token):
             key = await self._keys.verify(token) if self._keys is not None else None
             if key is None:
-                raise refusal("no such key, or it was revoked or has expired")
+                raise refusal("the key does not exist, was revoked, or has expired")
             return Proof(str(key.principal), min(longest, key.expires_at or longest), key.operator)
         if self._tokens is None:
-            raise refusal("it is no key")
+            raise refusal("it is not an API key")
         principal, expires_at = await self._tokens.verify(token)
         return Proof(str(principal), min(longest, expires_at))
 

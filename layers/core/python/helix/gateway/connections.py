@@ -132,7 +132,7 @@ class Connections:
             streams = _streams(rows)
             if stream_id not in streams and len(streams) >= MAX_SUBSCRIPTIONS:
                 raise InvalidInputError(
-                    f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions, and this one has {len(streams)}: "
+                    f"a connection may have at most {MAX_SUBSCRIPTIONS} subscriptions, and this one has {len(streams)}: "
                     "unsubscribe from a stream, or open another connection"
                 )
             as_read = When(equal={"expires_at": value["expires_at"]})

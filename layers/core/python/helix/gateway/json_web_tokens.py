@@ -68,11 +68,11 @@ class TokenRules:
         if not (url.scheme == "https" or (url.scheme == "http" and url.hostname in ("localhost", "127.0.0.1", "::1"))):
             raise InvalidInputError(f"the keys' URL {self.jwks_url!r} must be https, except on this machine")
         if not self.user_claim:
-            raise InvalidInputError("user_claim is empty; it is 'sub' where nothing else names the user")
+            raise InvalidInputError("user_claim is empty: use 'sub', unless another claim names the user")
         if not self.issuer or not self.audience:
             raise InvalidInputError("tokens are checked by issuer and audience: give both")
         if wrong := [name for name in self.algorithms if name not in ALGORITHMS]:
-            raise InvalidInputError(f"algorithms {wrong} are not among {', '.join(ALGORITHMS)}")
+            raise InvalidInputError(f"algorithms {wrong} are not supported; use {', '.join(ALGORITHMS)}")
 
 
 class TokenVerifier:
@@ -94,7 +94,7 @@ class TokenVerifier:
                 raise refusal("its algorithm is not accepted")
             key = await self._key(header.get("kid"))
             if key is None or key.algorithm_name != algorithm:
-                raise refusal("no such key of its issuer")
+                raise refusal("its issuer has no such key")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -111,7 +111,7 @@ class TokenVerifier:
         rules = self._rules
         user, tenant = claims.get(rules.user_claim), claims.get(rules.tenant_claim)
         if not isinstance(user, str) or not isinstance(tenant, str | None):
-            raise refusal(f"its {rules.user_claim} or {rules.tenant_claim} is no text")
+            raise refusal(f"its {rules.user_claim} or {rules.tenant_claim} is not a string")
         if rules.user_claim == "email" and claims.get("email_verified") is not True:
             raise refusal("its email is not verified")
         return Principal(user, tenant)

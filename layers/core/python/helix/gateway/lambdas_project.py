@@ -102,7 +102,9 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
         batch = await asyncio.to_thread(lambda: [_appended(app, row) for row in rows])
         done = await Follower(Connections(app.store, app.clock), app.sockets, app.clock).post(batch)
     if batch and done.failed == batch[0].position:
-        raise StoreError(f"none of {len(batch)} records was projected: see the errors before")
+        raise StoreError(
+            f"the first of {len(batch)} records was not projected, so the batch is retried: see the errors above"
+        )
     return {"batchItemFailures": [{"itemIdentifier": done.failed}] if done.failed is not None else []}
 
 

@@ -85,7 +85,12 @@ async def start_triggered(app: Application, event: QueueEvent, delivery: Deliver
             if final:
                 logger.error("a trigger's event cannot start a run: %s: %s", code, error, extra=extra)
             else:
-                logger.warning("a trigger's event waits: %s", code, extra=extra, exc_info=None if final else error)
+                logger.warning(
+                    "a trigger's event cannot be processed yet: %s",
+                    code,
+                    extra=extra,
+                    exc_info=None if final else error,
+                )
             if not (final and await _given_up(app, record, code, str(error))):
                 again.append({"itemIdentifier": record.message_id})
     return {"batchItemFailures": again}
@@ -130,7 +135,7 @@ def _ident(event: Any) -> str:
         case {"detail-type": "Scheduled Event", "time": str(time)} if len(time) >= len("2026-11-23T02:00"):
             return time[:16]
         case {"detail-type": "Scheduled Event"}:
-            raise InvalidInputError("the event has no time: a scheduled event is known by it")
+            raise InvalidInputError("the event has no time, which identifies a scheduled event")
         case {"source": "aws.s3", "detail": {"bucket": {"name": bucket}, "object": {"key": key, "sequencer": number}}}:
             return dumps([event.get("detail-type"), bucket, key, number])
         case {"id": str(ident)} if ident:
@@ -168,6 +173,6 @@ async def _given_up(app: Application, record: QueueRecord, code: str, reason: st
             MessageAttributes={name: {"DataType": "String", "StringValue": text} for name, text in said.items()},
         )
     except Exception as error:
-        logger.error("the dead-letter queue does not take a message: %s", type(error).__name__, exc_info=error)
+        logger.error("the dead-letter queue did not accept a message: %s", type(error).__name__, exc_info=error)
         return False
     return True

@@ -115,7 +115,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         except TimeoutError:
             self.close_connection = True
             if self._wire.received:
-                self._reject(408, "The request did not come in time.")
+                self._reject(408, "The request did not arrive in time.")
         except ConnectionError:
             self.close_connection = True
         except Exception:
@@ -200,12 +200,12 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     def _body_length(self) -> int:
         if "transfer-encoding" in self.headers:
-            raise BrokenRequestError(400, "A body in chunks is not taken: send its content-length.")
+            raise BrokenRequestError(400, "A chunked body is not accepted: send a content-length.")
         given = self.headers.get_all("content-length", [])
         if not given and self.command == "POST":
             raise BrokenRequestError(411, "Send the body's content-length.")
         if len(given) > 1 or any(_LENGTH.fullmatch(one) is None for one in given):
-            raise BrokenRequestError(400, "content-length is one number of bytes.")
+            raise BrokenRequestError(400, "content-length must be one number of bytes.")
         return int(given[0]) if given else 0
 
     def _reject(self, status: int, why: str) -> None:

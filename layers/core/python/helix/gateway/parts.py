@@ -58,9 +58,9 @@ async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Pa
 
 def _problem(part: Part, waiting: Sequence[Row], ours: Sequence[Row]) -> str | None:
     if len({row.key.sort.rpartition("#")[0] for row in waiting}) > MAX_OPEN_REQUESTS:
-        return f"a connection has at most {MAX_OPEN_REQUESTS} requests whose parts have not all come"
+        return f"a connection may have at most {MAX_OPEN_REQUESTS} requests with missing parts"
     if any(row.value["total"] != part.total for row in ours):
-        return "all parts of a request have the same total"
+        return "all parts of a request must have the same total"
     if sum(text_size(row.value["data"]) for row in ours) > MAX_REQUEST_BYTES:
-        return f"a request has at most {MAX_REQUEST_BYTES} bytes"
+        return f"a request may have at most {MAX_REQUEST_BYTES} bytes"
     return None

@@ -141,7 +141,9 @@ async def _post(sockets: Sockets, connection_id: str, frames: Sequence[bytes], d
     return "sent"
 
 
-UNREADABLE = "a record of this stream could not be read: what follows in this run is missing, the run itself goes on"
+UNREADABLE = (
+    "a record of this stream could not be read: the rest of this run is missing from the stream, but the run continues"
+)
 
 
 class LogRecord(NamedTuple):

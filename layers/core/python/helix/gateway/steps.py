@@ -68,7 +68,7 @@ async def get_step(backend: Backend, caller: Connection, request: GetStep) -> Js
     calls = _of_step([*calls_in(session.session_id, rows)[0], *_open(session, runs)], request.step, request.run_id)
     if not calls:
         of = f" of run {request.run_id!r}" if request.run_id is not None else ""
-        raise InvalidInputError(f"session {session.session_id!r} has bought no step {request.step}{of}")
+        raise InvalidInputError(f"session {session.session_id!r} has no step {request.step}{of}")
     seen = await _stream(backend, session, runs, calls)
     answered = _answer(rows, calls[-1])
     asked = {call.call_id for run in runs.values() for call in run.pending if call.kind == "unknown"}

@@ -208,7 +208,7 @@ class _Service:
 
     async def _answer(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
         if ask.session_id is None:
-            raise InvalidInputError("session_id is missing: answers are for a session")
+            raise InvalidInputError("session_id is missing: name the session that the answers are for")
         session = await self._session(agent, ask.session_id, user)
         await check_state(self._executor, session, ask.state)
         waiting, acted = await questions(self._executor, session), False
@@ -227,13 +227,15 @@ class _Service:
             await self._executor.resume(agent, session.session_id, user_id=user)
             acted = True
         if waiting and not acted:
-            raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
+            raise InvalidInputError(
+                f"none of the answers is for a waiting call; waiting calls: {', '.join(list(waiting)[:20])}"
+            )
         if (
             not acted and session.status == "interrupted"
         ):  # a page that received this run again would repeat its answer for ever
             raise CallNotPendingError(
                 f"no call of session {session.session_id!r} waits for an answer, because its run was interrupted: "
-                "send a message, or answer the last one anew"
+                "send a message, or answer the last one again"
             )
         since = session.turn + (acted and session.status != "running")
         turn = await turn_of(self._executor, await self._session(agent, ask.session_id, user), goes_on=True)

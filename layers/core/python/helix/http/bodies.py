@@ -42,7 +42,7 @@ def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
         return body
     outline = _outline(body)
     if not outline.messages:
-        raise BodyTooLargeError(f"the body is larger than {limit} bytes, and has no history: send less")
+        raise BodyTooLargeError(f"the body is larger than {limit} bytes, and has no history to leave out: send less")
     first, last = outline.messages[0][0], outline.messages[-1][1]
     rest = body[:first], body[last:]
     used = [outline.messages[-1]]

@@ -257,11 +257,11 @@ def _require_free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise PortTakenError(
-                f"port {port} is taken: end what listens there (an offline cloud that runs already?), "
+                f"port {port} is in use: stop the process that listens there (another offline cloud?), "
                 "or choose another with --port"
             ) from error
 
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "without a word"
+    return lines[-1] if lines else "without a message"

@@ -294,4 +294,4 @@ def _put(made: Path, folder: Path) -> None:
 
 def _last(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1].removeprefix("infra: ") if lines else "it said nothing"
+    return lines[-1].removeprefix("infra: ") if lines else "no error output"

@@ -88,7 +88,7 @@ class Worker:
         try:
             answer = self._answers.get(timeout=START_S)
         except queue.Empty:
-            answer = {"status": "error", "errorType": "Runtime.Timedout", "errorMessage": "it takes too long to start"}
+            answer = {"status": "error", "errorType": "Runtime.Timedout", "errorMessage": "it took too long to start"}
         if answer is None or answer["status"] == "error":
             self.end()
             return _error(answer or {"errorType": KILLED, "errorMessage": "the worker ended while it started"})

@@ -147,7 +147,7 @@ class AgentCalls:
             async with self.source.client(caller.principal) as client:
                 yield client
         except TimeoutError as error:
-            logger.error("the service does not answer: %s", error)
+            logger.error("the service does not respond: %s", error)
             raise MCPError(INTERNAL_ERROR, "the service does not answer: try again") from error
         except HelixError as error:
             if not isinstance(error, CallerError):
@@ -330,7 +330,7 @@ class AgentCalls:
             async with self.reaching(caller) as client:
                 await runs.interrupt(client, ref)
         except MCPError as error:  # the client is gone, so that only the log can say it
-            logger.info("nothing to interrupt: %s", error)
+            logger.info("there is no run to interrupt: %s", error)
 
 
 async def nothing(chunk: StreamChunk) -> None:

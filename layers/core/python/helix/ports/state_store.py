@@ -74,7 +74,7 @@ def read_value(key: Key, text: str | bytes) -> Value:
         value = from_json(text)
     except (ValueError, TypeError) as error:
         return Damaged(key, error)
-    return value if isinstance(value, dict) else Damaged(key, "it is no JSON object")
+    return value if isinstance(value, dict) else Damaged(key, "it is not a JSON object")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def load(place: str) -> Any:
     """Return the object that `place` names. Raises `NotThereError`, and whatever its module raises."""
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
-        raise NotThereError(f"{place!r} names nothing: say module:attribute, or path/file.py:attribute")
+        raise NotThereError(f"{place!r} does not name an object: write module:attribute, or path/file.py:attribute")
     value: Any = load_place(where)
     for part in name.split("."):
         value = getattr(value, part, None)
@@ -159,7 +159,7 @@ def source_of(agent_callable: Any, agent_id: str) -> str:
         inner = agent_callable.function.function
         place = place_of(inner) if inner is not None else None
     if place is None:
-        problem = "stands in no module: worker processes import it, so make it a variable or function of a module"
+        problem = "is not in a module: worker processes import it, so make it a variable or function of a module"
         raise DefinitionError(f"agent {agent_id!r}", "agent_callable", problem)
     return place
 
@@ -178,7 +178,7 @@ def bounded(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAg
     """Return the agent with that model, and with no answer longer than `max_tokens`."""
     if agent.function is not None:
         advice = "register it with register_agent, or give an Agent"
-        problem = f"is a function, and what it asks of models is not seen here: {advice}"
+        problem = f"is a function, so its model and token limit cannot be set here: {advice}"
         raise DefinitionError(f"agent {agent.name!r}", "agent_callable", problem)
     own: LLMConfig | Callable[[Any], LLMConfig] | None = agent.llm_config
 

@@ -77,6 +77,4 @@ class LoadWatch:
 def _cause(working: int) -> str:
     if working > FEW:
         return f"{working} runs are at work in this process. Lower max_runs, or add processes"
-    return (
-        "something holds it. Make a tool that computes, or that waits without await, a plain function: it gets a thread"
-    )
+    return "something blocks it. Make a tool that computes, or that waits without await, a plain function: it gets a thread"

@@ -221,13 +221,13 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
         raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {_in_words(error)}") from error
     table: Any = tools.get("helix", {}) if isinstance(tools, dict) else None
     if not isinstance(table, dict):
-        raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is no table")
+        raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is not a table")
     return table if "helix" in tools else None
 
 
 def _in_words(error: ValueError | RecursionError) -> str:
     """Return the reason why a file cannot be parsed."""
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _first(error: ValidationError) -> str:
@@ -236,7 +236,7 @@ def _first(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         known = sorted(HelixTable.model_fields | ProjectTools.model_fields)
         listed = f"{', '.join(known)}{did_you_mean(where[-1], known)}"
-        return f"[tool.helix] does not know {'.'.join(where)!r}; there are {listed}"
+        return f"[tool.helix] has the unknown key {'.'.join(where)!r}; the keys are {listed}"
     return f"[tool.helix] {where[0]} is {first['input']!r}: {first['msg']}"
 
 

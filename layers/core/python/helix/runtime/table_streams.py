@@ -24,4 +24,4 @@ def row_of(image: Mapping[str, Mapping[str, Any]], fetch: Callable[[str], bytes]
     except ObjectGoneError:
         return None
     except (ValueError, TypeError, RecursionError, zlib.error) as error:
-        raise InvalidInputError(f"an item that is no row: {type(error).__name__}") from error
+        raise InvalidInputError(f"the item is not a row: {type(error).__name__}") from error

@@ -48,7 +48,10 @@ def open_tracer(environment: Mapping[str, str], *, service: str = "helix") -> Tr
 
         from helix.adapters.otel import OtelTracer
     except ImportError:
-        logger.warning("nothing is traced: %s is set, and OpenTelemetry is not installed: helix-agents[otel]", ENDPOINT)
+        logger.warning(
+            "nothing is traced: %s is set, but OpenTelemetry is not installed: pip install 'helix-agents[otel]'",
+            ENDPOINT,
+        )
         return NoTracer()
     resource = {} if "OTEL_SERVICE_NAME" in given else {"service.name": service}
     if "AWS_LAMBDA_FUNCTION_NAME" in given:

@@ -51,7 +51,7 @@ class Activity:
         try:
             await note_activity(self._store, now)
         except StoreError as error:
-            logger.warning("that the stage works could not be noted: %s", error)
+            logger.warning("the stage's activity could not be recorded: %s", error)
         else:
             self._noted_at = now
 

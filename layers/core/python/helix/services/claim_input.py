@@ -110,7 +110,7 @@ def check_opening(opening: Opening) -> None:
         if not user:
             raise InvalidInputError("user_id is empty: leave it out, or give 1 to 256 bytes")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise InvalidInputError("tags must be a list of texts")
+        raise InvalidInputError("tags must be a list of strings")
     check_json(tags, "tags")
     _check_object(opening.metadata, "metadata")
 

@@ -50,4 +50,4 @@ async def repeat_attempt(writer: str, attempt: Callable[[], Awaitable[T | Litera
                 return found
         share = crc32(f"{writer}#{number}".encode()) / 2**32
         await asyncio.sleep(share * min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (2**number - 1)))
-    raise ContentionError(f"others were faster than {writer!r}, {ATTEMPTS} times")
+    raise ContentionError(f"{writer!r} lost to other writers {ATTEMPTS} times: try again")

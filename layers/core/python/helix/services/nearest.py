@@ -36,7 +36,7 @@ class Vectors:
             (given,) = await self._embed([text])
             vector = unit(given)
         except Exception:
-            logger.warning("the embedding function failed: only the very same question is found", exc_info=True)
+            logger.warning("the embedding function failed: only identical questions are found", exc_info=True)
             return None
         if vector is not None:
             if len(self._known) >= MEMORY:

@@ -162,7 +162,7 @@ class SegmentStreams:
             return []
         if row.get("status") != "deleting":
             raise StaleStateError(
-                f"the stream of session {stream_id!r} is not deleted: delete the session, which exists"
+                f"the stream of session {stream_id!r} cannot be deleted, because the session exists: delete the session"
             )
         same = {name: row.get(name) for name in ("status", "version", "lease_owner")}
         return [Check(key, When(equal=same))]

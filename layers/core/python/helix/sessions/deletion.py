@@ -60,7 +60,7 @@ async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, li
             elif session is not None:
                 deleted += await delete_session(engine, session_id, version=session.version)
         except DamagedRowError as error:
-            logger.warning("session %s does not expire: %s", session_id, error)
+            logger.warning("session %s cannot be read, so it is not expired: %s", session_id, error)
         except (AgentAlreadyRunningError, StaleStateError):
             continue  # the session is in use: its row stays for the next look
         await engine.store.transact("expire_session", after)
@@ -113,7 +113,7 @@ async def delete_session(engine: Engine, session_id: str, *, version: int | None
     try:
         await _delete_hidden(engine, hidden)
     except ConditionFailedError:
-        logger.info("session %s was deleted by another caller, who was faster", session_id)
+        logger.info("session %s was deleted by another caller first", session_id)
     return True
 
 
@@ -264,4 +264,4 @@ async def _delete_remains(engine: Engine, session_id: str) -> None:
         if await engine.streams.info(session_id) is not None:
             await engine.streams.delete(session_id)
     except (SessionExistsError, ConditionFailedError, StaleStateError):
-        logger.info("session %s is being made", session_id)
+        logger.info("session %s is being created", session_id)

@@ -104,7 +104,7 @@ def read_export(lines: Iterable[str]) -> Export:
             rows.append(row)
             problem = problem or _problem(number, row)
     if header is None or not ended:
-        raise InvalidInputError("the export is not whole: its last line is missing")
+        raise InvalidInputError("the export is incomplete: its last line is missing")
     root = str(header["session_id"])
     try:
         sessions = _check_tree(root, rows)
@@ -200,7 +200,7 @@ async def import_session(
     root = export.session_id
     sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
     owner, marker = ids.new("import"), marker_key(root)
-    taken = SessionExistsError(f"session {root!r} exists here, or is being made: delete it, or import it elsewhere")
+    taken = SessionExistsError(f"session {root!r} exists here, or is being created: delete it, or import it elsewhere")
     owned = When(equal={"owner": owner})
     try:
         await _acquire_marker(store, root, marker, owner, clock)

@@ -101,7 +101,7 @@ def _lineages(rows: SessionRows, session: SessionRow) -> Iterator[str]:
             yield f"checkpoint_forever: lineage {number} starts at {row.start}, its chain is {row.chain}"
     extra = set(rows.lineages) - set(range(session.lineages + 1))
     if extra:
-        yield f"zombie_invisible: lineages {sorted(extra)} belong to nobody"
+        yield f"zombie_invisible: no session names lineages {sorted(extra)}"
 
 
 def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
@@ -129,10 +129,10 @@ def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
             elif row.state == "done":
                 yield from _done("the open step", row)
             elif (row.state == "claimed" and row.owner is None) or (row.state == "asked" and row.ask is None):
-                yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} by nobody"
+                yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} without its owner or its question"
     beyond = [index for lineage, index in rows.entries if lineage == session.lineage and index >= end]
     if beyond:
-        yield f"zombie_invisible: messages {sorted(beyond)} lie beyond the end of history ({end})"
+        yield f"zombie_invisible: messages {sorted(beyond)} are beyond the end of history ({end})"
 
 
 def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
@@ -143,10 +143,10 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         if point.status not in ENDS | {"running"}:
             yield f"checkpoint_forever: checkpoint {point.id!r} has status {point.status!r}"
         if point.run_id and point.run_id not in rows.runs:
-            yield f"checkpoint_forever: checkpoint {point.id!r} is of no run: {point.run_id!r}"
+            yield f"checkpoint_forever: checkpoint {point.id!r} names a run that does not exist: {point.run_id!r}"
         holder = rows.checkpoints.get(point.state_at)
         if holder is None or holder.state is None:
-            yield f"checkpoint_forever: checkpoint {point.id!r} has its state at {point.state_at!r}, where none is"
+            yield f"checkpoint_forever: checkpoint {point.id!r} names a state at {point.state_at!r}, which does not exist"
         if whole.get(point.lineage, {}).get(point.count) != point.step:
             yield from check_messages(f"checkpoint {point.id!r}", rows.history(point.lineage, point.count), point.step)
     latest = rows.checkpoints.get(session.checkpoint)
@@ -178,6 +178,6 @@ def _authors(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         return
     for place, entry in rows.entries.items():
         if entry.run_id is not None and entry.run_id not in rows.runs:
-            yield f"zombie_invisible: message {place} is of no run: {entry.run_id!r}"
+            yield f"zombie_invisible: message {place} names a run that does not exist: {entry.run_id!r}"
         if isinstance(entry, UserRow) and not entry.content:
             yield f"pairs_whole: message {place} is empty"

@@ -70,7 +70,7 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
             if call.usage.unknown_calls:
                 return "estimated", "at least: the provider did not report all that it used"
             if not call.usage.priced:
-                return "estimated", "no price is known for this model: it counts as nothing here"
+                return "estimated", "the price of this model is not known: it counts as $0 here"
             detail = {"lost": "paid and discarded", "failed": call.error or "no answer"}.get(call.outcome, "")
             return "measured", detail
         case _:

@@ -65,7 +65,7 @@ def _session(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 def _paused(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     run = rows.runs.get(session.run_id)
     if not session.pending and (run is None or run.reason != "budget_exceeded"):
-        yield "no_answer_lost: paused and waits for nothing"
+        yield "no_answer_lost: paused, but not waiting for anything"
     calls = {e.call_id: e for e in rows.entries.values() if isinstance(e, CallRow)}
     for pending in session.pending:
         row = calls.get(pending.call_id)
@@ -89,10 +89,10 @@ def _runs(rows: SessionRows, session: SessionRow, pruned: bool) -> Iterator[str]
         origin = rows.checkpoints.get(run.start_state_at)
         needed = run.start_state_at and (run.run_id == session.run_id or not pruned)
         if needed and (origin is None or origin.state is None):
-            yield f"checkpoint_forever: turn {run.turn} began on a state that is not there: {run.start_state_at!r}"
+            yield f"checkpoint_forever: turn {run.turn} began on a state that does not exist: {run.start_state_at!r}"
     for run_id in rows.stops:
         if run_id not in rows.runs:
-            yield f"interrupt_own_run: a stop of a run that is not there: {run_id!r}"
+            yield f"interrupt_own_run: a stop names a run that does not exist: {run_id!r}"
 
 
 def _run(rows: SessionRows, session: SessionRow, before: RunRow | None, run: RunRow) -> Iterator[str]:
@@ -116,12 +116,12 @@ def _run(rows: SessionRows, session: SessionRow, before: RunRow | None, run: Run
     if current and run.status != "running" and (run.output, run.error) != (session.output, session.error):
         yield f"legal_transitions: {name} and its session have different ends"
     if run.start_count > rows.length(run.start_lineage):
-        yield f"checkpoint_forever: {name} began on messages that are not there"
+        yield f"checkpoint_forever: {name} began on messages that do not exist"
 
 
 def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     if session.status == "running":
-        yield f"never_stuck: run {session.run_id!r} runs, and nobody works"
+        yield f"never_stuck: run {session.run_id!r} runs, and no worker executes it"
     for run in rows.runs.values():
         if run.status != "running" and run.effects != "done":
             yield f"effects_once: run of turn {run.turn} is {run.status!r} without its effects"

@@ -166,7 +166,11 @@ async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
     try:
         sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
     except StoreError as error:
-        logger.warning("sweep: a page of %d runs is looked at one by one: %s", len(rows), error)
+        logger.warning(
+            "sweep: the sessions of a page of %d runs cannot be read together; checking the runs one by one: %s",
+            len(rows),
+            error,
+        )
         return set()
     return {
         row.key.sort

@@ -88,10 +88,10 @@ class Child:
             await first_of(line, ends.wait(), timeout_s=timeout_s)
             if not line.done():
                 late = f"it was not ready within {timeout_s:g} s"
-                raise NotReadyError("it was to end before it was ready" if ends.is_set() else late)
+                raise NotReadyError("it was asked to end before it was ready" if ends.is_set() else late)
             said = load_object(line.result())
         except ValueError:
-            raise NotReadyError("what it said instead of being ready is too long") from None
+            raise NotReadyError("its first line of output is too long for a ready message") from None
         finally:
             line.cancel()
         if said is None:

@@ -135,7 +135,11 @@ class Execution:
         try:
             await self._queue.forget_tokens(self.work, tokens)
         except StoreError:
-            logger.warning("run %s: its tokens stay until it is over", self.work.part.run_id, exc_info=True)
+            logger.warning(
+                "run %s: its used tokens could not be deleted; they stay until the run ends",
+                self.work.part.run_id,
+                exc_info=True,
+            )
 
     async def _fail(self, cause: str) -> Played:
         part = self.work.part

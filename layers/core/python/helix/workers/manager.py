@@ -243,7 +243,7 @@ class ProcessManager:
             try:
                 reason = await self._life(managed)
             except Exception as error:  # otherwise it would count as an instance for ever, without a supervisor
-                logger.exception("process %s of %s cannot be looked after", managed.info.process_id, managed.info.name)
+                logger.exception("supervising process %s of %s failed", managed.info.process_id, managed.info.name)
                 reason = f"{type(error).__name__}: {error}"
             now, ended = self._clock.now(), {"pid": None, "stopped_at": self._clock.now()}
             if self._on_end is not None:
@@ -258,7 +258,11 @@ class ProcessManager:
                 status = ProcessStatus.FAILED if pause is None else ProcessStatus.CRASHED
                 await self._update(managed, status=status, last_error=reason, **ended)
                 if pause is None:
-                    logger.error("process %s of %s is given up", managed.info.process_id, managed.info.name)
+                    logger.error(
+                        "process %s of %s crashed too often and is not restarted",
+                        managed.info.process_id,
+                        managed.info.name,
+                    )
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(managed.changed.wait(), pause)

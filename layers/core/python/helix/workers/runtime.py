@@ -345,7 +345,7 @@ class AgentRuntime:
         processes = await self._processes(agent_id)
         failed = [info for info in processes if info.status is ProcessStatus.FAILED]
         if failed:
-            raise ProcessFailedError(f"agent {agent_id!r} does not come up: {failed[-1].last_error}")
+            raise ProcessFailedError(f"agent {agent_id!r} does not start: {failed[-1].last_error}")
         if known.resources.health_check_enabled:
             await self.health.check_health(agent_id, run=True)  # the last check saw them start
         return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]

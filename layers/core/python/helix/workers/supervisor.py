@@ -97,7 +97,7 @@ class Supervisor:
                 if known is not None:
                     await self._supervise(entry, known)
         except StoreError as error:
-            logger.warning("the fleet cannot be looked at; trying again: %s", error)
+            logger.warning("the fleet cannot be read; trying again: %s", error)
         async with self._looked:
             self._looked.notify_all()
 
@@ -122,7 +122,7 @@ class Supervisor:
                 mine = {"supervisor": self.ident}
                 await change_entry(self.store, agent_name, seen=mine, supervisor=None, supervisor_expires=0)
         except StoreError as error:
-            logger.warning("the agents were not let go: their leases end: %s", error)
+            logger.warning("the agents could not be released; their leases will expire: %s", error)
 
     async def counted(self, entry: AgentEntry) -> list[ProcessInfo]:
         """Return the processes that count as desired instances, without those that are draining."""
@@ -146,7 +146,7 @@ class Supervisor:
         except StoreError:
             raise
         except Exception:
-            logger.exception("the look at agent %s failed with an unexpected error; trying again", entry.agent_id)
+            logger.exception("checking agent %s failed with an unexpected error; trying again", entry.agent_id)
 
     async def _look_at(self, entry: AgentEntry, known: Registered) -> None:
         if not await self._lead(entry):

@@ -106,7 +106,7 @@ class FileWatcher:
         names = ", ".join(sorted(changed))
         # An agent that should run but does not was given up, perhaps because of the code that has now changed.
         running = [found["agent_id"] for found in await self._runtime.list_agents() if found["wanted"] > 0]
-        logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "nobody")
+        logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "no agents")
         results = await asyncio.gather(*(self._runtime.restart_agent(it) for it in running), return_exceptions=True)
         for agent_name, error in zip(running, results, strict=True):
             if isinstance(error, Exception):

@@ -129,7 +129,7 @@ class Worker:
         try:
             await self.queue.give_back(work, not_before=not_before)
         except StoreError:
-            logger.warning("run %s could not be given back: its lease ends", work.part.run_id, exc_info=True)
+            logger.warning("run %s could not be released; its lease will expire", work.part.run_id, exc_info=True)
 
     async def _listen(self, execution: Execution, playing: asyncio.Task[object]) -> None:
         """Listen for tokens, and for a stop of the execution."""
@@ -138,7 +138,7 @@ class Worker:
                 try:
                     signals = await self.queue.signals(execution.work)
                 except StoreError:
-                    logger.warning("run %s: cannot be listened for", execution.work.part.run_id, exc_info=True)
+                    logger.warning("run %s: its signals cannot be read", execution.work.part.run_id, exc_info=True)
                 else:
                     if not signals.open:
                         playing.cancel()
@@ -156,5 +156,5 @@ class Worker:
                     logger.warning("run %s: its lease was not renewed", execution.work.part.run_id, exc_info=True)
                 else:
                     if not held and not task.done():
-                        logger.warning("run %s is another worker's now", execution.work.part.run_id)
+                        logger.warning("another worker holds run %s now", execution.work.part.run_id)
                         task.cancel()

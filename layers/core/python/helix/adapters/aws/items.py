@@ -107,7 +107,7 @@ def _value(attr: Attribute, fetch: Callable[[str], bytes] | None) -> Any:
             return int(raw) if raw.lstrip("-").isdigit() else float(raw)
         case "B":
             return _unpack(bytes(raw), fetch)
-    raise InvalidInputError(f"an item has an attribute of type {kind!r}, which no row is written with")
+    raise InvalidInputError(f"an item has an attribute of type {kind!r}, which Helix does not write")
 
 
 def _unpack(body: bytes, fetch: Callable[[str], bytes] | None) -> Any:

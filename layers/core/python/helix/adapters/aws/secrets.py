@@ -64,7 +64,7 @@ class AwsSecrets:
         except StoreError as error:
             if self._places.keys() - self._texts.keys():
                 raise
-            logger.warning("the secrets as they were stay in use: %s", error)
+            logger.warning("the secrets could not be read again, and their previous values stay in use: %s", error)
         self._read_at = now
 
     def _read(self, name: str, place: SecretPlace) -> str:
@@ -111,7 +111,7 @@ class ModelKeys:
         except (StoreError, InvalidInputError) as error:
             if not self._variables:
                 raise
-            logger.warning("the models' keys as they were stay in use: %s", error)
+            logger.warning("the models' keys could not be read again, and their previous values stay in use: %s", error)
             found = self._variables
         self._read_at = now
         if found == self._variables:
@@ -129,7 +129,7 @@ class ModelKeys:
         except (KeyError, ValueError):
             variables = None
         if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
-            raise InvalidInputError(f"the secret {name!r} must be a JSON object of variables, each a text")
+            raise InvalidInputError(f"the secret {name!r} must be a JSON object whose values are strings")
         return variables
 
 
@@ -141,5 +141,5 @@ def _field(name: str, place: SecretPlace, text: str) -> str:
             problem = f"does not hold a JSON object with the field {place.field!r}"
             raise SecretNotFoundError(f"secret {name!r}: {str(place)!r} {problem}") from None
     if not isinstance(text, str) or not text:
-        raise SecretNotFoundError(f"secret {name!r}: {str(place)!r} holds no text")
+        raise SecretNotFoundError(f"secret {name!r}: {str(place)!r} does not hold a non-empty string")
     return text

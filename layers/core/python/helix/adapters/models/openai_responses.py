@@ -50,7 +50,7 @@ class ResponsesExchange(OpenAIExchange):
         client = self.connect(options)
         for name in sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
             what = (
-                "names another conversation than the session's: leave it out"
+                "names a conversation other than the session's: leave it out"
                 if name in _OF_THE_SESSION
                 else "is not an option of the Responses API: leave it out, or set api='chat'"
             )

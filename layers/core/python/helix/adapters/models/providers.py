@@ -69,8 +69,7 @@ def unknown_provider(model: str) -> str:
     """Return the message about a model whose provider is not known, with a suggestion."""
     provider, slash, rest = model.partition("/")
     if slash:
-        return (
-            f"{provider!r} is no provider that Helix or litellm knows{did_you_mean(provider, PROVIDERS, slash + rest)}"
-        )
+        hint = did_you_mean(provider, PROVIDERS, slash + rest)
+        return f"{provider!r} is not a provider that Helix or litellm knows{hint}"
     similar = did_you_mean(model, chat_models())
-    return f"{model!r} names no provider; write <provider>/<model>, such as openai/gpt-4o-mini{similar}"
+    return f"{model!r} does not name a provider; write <provider>/<model>, such as openai/gpt-4o-mini{similar}"

@@ -76,10 +76,10 @@ class RedisStateStore:
         connections: int = 8,
     ) -> None:
         if not prefix or ":" in prefix:
-            raise InvalidInputError(f"prefix is {prefix!r}: it needs a letter, and has no colon")
+            raise InvalidInputError(f"prefix is {prefix!r}; it must not be empty or contain a colon")
         if connections < 3:
             raise InvalidInputError(
-                f"connections is {connections}: one hears of changes and one has the heartbeats, so it takes 3 at least"
+                f"connections is {connections}; it must be 3 or more, because notifications and heartbeats take one each"
             )
         self._url, self._prefix, self._replicas, self._timeout_s = url, prefix, replicas, timeout_s
         self._connections, self._closed, self._checked = connections, False, False
@@ -256,7 +256,7 @@ class RedisStateStore:
         try:
             info = await _cancellable(redis.info())
         except ResponseError as error:  # a user without the right to ask may still read and write
-            logger.info("Redis at %s does not say how it is configured: %s", self.place, error)
+            logger.info("the configuration of Redis at %s cannot be read: %s", self.place, error)
             self._checked = True
             return
         if self._checked:  # by another task
@@ -269,7 +269,7 @@ class RedisStateStore:
         self._checked = True
         if not int(info.get("aof_enabled", 0)):
             logger.warning(
-                "Redis at %s forgets what it wrote since its last snapshot when it restarts: set appendonly yes",
+                "Redis at %s loses the writes since its last snapshot when it restarts: set appendonly yes",
                 self.place,
             )
 

@@ -89,7 +89,7 @@ class Subscriptions:
                     await self._pool.release(connection)
             except (RedisError, OSError) as error:
                 if failures == 0:
-                    logger.info("the connection that hears of changes was lost: %s", error)
+                    logger.info("the connection for notifications of changes was lost: %s", error)
             await asyncio.sleep(RECONNECT_S[min(failures, len(RECONNECT_S) - 1)])
             failures += 1
 

@@ -59,6 +59,6 @@ def row_of(prefix: str, key: Key) -> str:
 
 def _name(name: object) -> str:
     if not isinstance(name, str):
-        raise InvalidInputError(f"value is not JSON: the name {name!r} is no text")
+        raise InvalidInputError(f"value is not JSON: the name {name!r} is not a string")
     dumps(name)
     return name

@@ -23,22 +23,22 @@ SHOWN = ("service", "what", "step", "cost", "quantity", "how")
 LEAVE = ("/exit", "/quit", "/q")
 COMMANDS = {
     "/branch": "Create a session from a step of this one (/branch 2: from step 2), and continue there.",
-    "/back": "Return to the session that was here before.",
+    "/back": "Return to the previous session.",
     "/sessions": "Continue another session of this agent.",
     "/new": "Begin a new session.",
     "/cost": "Show what this session cost, line by line, and its budgets.",
     "/resume": "Continue an interrupted run, or one whose process died.",
     "/retry": "Retry a failed run from its last checkpoint.",
     "/help": "Show this.",
-    "/exit": "Leave. What is recorded stays.",
+    "/exit": "Leave. The session stays stored.",
 }
 KEYS = {
-    "Enter": "Send. While a run goes on, the message waits for its end.",
+    "Enter": "Send. While a run continues, the message waits for its end.",
     "Shift+Enter, Ctrl+J": "A new line.",
     "Escape, Ctrl+C": "Interrupt the run; a message that waits is sent then. A second time: leave.",
     "Up, Down": "Earlier messages, at the first and the last line of the prompt.",
     "PageUp, PageDown": "Scroll.",
-    "Tab": "To what can be opened, and to the answers. Enter opens and closes.",
+    "Tab": "Move to blocks that open, and to questions. Enter opens and closes.",
 }
 
 
@@ -112,7 +112,7 @@ class Commands:
                 raise RefusedError("there is no session before this one")
             return Opened(self._trail.pop())
         if name not in COMMANDS:
-            raise RefusedError(f"{name!r} is no command: /help lists them")
+            raise RefusedError(f"{name!r} is not a command: /help lists them")
         if session_id is None:
             raise RefusedError(f"{name} needs a session: send a message first")
         match name:
@@ -154,7 +154,7 @@ class Commands:
 
         if step:
             if not step.isdecimal():
-                raise RefusedError(f"{step!r} is no number of a step")
+                raise RefusedError(f"a step must be a whole number, not {step!r}")
             place = next((i for i, point in enumerate(points) if point["step"] == int(step)), None)
             if place is None:
                 raise RefusedError(f"step {step} has no checkpoint among the newest {PAGE}")

@@ -315,7 +315,7 @@ class ChatScreen(App[None]):
             self.exit()
         elif control:
             self._pressed = self._loop_time()
-            self.notify("Ctrl+C once more leaves.", markup=False)
+            self.notify("Press Ctrl+C again to leave.", markup=False)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()

@@ -51,10 +51,10 @@ def check(
         from helix.cli.cloud.live.command import check_live
 
         if url or key:
-            raise RefusedError("--live makes its own stage and key: leave out --url and --key")
+            raise RefusedError("--live creates its own stage and key: leave out --url and --key")
         return check_live(stage, profile, region, context, most, yes=yes, as_json=as_json)
     if context:
-        raise RefusedError("--context is for a deployment: add --live, which makes one")
+        raise RefusedError("--context needs --live, which deploys a stage")
     return run_checks(lambda service: aws_client(service, profile, region), stage, Door(url, key), as_json=as_json)
 
 

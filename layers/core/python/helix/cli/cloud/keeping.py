@@ -19,7 +19,7 @@ def keep_key(deployed: Deployed | None, wanted: str, context: MutableMapping[str
         return
     if wanted == "aws":
         raise RefusedError(
-            "the stage has a customer managed key, and objects and logs that only this key can read: it stays "
-            "(-c key=own). A new stage may have -c key=aws"
+            "the stage has a customer managed key, and only this key can read its objects and logs: "
+            "keep -c key=own. A new stage may have -c key=aws"
         )
     context["key"] = "own"

@@ -175,7 +175,7 @@ def health(
 
     checked = with_store(store, read)
     if target is not None and not checked:
-        raise RefusedError(f"nothing was checked of {target!r} yet")
+        raise RefusedError(f"no health check of {target!r} has run yet")
     now = SystemClock().now()
     columns = {
         "target": lambda r: r["target"],
@@ -278,7 +278,7 @@ def remove_budget(store: Store, period: Period, scope: Scope, unit: Unit = "usd"
     options: dict[str, Any] = {"unit": unit, **scope.options()}
     if not _on(store, lambda manager: manager.remove_budget(period, **options)):
         raise RefusedError(f"there is no such budget: {scope}, {period}, {unit} (see helix fleet budgets)")
-    say(f"{scope}: no longer bounded {'in all' if period == 'total' else f'per {period}'} in {unit}")
+    say(f"{scope}: no longer limited {'in all' if period == 'total' else f'per {period}'} in {unit}")
 
 
 def alerts(

@@ -119,7 +119,9 @@ def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str 
         return LocalAgent(where.db, options, showing)
     for name, given in {"--model": options.model is not None, "--fleet": showing.mode.fleet}.items():
         if given:
-            raise RefusedError(f"{name} is about agents that run here; with {where.option} the service has its own")
+            raise RefusedError(
+                f"{name} is for agents that run on this machine; with {where.option} the service uses its own setting"
+            )
     return RemoteAgent(options.agent, where, showing)
 
 
@@ -194,7 +196,7 @@ class LocalAgent:
             real = next((call.model for call in calls if call.model not in NOT_LANGUAGE_MODELS), None)
             if real is not None:
                 raise RefusedError(
-                    f"session {session_id!r} was begun with model {real!r}, and {missing} is not set: set it, or add "
+                    f"session {session_id!r} was started with model {real!r}, and {missing} is not set: set it, or add "
                     "--model demo to continue with the demonstration model"
                 )
             self._checked.add(session_id)

@@ -56,12 +56,14 @@ def confirmations(
     approved, denied = list(approve or ()), list(deny or ())
     if not approved and not denied:
         if data is not None or reason is not None:
-            raise RefusedError("--data and --reason go with --approve or --deny")
+            raise RefusedError("--data and --reason need --approve or --deny")
         return []
     if other:
-        raise RefusedError("--approve and --deny answer a call; --message and --checkpoint go on without one: choose")
+        raise RefusedError(
+            "--approve and --deny answer a call, but --message and --checkpoint continue without an answer: choose one"
+        )
     if both := set(approved) & set(denied):
-        raise RefusedError(f"call {sorted(both)[0]!r} is both approved and denied")
+        raise RefusedError(f"call {sorted(both)[0]!r} is both approved and denied: choose one")
     value = None if data is None else parse_data(data)
     return [
         *(Confirmation(call, approved=True, data=value) for call in approved),
@@ -102,13 +104,13 @@ async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
         if not announced and clock.now() - began >= patience_s:
             announced = True
             left = max(1, round(state.lease_expires - clock.now()))
-            say(f"session {session_id!r} is running, but its process is silent: waiting {left} s for its lease to end")
+            say(f"session {session_id!r} is running, but its process is silent: waiting {left} s until its lease ends")
         await asyncio.sleep(POLL_S)
         state = await executor.sessions.load(session_id)
         if state is None or await _signs(executor, state) != seen:
             raise AgentAlreadyRunningError(session_id, state.current_run_id if state is not None else None)
     waited = f" (waited {clock.now() - began:.0f} s for its lease)" if clock.now() - began >= POLL_S else ""
-    say(f"the process that ran session {session_id!r} is gone{waited}: going on in its place")
+    say(f"the process that ran session {session_id!r} is gone{waited}: continuing in its place")
 
 
 def _over(state: SessionState, now: float, patient: bool) -> bool:
@@ -121,7 +123,7 @@ async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | N
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
         return None
-    return f"nobody serves {agent_name!r} from this store now; its runs wait for `helix fleet serve`, on this store"
+    return f"no process serves {agent_name!r} from this store now; its runs wait for `helix fleet serve` on this store"
 
 
 async def _signs(executor: Executor, state: SessionState) -> tuple[float, int, int]:

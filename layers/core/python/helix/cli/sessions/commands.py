@@ -89,7 +89,7 @@ async def checkpoint_of(client: HelixClient, session_id: str, checkpoint: str | 
     if step is None:
         return checkpoint
     if checkpoint is not None:
-        raise RefusedError("--checkpoint and --step name two checkpoints: choose one")
+        raise RefusedError("--checkpoint and --step exclude each other: choose one")
     cursor: Any = None
     steps: set[int] = set()
     while True:

@@ -38,7 +38,7 @@ def cost(
 ) -> None:
     if idle:
         if session is not None or where.stage is None:
-            raise RefusedError("--idle is about a deployed stage: helix cost --stage NAME --idle")
+            raise RefusedError("--idle needs a deployed stage: helix cost --stage NAME --idle")
         _idle(where, json=json)
         return
     if session is None:

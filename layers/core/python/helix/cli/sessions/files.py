@@ -67,7 +67,7 @@ async def _export(client: HelixClient, session_id: str) -> Export:
         if now.version == state["version"]:
             head = {"helix": __version__, "session_id": session_id, "agent_type": state["agent_type"]}
             return Export({**head, "user_id": state["user_id"], "exported_at": SystemClock().now()}, rows)
-    raise RefusedError(f"session {session_id!r} changes all the time: export it once it is at rest")
+    raise RefusedError(f"session {session_id!r} changes during the export: export it once it is at rest")
 
 
 async def _streamed(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:

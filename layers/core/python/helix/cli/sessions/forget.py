@@ -47,7 +47,7 @@ def forget(
     if not yes and any(before.values()):
         _show(user, before, None, json=json)
         if ask(f"Type {user!r} to delete all of it: ") != user:
-            raise RefusedError("nothing was deleted: --yes, or the user's id typed again, confirms")
+            raise RefusedError("nothing was deleted: confirm with --yes, or type the user's id")
     if not abort:
         with_client(where, None, lambda client: _check_idle(client, user))
     with_store(where, lambda rows: _begin(rows, where, user))
@@ -111,7 +111,7 @@ async def _delete_sessions(client: HelixClient, user: str, *, abort: bool) -> No
             _refuse_running(found, user)
         running = _running(found)
         for session_id in running:
-            await client.abort(session_id, "the user is forgotten")
+            await client.abort(session_id, "the user's data is deleted")
         try:
             async with asyncio.timeout(STOP_S):
                 for session_id in running:

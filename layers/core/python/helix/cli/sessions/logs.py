@@ -27,7 +27,7 @@ def logs(
     json: Json = False,
 ) -> None:
     if where.url is not None:
-        raise NotThereError("a service does not show its log: use --stage with credentials of its AWS account")
+        raise NotThereError("a service does not show its log: use --stage, with credentials of its AWS account")
     with_client(where, session, lambda client: client.get_session(session))
     began = moment_of(since, SystemClock().now())
     shown = 0

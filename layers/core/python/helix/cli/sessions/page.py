@@ -86,13 +86,13 @@ def show(
 ) -> None:
     if html is not None:
         if json or everything or last is not None:
-            raise RefusedError("--html has all of the session: leave --json, --all and --last out")
+            raise RefusedError("--html writes the whole session: leave out --json, --all and --last")
         from helix.cli.sessions.html import write_html  # imported late, because it imports this module
 
         write_html(where, session, html)
         return
     if everything and last is not None:
-        raise RefusedError("--all and --last name two numbers: choose one")
+        raise RefusedError("--all and --last exclude each other: choose one")
     most = last if last is not None else None if everything or json else LAST
     page = with_client(where, session, lambda client: read_page(client, session, most))
     if json:

@@ -56,10 +56,10 @@ from helix.runtime.models import DEMONSTRATION
 
 RESULT_CHARS, CHANGE_CHARS, CALL_CHARS = 240, 160, 60
 _RESUMED = {
-    "continue": "going on where it stopped",
-    "with_message": "going on with a new message",
-    "with_confirmation": "going on with the answer",
-    "from_checkpoint": "going on from a checkpoint",
+    "continue": "continuing where it stopped",
+    "with_message": "continuing with a new message",
+    "with_confirmation": "continuing with the answer",
+    "from_checkpoint": "continuing from a checkpoint",
     "retry": "trying again from the last checkpoint",
     "from_start": "trying again from the start of the failed run",
     "takeover": "taken over from a process that died",
@@ -306,10 +306,9 @@ class TerminalView:
         if result.error is not None:
             self._out.line(f"{result.error_code}: {result.error}", style, margin="  ", hang=2)
         elif result.completion_reason == BUDGET:
-            reported = (
-                "a budget has no room for the next model call: it goes on after `helix fleet set-budget` with more"
-            )
-            self._out.line(f"{BUDGET}: {reported}, or in the next period", style, margin="  ", hang=2)
+            reported = "a budget has no room for the next model call"
+            advice = "the run continues after `helix fleet set-budget` with more, or in the next period"
+            self._out.line(f"{BUDGET}: {reported}: {advice}", style, margin="  ", hang=2)
 
     def _questions(self, session_id: str, questions: Sequence[Question], hints: Hints) -> None:
         for question in questions:

@@ -115,7 +115,8 @@ async def _same(engine: Engine, key: Key, wanted: CallRow) -> bool:
 
 def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
     return CallNotPendingError(
-        f"call {call_id!r} of session {session_id!r} waits for no answer: it was answered, or its step is past"
+        f"call {call_id!r} of session {session_id!r} does not wait for an answer: "
+        "it was answered already, or its step has ended"
     )
 
 
@@ -165,7 +166,7 @@ def _check_arguments(confirmation: Confirmation) -> None:
     if not isinstance(confirmation.arguments, dict):
         raise InvalidInputError("arguments must be a JSON object")
     if not confirmation.approved:
-        raise InvalidInputError("arguments go with an approval, and the call is denied: leave one of the two out")
+        raise InvalidInputError("arguments need an approval, but the call is denied: leave out one of the two")
     check_json(confirmation.arguments, "arguments")
     if confirmation.by is not None:
         check_text(confirmation.by, "by", 256)
@@ -176,7 +177,7 @@ def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Conf
     accept them; the call then still waits."""
     if row.ask != "approval":
         raise InvalidInputError(
-            f"call {row.call_id!r} waits for no approval (kind {row.ask!r}): arguments cannot be changed"
+            f"call {row.call_id!r} does not wait for approval (kind {row.ask!r}): its arguments cannot be changed"
         )
     given = confirmation.arguments or {}
     refused = refuse_call(ToolCallRequest(id=row.call_id, name=row.tool_name, arguments=given), agent.find_tool)

@@ -45,7 +45,7 @@ class LostClaimError(StoreError):
     code = "lost_claim"
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is no longer this worker's")
+        super().__init__(f"this worker no longer holds {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class HeldClaim:
         """Raise in place of the cancellation that ended the block, unless the task was also cancelled for another
         reason."""
         self._lost = False
-        logger.warning("%s is no longer this worker's; stopping", self._claim.what)
+        logger.warning("this worker no longer holds %s; stopping", self._claim.what)
         if self._main.uncancel() > self._cancels:  # cancelled by another claim of this task, or by its caller
             return
         raise self._denied or LostClaimError(self._claim.what) from None

@@ -215,4 +215,4 @@ async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
             show(make_context(engine, agent, session, run), RunAdmitted(run, heir.order))
             await begin_again(engine, agent, session, run)
         except (StoreError, AgentNotFoundError, RunNotFoundError, SessionNotFoundError) as error:
-            logger.warning("run %s has a slot, and a sweep is to start it: %s", heir.run_id, error)
+            logger.warning("run %s has a slot but was not started, so the next sweep starts it: %s", heir.run_id, error)

@@ -369,4 +369,4 @@ async def leave_children(engine: Engine, agent: AnyAgent, children: Sequence[Chi
     try:
         await _abort_children(engine, agent, children, "its parent went on without it", delivery)
     except StoreError as error:  # the claimed run goes on all the same
-        logger.warning("sub-agents that were left behind are not all aborted: %s", error)
+        logger.warning("not all sub-agents that were left behind could be aborted: %s", error)

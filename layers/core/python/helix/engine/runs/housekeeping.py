@@ -129,7 +129,7 @@ async def _rebuilt(
         SessionRow.at(session_id, value)
         return None
     except DamagedRowError as error:
-        logger.warning("session %s is made anew: %s", session_id, error)
+        logger.warning("session %s is created again because its row is damaged: %s", session_id, error)
     point, version = await _newest_checkpoint(engine, session_id)
     source = ROOT
     try:

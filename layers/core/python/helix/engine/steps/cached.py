@@ -57,7 +57,7 @@ async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput
     except InvalidInputError:
         raise
     except ValidationError:
-        logger.warning("run %s: a cached answer cannot be read, and is asked for again", session.run_id)
+        logger.warning("run %s: the cached answer cannot be read; the model is asked", session.run_id)
     except Exception:
         logger.warning("run %s: the response cache failed; the model is asked", session.run_id, exc_info=True)
     show(run, CacheAsked(request.config.model, None if result is None else saved))
@@ -90,7 +90,7 @@ async def remember(
     try:
         await engine.cache.put(session.user_id or "", request.question, known, policy.ttl_s)
     except Exception:
-        logger.warning("run %s: the response cache failed; the answer is not kept", session.run_id, exc_info=True)
+        logger.warning("run %s: the response cache failed; the answer is not cached", session.run_id, exc_info=True)
 
 
 def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question:

@@ -72,9 +72,7 @@ class LiveCheck:
             project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
             first = self._target(project, streaming="kinesis")
             if described(first.client("cloudformation"), first.stack) is not None:
-                raise RefusedError(
-                    f"stage {first.stage!r} exists: name one that does not, since it is destroyed at the end"
-                )
+                raise RefusedError(f"stage {first.stage!r} exists: name a new one, because it is destroyed at the end")
             begun = self._clock.now()
             with self._secret(first):
                 self._play(first, FIRST, upgrade=project / "live_agents.py")
@@ -154,7 +152,7 @@ class LiveCheck:
     def _affordable(self, scene: Scene) -> Scene:
         async def played(probe: Probe) -> str:
             if not self._money.may(SCENE_USD, self._clock.now()):
-                raise NotRunError(f"${self._money.spent:.3f} are spent, of ${self._money.most:.2f}")
+                raise NotRunError(f"spent ${self._money.spent:.3f} of ${self._money.most:.2f}")
             return await scene(probe)
 
         return played
