@@ -1,10 +1,11 @@
 // The log as events of AG-UI 1.0: what `helix.stream.agui` makes of it in Python, event for event. Each run of the root session
 // is one AG-UI run, and all that it opened is closed before it finishes.
-import { type AgUiMessage, Conversation } from "./conversation.ts";
+import { type AgUiMessage, AgUiMessages } from "./ag-ui-messages.ts";
+import { CONTINUES } from "./conversation/changes.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS, type StreamChunk } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
-import { CONTINUES, shownCall } from "./turns.ts";
+import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
@@ -57,7 +58,7 @@ export class AgUiEncoder {
   #state: JsonObject | undefined;
   #announced = { run: "", messages: false };
   #sequence = 0;
-  #talk: Conversation;
+  #talk: AgUiMessages;
   #out: AgUiEvent[] = [];
   #time = 0;
   #run: Writer | undefined;
@@ -85,7 +86,7 @@ export class AgUiEncoder {
   constructor(sessionId: string, options: AgUiEncoderOptions = {}) {
     this.#root = sessionId;
     this.#state = options.state;
-    this.#talk = new Conversation(options.messages ?? []);
+    this.#talk = new AgUiMessages(options.messages ?? []);
   }
 
   /** Send snapshots when that run begins: of the state, if it is known, and of the conversation, if the reader joins. */

@@ -1,9 +1,10 @@
 // The log as the UI message stream of the AI SDK, version 7: what `helix.stream.ui_messages` makes of it in Python, part for
 // part. A message of the page is one run and the runs that go on from it; its id is the first run's.
 import type { UIMessageChunk } from "ai";
+import { CONTINUES } from "./conversation/changes.ts";
 import type { StreamChunk } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
-import { CONTINUES, shownCall } from "./turns.ts";
+import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
