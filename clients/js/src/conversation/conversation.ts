@@ -149,8 +149,16 @@ export class Conversation {
   /** Apply a message of the stream, and return what it changed. */
   take(message: StreamMessage): Change[] {
     const own = this.#of(message.session_id);
-    const sent = message.chunk ?? {};
-    if (message.sequence <= own.#base && Number(sent["step"] ?? 0) <= own.#stored) return [];
+    const sent = (message.chunk ?? {}) as Partial<ChunkOf<"text_delta" | "thinking">>;
+    const { step = 0, attempt = 0 } = sent;
+    if (message.sequence <= own.#base && step <= own.#stored) return [];
+    if (message.run_id === own.runId) {
+      // Most messages are pieces of text. To fill in their defaults would take longer than all the rest.
+      if (sent.type === "text_delta") return own.#attempts.grow("text", step, attempt, sent.delta ?? "");
+      if (sent.type === "thinking" && !sent.is_complete) {
+        return own.#attempts.grow("reasoning", step, attempt, sent.content ?? "");
+      }
+    }
     return message.kind === "chunk" ? own.#take(message.run_id, chunkOf(message)) : own.#end(message, message.kind);
   }
 
