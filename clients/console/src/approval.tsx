@@ -14,20 +14,20 @@ const TITLES = {
 };
 
 export function ApprovalForm({ call, session }: { call: Call; session: OpenSession }) {
-  const kind = call.ask?.kind ?? "approval";
-  const [texts, setTexts] = useState<Record<string, string>>(() => textsOf(call.args));
+  const kind = call.kind;
+  const [texts, setTexts] = useState<Record<string, string>>(() => textsOf(call.arguments));
   const [asJson, setAsJson] = useState<string | undefined>(undefined);
   const [reason, setReason] = useState("");
   const [result, setResult] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
-  const schema = call.ask?.parameters as Schema | undefined;
+  const schema = call.parameters as Schema | undefined;
 
   const send = async (verdict: { approved: boolean; data?: unknown; edit?: boolean }) => {
     setProblem("");
     let edited: Record<string, unknown> | undefined;
     try {
-      edited = verdict.edit ? changed(call.args, asJson === undefined ? valuesOf(texts, call.args, schema) : object(asJson)) : undefined;
+      edited = verdict.edit ? changed(call.arguments, asJson === undefined ? valuesOf(texts, call.arguments, schema) : object(asJson)) : undefined;
     } catch (error) {
       return setProblem(said(error));
     }
@@ -47,10 +47,10 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
     <form class="approval" onSubmit={(event) => event.preventDefault()} aria-label={`${TITLES[kind]} ${visible(call.name)}`}>
       <p class="approval-title">
         <strong>{TITLES[kind]}</strong>
-        {call.ask?.reason && (
+        {call.reason && (
           <span class="quiet">
             {" "}
-            Reason: <Text of={call.ask.reason} />
+            Reason: <Text of={call.reason} />
           </span>
         )}
       </p>
@@ -66,7 +66,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       {kind !== "approval" && (
         <>
           <pre class="code" tabIndex={0} role="group" aria-label={`Arguments of ${visible(call.name)}`}>
-            {json(call.args)}
+            {json(call.arguments)}
           </pre>
           <label class="field">
             <span>{kind === "client" ? "Result, as text or JSON" : "Its result, if you know that it happened"}</span>
@@ -131,12 +131,12 @@ interface FieldsGiven {
 }
 
 function Fields({ call, schema, texts, change }: FieldsGiven) {
-  const names = [...new Set([...Object.keys(schema?.properties ?? {}), ...Object.keys(call.args)])];
+  const names = [...new Set([...Object.keys(schema?.properties ?? {}), ...Object.keys(call.arguments)])];
   if (names.length === 0) return <p class="quiet">It has no arguments.</p>;
   return (
     <div class="fields">
       {names.map((name) => {
-        const type = typeOf(name, call.args, schema);
+        const type = typeOf(name, call.arguments, schema);
         const text = texts[name] ?? "";
         const described = schema?.properties?.[name]?.description;
         const choices = schema?.properties?.[name]?.enum;
@@ -206,9 +206,9 @@ function valuesOf(texts: Record<string, string>, args: Record<string, unknown>, 
 
 function valuesOrArgs(texts: Record<string, string>, call: Call, schema: Schema | undefined): Record<string, unknown> {
   try {
-    return valuesOf(texts, call.args, schema);
+    return valuesOf(texts, call.arguments, schema);
   } catch {
-    return call.args;
+    return call.arguments;
   }
 }
 

@@ -1,7 +1,7 @@
 // A call of a tool or a sub-agent: its arguments, what it waits for, its result; a sub-agent's conversation inside.
 import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
-import type { Call } from "./fold.ts";
+import { type Call, SUBAGENT } from "./fold.ts";
 import { inline, parsed } from "./format.ts";
 import { type DrawnGiven, Items } from "./items.tsx";
 import { Code, Icon, Text } from "./pieces.tsx";
@@ -18,9 +18,9 @@ const WORDS: Record<Call["state"], string> = {
 type Given = Omit<DrawnGiven, "item"> & { call: Call };
 
 export function CallView({ call, rev, session, target }: Given) {
-  const agent = call.name.startsWith("subagent__") || call.child !== undefined;
+  const agent = call.name.startsWith(SUBAGENT) || call.child !== undefined;
   const output = call.name === "__finish__";
-  const name = output ? "output" : (call.child?.agent ?? call.name.replace(/^subagent__/, ""));
+  const name = output ? "output" : (call.child?.agent ?? (agent ? call.name.slice(SUBAGENT.length) : call.name));
   const [opened, setOpened] = useState(call.state === "waiting" || target === call.id);
   const show = opened || call.state === "waiting";
   const [child, ended] = [call.child?.id, call.state === "done" || call.state === "failed"];
@@ -45,7 +45,7 @@ export function CallView({ call, rev, session, target }: Given) {
           <Text of={name} />
         </span>
         <span class="call-args">
-          <bdi>{summary(call.args)}</bdi>
+          <bdi>{summary(call.arguments)}</bdi>
         </span>
         {call.attempt > 1 && <span class="tag warn">attempt {call.attempt}</span>}
         {call.edited && <span class="tag">edited</span>}
@@ -57,22 +57,22 @@ export function CallView({ call, rev, session, target }: Given) {
 }
 
 function Body({ call, rev, session, target }: Given) {
-  const child = call.child === undefined ? undefined : session.conversation.below.get(call.child.id);
+  const { child } = call;
   const result = call.error ?? (typeof call.result === "string" ? parsed(call.result) : call.result);
   return (
     <div class="call-body">
-      {call.state === "waiting" && call.ask !== undefined ? (
+      {call.state === "waiting" ? (
         <ApprovalForm key={call.id} call={call} session={session} />
       ) : (
         <>
           <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
-          <Code of={call.args} label={`Arguments of ${call.name}`} />
+          <Code of={call.arguments} label={`Arguments of ${call.name}`} />
         </>
       )}
       {child !== undefined && (
         <div class="child">
           <h4>
-            Session of the sub-agent <Text of={call.child?.agent ?? ""} />
+            Session of the sub-agent <Text of={child.agent} />
           </h4>
           {child.items.length === 0 ? <p class="quiet">Nothing yet.</p> : <Items conversation={child} rev={rev} session={session} target={target} />}
         </div>

@@ -13,7 +13,7 @@ const NEAR_PX = 120;
 /** Of a run that gave more than its last text. */
 function Output({ session }: { session: OpenSession }) {
   const { status, output } = session.stored.value ?? {};
-  const last = session.conversation.items.findLast((item) => item.kind === "step");
+  const last = session.conversation.items.findLast((item) => item.type === "step");
   if (status !== "completed" || output === null || output === undefined || output === last?.text) return null;
   return (
     <section class="card output" aria-label="Output">
@@ -50,7 +50,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
       await (await service().handle(session.id)).result();
       return await begin("run", fields, key);
     });
-    session.conversation.insertUser(message, started.run_id);
+    session.conversation.insert(message, started.run_id);
     session.refresh().catch((error: unknown) => setProblem(said(error)));
     void refresh();
   };
@@ -82,7 +82,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
       >
         <div class="column">
           {!ready && <p class="quiet">Reading…</p>}
-          {stored?.error && stored.status === "failed" && session.conversation.items.at(-1)?.kind !== "notice" && (
+          {stored?.error && stored.status === "failed" && session.conversation.items.at(-1)?.type !== "notice" && (
             <p class="problem">
               <Text of={stored.error.message} />
             </p>

@@ -6,7 +6,6 @@ import { Items } from "./items.tsx";
 import { Empty, Icon, Status, Table, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import { OpenSession } from "./session.ts";
-import type { Conversation } from "./fold.ts";
 
 export function Compare({ left, right }: { left: string; right: string }) {
   const [pair] = useState(() => [new OpenSession(left, true), new OpenSession(right, true)] as const);
@@ -38,7 +37,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
             <summary>
               {count(same, "item")} {same === 1 ? "is" : "are"} the same in both
             </summary>
-            <Items conversation={part(a.conversation, 0, same)} session={a} target={undefined} />
+            <Items conversation={a.conversation} items={a.conversation.items.slice(0, same)} session={a} target={undefined} />
           </details>
         )}
         <div class="pair">
@@ -51,13 +50,10 @@ export function Compare({ left, right }: { left: string; right: string }) {
   );
 }
 
-function part(conversation: Conversation, from: number, to?: number): Conversation {
-  return Object.assign(Object.create(conversation) as Conversation, { items: conversation.items.slice(from, to) });
-}
-
 function Side({ session, same, name }: { session: OpenSession; same: number; name: string }) {
   const stored = session.stored.value;
-  const rest = part(session.conversation, same);
+  const { conversation } = session;
+  const rest = conversation.items.slice(same);
   return (
     <section aria-label={name}>
       <header class="side-head">
@@ -75,7 +71,11 @@ function Side({ session, same, name }: { session: OpenSession; same: number; nam
           </p>
         )}
       </header>
-      {rest.items.length === 0 ? <p class="quiet pad">Nothing more.</p> : <Items conversation={rest} rev={session.drawn.value} session={session} target={undefined} />}
+      {rest.length === 0 ? (
+        <p class="quiet pad">Nothing more.</p>
+      ) : (
+        <Items conversation={conversation} items={rest} rev={session.drawn.value} session={session} target={undefined} />
+      )}
     </section>
   );
 }

@@ -26,8 +26,9 @@ const own = (value: Record<string, unknown>, name: string): unknown => (Object.h
 
 /** What of an item counts when two are compared: not its ids. */
 function essence(item: Item): string {
-  if (item.kind !== "step") return JSON.stringify([item.kind, item.text]);
-  return JSON.stringify([item.text, item.calls.map((call) => [call.name, call.args, call.state, call.error ?? call.result])]);
+  if (item.type === "user") return JSON.stringify([item.type, item.text]);
+  if (item.type === "notice") return JSON.stringify([item.type, item.kind, item.text]);
+  return JSON.stringify([item.text, item.calls.map((call) => [call.name, call.arguments, call.state, call.error ?? call.result])]);
 }
 
 /** How many items at the beginning are the same. */

@@ -4,7 +4,7 @@ import { Component } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
-import type { Conversation, Item, Notice, Step, User } from "./fold.ts";
+import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
 import { visible } from "./format.ts";
 import { Growing } from "./markdown.ts";
 import { Problem } from "./pieces.tsx";
@@ -21,13 +21,15 @@ const PAGE = 120;
 /** So far above the screen the next ones are drawn. */
 const AHEAD = "1600px 0px 0px 0px";
 
-export function Items({ conversation, session, target }: Given & { rev?: number }) {
+/** `all`: those to draw, by default all of the conversation. */
+export function Items({ conversation, items: all = conversation.items, session, target }: Given & { items?: Item[]; rev?: number }) {
   const [shown, setShown] = useState(target === undefined ? PAGE : Infinity);
-  const hidden = Math.max(0, conversation.items.length - shown);
-  const items = conversation.items.slice(hidden);
+  const hidden = Math.max(0, all.length - shown);
+  const items = all.slice(hidden);
+  const unread = session.unread(conversation);
   const list = useRef<HTMLOListElement>(null);
   const height = useRef(0);
-  const first = items[0]?.key;
+  const first = items[0] && keyOf(items[0], conversation);
   // The browser holds the place of a reader by itself, but not at the very top.
   useLayoutEffect(() => {
     const box = list.current?.closest(".scroller");
@@ -40,9 +42,9 @@ export function Items({ conversation, session, target }: Given & { rev?: number 
   };
   return (
     <ol class="items" ref={list}>
-      {hidden + conversation.earlier > 0 && <Earlier key={`${first}${conversation.earlier}`} onSeen={earlier} />}
+      {hidden + unread > 0 && <Earlier key={`${first}${unread}`} onSeen={earlier} />}
       {items.map((item) => (
-        <Drawn key={item.key} item={item} rev={revision(item, conversation)} session={session} target={target} />
+        <Drawn key={keyOf(item, conversation)} item={item} rev={revisionOf(item)} session={session} target={target} />
       ))}
     </ol>
   );
@@ -74,17 +76,6 @@ function Earlier({ onSeen }: { onSeen: () => Promise<void> }) {
   );
 }
 
-/** Of the item and all that is below its calls. */
-function revision(item: Item, conversation: Conversation): number {
-  if (item.kind !== "step") return item.rev;
-  let sum = item.rev;
-  for (const call of item.calls) {
-    const child = call.child === undefined ? undefined : conversation.below.get(call.child.id);
-    if (child !== undefined) for (const inner of child.items) sum += 1 + revision(inner, child);
-  }
-  return sum;
-}
-
 export interface DrawnGiven {
   item: Item;
   rev: number;
@@ -99,8 +90,8 @@ class Drawn extends Component<DrawnGiven> {
 
   override render() {
     const { item, rev, session, target } = this.props;
-    if (item.kind === "user") return <UserView item={item} />;
-    if (item.kind === "notice") return <NoticeView item={item} />;
+    if (item.type === "user") return <UserView item={item} />;
+    if (item.type === "notice") return <NoticeView item={item} />;
     return <StepView step={item} rev={rev} session={session} target={target} />;
   }
 }
@@ -118,9 +109,30 @@ function UserView({ item }: { item: User }) {
 function NoticeView({ item }: { item: Notice }) {
   return (
     <li class={`item notice ${item.tone}`}>
-      <bdi>{visible(item.text)}</bdi>
+      <bdi>{visible(wordsOf(item))}</bdi>
     </li>
   );
+}
+
+function wordsOf({ kind, text, queued }: Notice): string {
+  switch (kind) {
+    case "queued":
+      return `Waits for a free slot: ${queued} in the queue.`;
+    case "error":
+      return `${text} It is tried again.`;
+    case "takeover":
+      return "The worker died. Another one took the run over from the last checkpoint.";
+    case "budget":
+      return "The budget is used up. Raise it, or wait for its next period; then resume.";
+    case "failed":
+      return text || "The run failed.";
+    case "interrupted":
+      return "Interrupted. Resume continues from the last checkpoint.";
+    case "note":
+      return text;
+    default:
+      return kind satisfies never;
+  }
 }
 
 /** Text of a model. While it grows, only its open end is parsed and drawn again. */

@@ -3,7 +3,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { applyPatches, type JsonObject, type SessionState, type SubSessionRef } from "../../js/src/index.ts";
 import { HelixError, said, service } from "./api.ts";
-import { type Children, Conversation } from "./fold.ts";
+import { type Children, Conversation, take, touch } from "./fold.ts";
 import { History } from "./history.ts";
 import { chunkOf, type Message, type StreamChunk, type StreamMessage } from "./wire.ts";
 
@@ -36,6 +36,8 @@ export class OpenSession {
   #reading: AsyncGenerator<StreamMessage, void, undefined> | undefined;
   readonly #whole: boolean;
   #children: Children = new Map();
+  /** Messages of the session before those that were read. */
+  #unread = 0;
   #fetching: Promise<void> | undefined;
 
   /** `whole`: all of it is read at once, else the newest messages, and others when somebody looks. */
@@ -75,22 +77,28 @@ export class OpenSession {
     else requestAnimationFrame(now);
   }
 
+  /** How many messages are before those that are here. Of other conversations than the session's, all is here. */
+  unread(conversation: Conversation): number {
+    return conversation === this.conversation ? this.#unread : 0;
+  }
+
   /** Read the messages before those that are here. One page at a time; of other conversations all is here. */
   async earlier(conversation: Conversation): Promise<void> {
-    if (conversation !== this.conversation || conversation.earlier === 0) return;
+    if (this.unread(conversation) === 0) return;
     this.#fetching ??= this.#page(conversation).finally(() => (this.#fetching = undefined));
     await this.#fetching;
   }
 
   /** Read back to a call, or to the beginning. */
   async reach(callId: string | undefined): Promise<void> {
-    while (this.conversation.earlier > 0 && (callId === undefined || !this.conversation.calls.has(callId))) await this.earlier(this.conversation);
+    while (this.#unread > 0 && (callId === undefined || !this.conversation.calls.has(callId))) await this.earlier(this.conversation);
   }
 
   async #page(conversation: Conversation): Promise<void> {
-    const { messages = [], offset } = await service().ask("get_session", { session_id: this.id, messages: PAGE, before: conversation.earlier });
+    const { messages = [], offset } = await service().ask("get_session", { session_id: this.id, messages: PAGE, before: this.#unread });
     if (this.#closed || conversation !== this.conversation) return;
-    conversation.prepend(messages as Message[], this.#children, offset ?? 0);
+    conversation.prepend(messages as Message[], this.#children);
+    this.#unread = offset ?? 0;
     this.draw();
   }
 
@@ -99,7 +107,7 @@ export class OpenSession {
     const found = await service().ask("get_session", { session_id: this.id });
     if (this.#closed) return;
     [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
-    if (found.session.status === "paused") this.conversation.expect(found.session.pending);
+    if (found.session.status === "paused") for (const call of this.conversation.expect(found.session.pending)) touch(call.step);
     this.draw();
   }
 
@@ -124,7 +132,8 @@ export class OpenSession {
   async #glance(): Promise<void> {
     const { session, messages = [], offset } = await service().ask("get_session", { session_id: this.id, messages: GLANCE });
     if (this.#closed || this.stored.value !== undefined) return;
-    this.conversation.load(messages as Message[], new Map(), 0, offset ?? 0);
+    this.conversation.load(messages as Message[], new Map());
+    this.#unread = offset ?? 0;
     this.stored.value = session;
     this.draw();
   }
@@ -137,9 +146,9 @@ export class OpenSession {
     if (!snapshot) throw new Error("the service gives no snapshot");
     const conversation = new Conversation(this.id);
     this.#children = childrenOf(found.sub_sessions);
-    conversation.load(snapshot.messages, this.#children, snapshot.sequence, snapshot.offset ?? 0);
+    conversation.load(snapshot.messages, this.#children, snapshot.sequence);
     sayMissing(conversation, found.sub_sessions);
-    this.conversation = conversation;
+    [this.conversation, this.#unread] = [conversation, snapshot.offset ?? 0];
     [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
     this.#base = snapshot.sequence;
     this.custom.value = snapshot.custom_state;
@@ -168,7 +177,7 @@ export class OpenSession {
       this.conversation.runs.add(chunk.run_id);
       void this.#begun(chunk.run_id);
     }
-    this.conversation.message(message, chunk);
+    take(this.conversation, message);
     if (own && !replayed && chunk?.type === "state_patch") this.#patched(chunk);
     const asks = chunk?.type === "tool_approval_request";
     if (asks) this.announced.value = `${chunk.tool_name} waits for you.`;
@@ -186,7 +195,7 @@ export class OpenSession {
     const { session, messages = [] } = await service().ask("get_session", { session_id: this.id, messages: 20 });
     this.stored.value = session;
     for (const message of messages) {
-      if (message.role === "user" && message.run_id === runId) this.conversation.insertUser(message.content, runId);
+      if (message.role === "user" && message.run_id === runId) this.conversation.insert(message.content, runId);
     }
     this.draw();
   }
@@ -206,7 +215,7 @@ export class OpenSession {
 }
 
 export function childrenOf(refs: unknown[] | undefined): Children {
-  const found: Children = new Map();
+  const found = new Map<string, { id: string; agent: string }>();
   for (const ref of (refs ?? []) as { session_id: string; agent_type: string; parent_tool_call_id: string }[]) {
     found.set(ref.parent_tool_call_id, { id: ref.session_id, agent: ref.agent_type });
   }
@@ -219,7 +228,7 @@ const MISSING: Record<string, string> = { deleted: "was deleted", not_started: "
 function sayMissing(parent: Conversation, refs: SubSessionRef[] | undefined): void {
   for (const { session_id, status } of refs ?? []) {
     const why = MISSING[status];
-    if (why !== undefined) parent.below.get(session_id)?.notice("plain", `The sub-agent's session ${why}.`);
+    if (why !== undefined) parent.below.get(session_id)?.note(`The sub-agent's session ${why}.`, "plain");
   }
 }
 

@@ -1,14 +1,17 @@
 // The log as events of AG-UI 1.0: what `helix.stream.agui` makes of it in Python, event for event. Each run of the root session
 // is one AG-UI run, and all that it opened is closed before it finishes.
-import { type AgUiMessage, Conversation } from "./conversation.ts";
+import { type AgUiMessage, AgUiMessages } from "./ag-ui-messages.ts";
+import { answerId, Answers, type Writer, writerOf } from "./ag-ui-writers.ts";
+import type { CallChange, Change, Of, RunBegan, RunEnded, StepChange } from "./conversation/changes.ts";
+import { Conversation } from "./conversation/conversation.ts";
+import type { Call } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
-import { DEFAULTS, type StreamChunk } from "./generated.ts";
+import { DEFAULTS } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
-import { CONTINUES, shownCall } from "./turns.ts";
+import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
-type Chunk = Record<string, unknown>;
 export type AgUiEvent = { type: string } & Record<string, unknown>;
 
 const ANSWER = {
@@ -21,25 +24,6 @@ const ANSWER = {
   },
   required: ["approved"],
 };
-
-interface Writer {
-  session: string;
-  run: string;
-  /** What its events carry. */
-  tag: { subagentRunId?: string };
-  at: string;
-  message: string | undefined;
-  thought: string | undefined;
-  thoughts: number;
-  /** Messages of the present attempt. */
-  shown: string[];
-}
-
-const writerOf = (session: string, run: string, tag: Writer["tag"] = {}): Writer => ({
-  ...{ session, run, tag, at: "0/0", message: undefined, thought: undefined, thoughts: 0, shown: [] },
-});
-const text = (value: unknown): string => String(value ?? "");
-const atOf = (chunk: Chunk): string => `${Number(chunk["step"] ?? 0)}/${Number(chunk["attempt"] ?? 0)}`;
 
 /** The id of the interrupt of a run that waits for no call, as for a budget. */
 export const pauseId = (runId: string): string => `${runId}/pause`;
@@ -57,21 +41,18 @@ export class AgUiEncoder {
   #state: JsonObject | undefined;
   #announced = { run: "", messages: false };
   #sequence = 0;
-  #talk: Conversation;
+  readonly #talk: AgUiMessages;
+  readonly #conversation: Conversation;
+  readonly #answers: Answers;
   #out: AgUiEvent[] = [];
   #time = 0;
   #run: Writer | undefined;
-  #links = new Map<string, { agent: string; call: string; parent: string }>();
   #asked = new Map<string, Record<string, unknown>>();
-  /** By session and step, the message that its calls are in. */
-  #answers = new Map<string, string>();
   /** Of sub-agents, while no run of the root is open. */
   #early: StreamMessage[] = [];
   #children = new Map<string, Writer>();
   /** Runs of sub-agents that are closed. */
   #past = new Set<string>();
-  /** By message, the tag that opened it. */
-  #owners = new Map<string, object>();
   /** Calls whose results were sent. */
   #results = new Set<string>();
   /** Messages of an attempt that an interrupt cut off. */
@@ -85,7 +66,9 @@ export class AgUiEncoder {
   constructor(sessionId: string, options: AgUiEncoderOptions = {}) {
     this.#root = sessionId;
     this.#state = options.state;
-    this.#talk = new Conversation(options.messages ?? []);
+    this.#talk = new AgUiMessages(options.messages ?? []);
+    this.#conversation = new Conversation(sessionId);
+    this.#answers = new Answers((type, writer, fields) => this.#emit(type, writer, fields), this.#talk);
   }
 
   /** Send snapshots when that run begins: of the state, if it is known, and of the conversation, if the reader joins. */
@@ -107,20 +90,13 @@ export class AgUiEncoder {
   }
 
   #takeIn(message: StreamMessage): void {
-    const chunk = (message.chunk ?? {}) as Chunk;
-    this.#time = Math.trunc(Number(chunk["timestamp"] ?? 0) * 1000) || this.#time;
-    let writer: Writer | undefined;
-    if (message.session_id === this.#root) {
-      if (message.run_id !== "" && this.#run?.run !== message.run_id) this.#begin(message.run_id, chunk);
-      writer = this.#run;
-    } else if (this.#run === undefined) {
-      this.#early.push(message);
-      return;
-    } else writer = this.#child(message);
-    if (writer === undefined) return;
-    if (message.kind === "chunk") this.#chunk(writer, chunk);
-    else if (writer === this.#run) this.#finish(writer, message);
-    else this.#endChild(writer, message.kind, message.status, message.error);
+    this.#time = Math.trunc(Number(message.chunk?.["timestamp"] ?? 0) * 1000) || this.#time;
+    const own = message.session_id === this.#root;
+    if (!own && this.#run === undefined) return void this.#early.push(message);
+    const changes = this.#conversation.take(message);
+    if (own && changes[0]?.type === "RunBegan") this.#begin(changes[0]);
+    const writer = own ? this.#run : this.#child(message);
+    if (writer !== undefined) for (const change of changes) this.#show(writer, change, message);
   }
 
   #emit(type: string, writer: Writer | undefined, fields: object = {}): void {
@@ -130,18 +106,19 @@ export class AgUiEncoder {
 
   // --- runs -----------------------------------------------------------------------------------------------------------
 
-  #begin(runId: string, chunk: Chunk): void {
+  #begin({ runId, retained }: RunBegan): void {
     if (this.#run !== undefined) {
       const about = { threadId: this.#root, runId: this.#run.run };
       this.#closeAll(); // its process died, and this run took it over
       this.#emit("RUN_FINISHED", undefined, { ...about, outcome: { type: "cancelled" }, ...this.#used() });
     }
     this.#run = writerOf(this.#root, runId);
-    [this.#children, this.#past, this.#owners] = [new Map(), new Set(), new Map()];
+    [this.#children, this.#past] = [new Map(), new Set()];
+    this.#answers.owners.clear();
     [this.#output, this.#failure, this.#reason] = [null, "error", "pending"];
     this.#usage.clear();
     const kept = this.#kept.splice(0);
-    const triesAgain = kept.length > 0 && chunk["type"] === "run_resumed" && CONTINUES.has(text(chunk["mode"]));
+    const triesAgain = kept.length > 0 && retained !== undefined;
     if (triesAgain) this.#talk.discard(kept);
     this.#emit("RUN_STARTED", undefined, { threadId: this.#root, runId, protocolVersion: "1.0" });
     const { run, messages } = this.#announced;
@@ -150,7 +127,7 @@ export class AgUiEncoder {
     for (const message of this.#early.splice(0)) this.#takeIn(message);
   }
 
-  #finish(run: Writer, end: StreamMessage): void {
+  #finish(run: Writer, end: RunEnded): void {
     this.#closeAll();
     this.#run = undefined;
     if (end.kind === "fail") {
@@ -181,7 +158,7 @@ export class AgUiEncoder {
 
   #closeAll(): void {
     for (const child of [...this.#children.values()].reverse()) this.#endChild(child, "paused", "paused", null);
-    if (this.#run !== undefined) this.#close(this.#run);
+    if (this.#run !== undefined) this.#answers.close(this.#run);
   }
 
   // --- sub-agents -----------------------------------------------------------------------------------------------------
@@ -189,16 +166,18 @@ export class AgUiEncoder {
   /** The writer of a sub-agent's run, announced with its first message. A run that is closed stays closed: what comes of it
    *  later carries its id. */
   #child(message: StreamMessage): Writer | undefined {
-    const [runId, link] = [message.run_id, this.#links.get(message.session_id)];
+    const runId = message.run_id;
     const known = this.#children.get(runId);
     if (known !== undefined) return known;
     const writer = writerOf(message.session_id, runId, { subagentRunId: runId });
     if (this.#past.has(runId) || runId === "") return message.kind === "chunk" && runId !== "" ? writer : undefined;
-    const parent = [...this.#children.values()].findLast((child) => link !== undefined && child.session === link.parent);
+    const below = this.#conversation.below.get(message.session_id);
+    const [name, call] = [below?.agent ?? "", below?.call];
+    const parent = [...this.#children.values()].findLast((child) => child.session === call?.step.conversation.id);
     this.#children.set(runId, writer);
     this.#emit("SUBAGENT_STARTED", writer, {
-      name: link?.agent ?? "",
-      parentToolCallId: link?.call ?? "",
+      name,
+      parentToolCallId: call === undefined ? "" : this.#idOf(call),
       ...(parent && { parentSubagentRunId: parent.run }),
     });
     return writer;
@@ -207,7 +186,7 @@ export class AgUiEncoder {
   #endChild(child: Writer, kind: string, status: string | null, error: string | null): void {
     if (!this.#children.delete(child.run)) return;
     this.#past.add(child.run);
-    this.#close(child);
+    this.#answers.close(child);
     if (kind === "fail") return this.#emit("SUBAGENT_ERROR", child, { message: error || "the sub-agent failed" });
     const asked = [...this.#asked.values()].filter((ask) => ask["subagentRunId"] === child.run);
     const interruptIds = asked.map((ask) => ask["id"]);
@@ -215,204 +194,63 @@ export class AgUiEncoder {
     this.#emit("SUBAGENT_FINISHED", child, { outcome: status === "completed" ? { type: "success" } : suspended });
   }
 
-  // --- chunks ---------------------------------------------------------------------------------------------------------
+  // --- changes --------------------------------------------------------------------------------------------------------
 
-  #chunk(writer: Writer, chunk: Chunk): void {
-    const kind = chunk["type"] as StreamChunk["type"];
-    switch (kind) {
-      case "text_delta":
-        return this.#text(writer, chunk);
-      case "thinking":
-        return this.#thinking(writer, chunk);
-      case "step_committed":
-        if (chunk["usage"]) {
-          const model = text(chunk["model"]);
-          this.#usage.set(model, withUsage(this.#usage.get(model) ?? NO_USAGE, chunk["usage"]));
-        }
-        this.#answers.set(`${writer.session}/${Number(chunk["step"] ?? 0)}`, this.#messageId(writer, chunk));
-        this.#close(writer);
-        writer.shown = [];
+  #show(writer: Writer, change: Change, message: StreamMessage): void {
+    switch (change.type) {
+      case "PartGrew":
+        return this.#answers.grow(writer, change.part, change.delta);
+      case "StepBegan":
+      case "PartBegan":
+      case "PartEnded":
+      case "StepCommitted":
+      case "StepDiscarded":
+        return this.#answer(writer, change);
+      case "CallAsked":
+      case "CallStarted":
+      case "CallEnded":
+      case "ChildBegan":
+      case "ChildEnded":
+        return this.#call(writer, change);
+      case "RunEnded":
+        if (writer === this.#run) return this.#finish(writer, change);
+        return this.#endChild(writer, change.kind, change.status, change.error);
+      case "RunPaused":
+      case "OutputGiven":
+      case "StatePatched":
+        if (writer === this.#run) this.#ofRun(change); // those of a sub-agent are not the run's
         return;
-      case "step_discarded":
-        return this.#discarded(writer, chunk);
-      case "tool_start":
-        return void this.#call(writer, chunk, chunk["arguments"] ?? {});
-      case "tool_approval_request":
-        return this.#approvalRequest(writer, chunk);
-      case "tool_end":
-        return this.#toolEnd(writer, chunk);
-      case "subagent_start": {
-        const call = shownCall(this.#root, writer.session, text(chunk["parent_tool_call_id"]));
-        const link = { agent: text(chunk["sub_agent_type"]), call, parent: writer.session };
-        this.#links.set(text(chunk["sub_agent_id"]), link);
+      case "CustomEmitted":
+        return this.#emit("CUSTOM", writer, { name: change.chunk.event_name, value: change.chunk.data });
+      case "ErrorRaised":
+        if (change.chunk.recoverable) return this.#notice(writer, message);
+        if (writer === this.#run) this.#failure = change.chunk.code;
         return;
-      }
-      case "subagent_end": {
-        const status = text(chunk["status"] ?? "completed");
-        const ended = [...this.#children.values()].filter((child) => child.session === chunk["sub_agent_id"]);
-        const error = (chunk["error"] ?? null) as string | null;
-        for (const child of ended) this.#endChild(child, status === "failed" ? "fail" : "end", status, error);
+      case "Resynced":
+        this.#notice(writer, message);
+        if (writer === this.#run) this.#snapshot(); // the reader may have messages that a rewind left
         return;
-      }
-      case "custom":
-        return this.#emit("CUSTOM", writer, { name: text(chunk["event_name"]), value: chunk["data"] ?? null });
-      case "state_patch":
-        return this.#statePatch(writer, chunk);
-      case "output":
-        if (writer === this.#run) this.#output = chunk["output"] ?? null;
-        return;
-      case "run_paused":
-        if (writer === this.#run) this.#reason = text(chunk["reason"] || "pending");
-        return;
-      case "run_queued":
-      case "stream_resync":
-      case "checkpoint_created":
-      case "error":
-        return this.#notice(writer, kind, chunk);
-      case "run_interrupted": // the end of the run says so
-      case "run_resumed": // see `#begin`
-      case "run_superseded":
+      case "RunQueued":
+      case "CheckpointCreated":
+        return this.#notice(writer, message);
+      case "RunBegan": // see `#begin`
+      case "RunResumed":
+      case "RunInterrupted": // the end of the run says so
+      case "RunSuperseded":
+      case "Unknown":
         return;
       default:
-        kind satisfies never; // a later version may send other types, which a page skips
+        change satisfies never;
     }
   }
 
-  /** A chunk that has no event of its own goes as a CUSTOM event, `helix.<type>`. */
-  #notice(writer: Writer, kind: string, chunk: Chunk): void {
-    if (kind === "error" && chunk["recoverable"] === false) {
-      if (writer === this.#run) this.#failure = text(chunk["code"] ?? "error");
-      return;
-    }
-    const fields = Object.entries(chunk).filter(([name]) => name !== "type" && !(name in DEFAULTS.chunk));
-    this.#emit("CUSTOM", writer, { name: `helix.${kind}`, value: Object.fromEntries(fields) });
-    // the reader may have messages that a rewind left
-    if (kind === "stream_resync" && writer === this.#run) this.#snapshot();
+  #ofRun(change: Of<"RunPaused", "run_paused"> | Of<"OutputGiven", "output"> | Of<"StatePatched", "state_patch">): void {
+    if (change.type === "RunPaused") this.#reason = change.chunk.reason || "pending";
+    else if (change.type === "OutputGiven") this.#output = change.chunk.output ?? null;
+    else if (change.chunk.patches.length > 0) this.#patch(change.chunk.patches);
   }
 
-  /** Not of its run, because a run that takes another over may be the one that shows it. */
-  #messageId(writer: Writer, chunk: Chunk): string {
-    const at = atOf(chunk);
-    if (writer.at !== at) {
-      this.#close(writer);
-      [writer.at, writer.shown, writer.thoughts] = [at, [], 0];
-    }
-    return `${writer.session}/${at}`;
-  }
-
-  #text(writer: Writer, chunk: Chunk): void {
-    const messageId = this.#messageId(writer, chunk);
-    this.#endThought(writer);
-    if (writer.message !== messageId) {
-      this.#endText(writer);
-      writer.message = messageId;
-      if (!this.#owners.has(messageId)) this.#owners.set(messageId, writer.tag);
-      writer.shown.push(messageId);
-      this.#emit("TEXT_MESSAGE_START", writer, { messageId, role: "assistant" });
-      this.#talk.add({ id: messageId, role: "assistant", content: "", ...writer.tag });
-    }
-    const delta = text(chunk["delta"]);
-    this.#talk.append(messageId, delta);
-    this.#emit("TEXT_MESSAGE_CONTENT", writer, { messageId, delta });
-  }
-
-  #thinking(writer: Writer, chunk: Chunk): void {
-    const messageId = this.#messageId(writer, chunk);
-    const complete = chunk["is_complete"] === true;
-    if (!complete || writer.thought === undefined) this.#think(writer, messageId, text(chunk["content"]));
-    if (complete) this.#endThought(writer);
-  }
-
-  #think(writer: Writer, messageId: string, delta: string): void {
-    if (writer.thought === undefined) {
-      writer.thoughts += 1;
-      const thought = (writer.thought = `${messageId}/thinking/${writer.thoughts}`);
-      writer.shown.push(thought);
-      this.#emit("REASONING_START", writer, { messageId: thought });
-      this.#emit("REASONING_MESSAGE_START", writer, { messageId: thought, role: "reasoning" });
-      this.#talk.add({ id: thought, role: "reasoning", content: "", ...writer.tag });
-    }
-    this.#talk.append(writer.thought, delta);
-    this.#emit("REASONING_MESSAGE_CONTENT", writer, { messageId: writer.thought, delta });
-  }
-
-  #discarded(writer: Writer, chunk: Chunk): void {
-    this.#messageId(writer, chunk);
-    this.#close(writer);
-    if (writer.shown.length > 0) {
-      const kept = writer === this.#run && chunk["status"] === "interrupted";
-      if (kept) this.#kept = this.#talk.rename(writer.shown, writer.run); // another run's attempt has the same id
-      else this.#talk.discard(writer.shown);
-      this.#snapshot();
-    }
-    writer.shown = [];
-  }
-
-  #close(writer: Writer): void {
-    this.#endThought(writer);
-    this.#endText(writer);
-  }
-
-  #endText(writer: Writer): void {
-    if (writer.message !== undefined) this.#emit("TEXT_MESSAGE_END", writer, { messageId: writer.message });
-    writer.message = undefined;
-  }
-
-  #endThought(writer: Writer): void {
-    if (writer.thought === undefined) return;
-    this.#emit("REASONING_MESSAGE_END", writer, { messageId: writer.thought });
-    this.#emit("REASONING_END", writer, { messageId: writer.thought });
-    writer.thought = undefined;
-  }
-
-  #snapshot(): void {
-    this.#emit("MESSAGES_SNAPSHOT", undefined, { messages: this.#talk.snapshot() });
-  }
-
-  // --- calls ----------------------------------------------------------------------------------------------------------
-
-  #approvalRequest(writer: Writer, chunk: Chunk): void {
-    const shown = this.#call(writer, chunk, chunk["input"] ?? {});
-    const [kind, tool] = [text(chunk["kind"] ?? "approval"), text(chunk["tool_name"])];
-    const about = { id: shown, reason: `helix:${kind}`, toolCallId: shown, metadata: { tool }, ...writer.tag };
-    this.#asked.set(shown, kind === "client" ? about : { ...about, responseSchema: ANSWER });
-  }
-
-  #call(writer: Writer, chunk: Chunk, given: unknown): string {
-    const toolCallId = shownCall(this.#root, writer.session, text(chunk["tool_call_id"]));
-    const delta = JSON.stringify(given);
-    if (this.#talk.hasCall(toolCallId)) {
-      if (this.#talk.changeArguments(toolCallId, delta)) this.#snapshot();
-      return toolCallId;
-    }
-    const step = Number(chunk["step"] ?? 0);
-    const parentMessageId = this.#answers.get(`${writer.session}/${step}`) ?? `${writer.session}/${step}/0`;
-    const tag = this.#owners.get(parentMessageId) ?? writer.tag;
-    this.#owners.set(parentMessageId, tag);
-    const toolCallName = text(chunk["tool_name"]);
-    this.#emit("TOOL_CALL_START", undefined, { toolCallId, toolCallName, parentMessageId, ...tag });
-    this.#emit("TOOL_CALL_ARGS", undefined, { toolCallId, delta, ...tag });
-    this.#emit("TOOL_CALL_END", undefined, { toolCallId, ...tag });
-    this.#talk.addCall(parentMessageId, toolCallId, toolCallName, delta, tag);
-    return toolCallId;
-  }
-
-  #toolEnd(writer: Writer, chunk: Chunk): void {
-    const toolCallId = shownCall(this.#root, writer.session, text(chunk["tool_call_id"]));
-    this.#asked.delete(toolCallId);
-    if (this.#results.has(toolCallId)) return;
-    this.#results.add(toolCallId);
-    if (!this.#talk.hasCall(toolCallId)) this.#call(writer, chunk, chunk["arguments"] ?? {});
-    const result = chunk["result"] ?? chunk["error"] ?? null;
-    const content = typeof result === "string" ? result : JSON.stringify(result);
-    const messageId = `${toolCallId}/result`;
-    this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role: "tool", content });
-    this.#talk.addResult(messageId, toolCallId, content, writer.tag);
-  }
-
-  #statePatch(writer: Writer, chunk: Chunk): void {
-    const delta = (chunk["patches"] ?? []) as object[];
-    if (writer !== this.#run || delta.length === 0) return; // a sub-agent's state is not the run's
+  #patch(delta: object[]): void {
     if (this.#state !== undefined) {
       try {
         this.#state = applyPatches(this.#state, delta);
@@ -422,5 +260,109 @@ export class AgUiEncoder {
       }
     }
     this.#emit("STATE_DELTA", undefined, { delta });
+  }
+
+  /** A chunk that has no event of its own goes as a CUSTOM event, `helix.<type>`. */
+  #notice(writer: Writer, { chunk }: StreamMessage): void {
+    const { type, ...sent } = chunk ?? {};
+    const fields = Object.entries(sent).filter(([name]) => !(name in DEFAULTS.chunk));
+    this.#emit("CUSTOM", writer, { name: `helix.${type}`, value: Object.fromEntries(fields) });
+  }
+
+  // --- answers --------------------------------------------------------------------------------------------------------
+
+  #answer(writer: Writer, change: StepChange): void {
+    switch (change.type) {
+      case "StepBegan":
+        return this.#answers.enter(writer, change.step);
+      case "PartBegan":
+        return; // the first piece begins its message
+      case "PartEnded": // the text of an attempt is one message, which ends with the attempt
+        if (change.part.kind === "reasoning") this.#answers.endThought(writer);
+        return;
+      case "StepCommitted": {
+        const { model, usage } = change.step;
+        const used = this.#usage.get(model ?? "") ?? NO_USAGE;
+        if (usage !== null) this.#usage.set(model ?? "", withUsage(used, usage));
+        return void this.#answers.end(writer, change.step);
+      }
+      case "StepDiscarded": {
+        const shown = this.#answers.end(writer, change.step);
+        if (shown.length === 0) return;
+        const kept = writer === this.#run && change.step.retained;
+        if (kept) this.#kept = this.#talk.rename(shown, writer.run); // another run's attempt has the same id
+        else this.#talk.discard(shown);
+        return this.#snapshot();
+      }
+      default:
+        change satisfies never;
+    }
+  }
+
+  #snapshot(): void {
+    this.#emit("MESSAGES_SNAPSHOT", undefined, { messages: this.#talk.snapshot() });
+  }
+
+  // --- calls ----------------------------------------------------------------------------------------------------------
+
+  #call(writer: Writer, change: CallChange): void {
+    switch (change.type) {
+      case "CallStarted":
+        return this.#showCall(writer, change.call);
+      case "CallAsked":
+        return this.#ask(writer, change.call);
+      case "CallEnded":
+        return this.#endCall(writer, change.call);
+      case "ChildBegan":
+        return; // the first message of its run announces the sub-agent
+      case "ChildEnded": {
+        const { status, error } = change.chunk;
+        const ended = [...this.#children.values()].filter((child) => child.session === change.child.id);
+        for (const child of ended) this.#endChild(child, status === "failed" ? "fail" : "end", status, error);
+        return;
+      }
+      default:
+        change satisfies never;
+    }
+  }
+
+  #idOf(call: Call): string {
+    return shownCall(this.#root, call.step.conversation.id, call.id);
+  }
+
+  #ask(writer: Writer, call: Call): void {
+    this.#showCall(writer, call);
+    const id = this.#idOf(call);
+    const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
+    this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
+  }
+
+  #showCall(writer: Writer, call: Call): void {
+    const { step, name: toolCallName } = call;
+    const [toolCallId, delta] = [this.#idOf(call), JSON.stringify(call.arguments)];
+    if (this.#talk.hasCall(toolCallId)) {
+      if (this.#talk.changeArguments(toolCallId, delta)) this.#snapshot();
+      return;
+    }
+    const parentMessageId = answerId(step, step.state === "committed" ? step.attempt : 0);
+    const tag = this.#answers.owners.get(parentMessageId) ?? writer.tag;
+    this.#answers.owners.set(parentMessageId, tag);
+    this.#emit("TOOL_CALL_START", undefined, { toolCallId, toolCallName, parentMessageId, ...tag });
+    this.#emit("TOOL_CALL_ARGS", undefined, { toolCallId, delta, ...tag });
+    this.#emit("TOOL_CALL_END", undefined, { toolCallId, ...tag });
+    this.#talk.addCall(parentMessageId, toolCallId, toolCallName, delta, tag);
+  }
+
+  #endCall(writer: Writer, call: Call): void {
+    const toolCallId = this.#idOf(call);
+    this.#asked.delete(toolCallId);
+    if (this.#results.has(toolCallId)) return;
+    this.#results.add(toolCallId);
+    if (!this.#talk.hasCall(toolCallId)) this.#showCall(writer, call);
+    const result = call.result ?? call.error;
+    const content = typeof result === "string" ? result : JSON.stringify(result);
+    const messageId = `${toolCallId}/result`;
+    this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role: "tool", content });
+    this.#talk.addResult(messageId, toolCallId, content, writer.tag);
   }
 }

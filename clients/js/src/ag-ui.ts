@@ -10,7 +10,7 @@ import {
 import { Observable, tap } from "rxjs";
 import { AgUiEncoder, type AgUiEvent, pauseId } from "./ag-ui-events.ts";
 import type { HelixClient } from "./client.ts";
-import type { AgUiMessage } from "./conversation.ts";
+import type { AgUiMessage } from "./ag-ui-messages.ts";
 import { HelixError } from "./errors.ts";
 import type { SessionSnapshot } from "./generated.ts";
 import { type Json, type JsonObject, same } from "./patches.ts";

@@ -3,9 +3,9 @@
 // made of the session's history.
 import { type DynamicToolUIPart, readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
 import type { HelixClient } from "./client.ts";
+import { CONTINUES } from "./conversation/changes.ts";
 import type { RunRow, SessionFound } from "./generated.ts";
 import { userMessageId } from "./talks.ts";
-import { CONTINUES } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 import { messageOf, type StreamMessage } from "./wire.ts";
 

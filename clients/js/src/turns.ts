@@ -1,11 +1,10 @@
 // What a page shows of a session: a run, and where the page's message that it belongs to began.
 import type { HelixClient } from "./client.ts";
+import { CONTINUES } from "./conversation/changes.ts";
 import { HelixError } from "./errors.ts";
 import type { RunRow, SessionState } from "./generated.ts";
 import type { Judge, StreamMessage } from "./wire.ts";
 
-/** Modes of runs that go on with the message of the run before. */
-export const CONTINUES: ReadonlySet<string> = new Set(["continue", "with_confirmation", "takeover", "retry", "abort"]);
 const RUNS = 100;
 
 /** The id of a call on a page. A call's id is unique within its session only, so a sub-agent's is named with it. */

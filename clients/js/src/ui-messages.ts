@@ -1,88 +1,78 @@
 // The log as the UI message stream of the AI SDK, version 7: what `helix.stream.ui_messages` makes of it in Python, part for
 // part. A message of the page is one run and the runs that go on from it; its id is the first run's.
 import type { UIMessageChunk } from "ai";
-import type { StreamChunk } from "./generated.ts";
+import type { CallChange, Change, Of, RunEnded, StepChange } from "./conversation/changes.ts";
+import { Conversation } from "./conversation/conversation.ts";
+import type { Call, Part, Question, Step } from "./conversation/items.ts";
 import { type Json, same } from "./patches.ts";
-import { CONTINUES, shownCall } from "./turns.ts";
+import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
 /** The chunks that are shown as transient data, with the fields that they show. */
 const NOTICES = {
-  run_queued: ["queued", "expires_at", "reason"],
-  stream_resync: ["reason", "checkpoint_id"],
-  state_patch: ["patches"],
-};
+  RunQueued: ["data-run-queued", "queued", "expires_at", "reason"],
+  Resynced: ["data-stream-resync", "reason", "checkpoint_id"],
+  StatePatched: ["data-state-patch", "patches"],
+} as const;
 
-type Chunk = Record<string, unknown>;
-type Kind = "text" | "reasoning";
-
-interface Call {
-  name: string;
+/** A call as the page shows it. */
+interface Shown {
+  readonly call: Call;
+  /** The arguments as last shown. A person may have edited them. */
   input: unknown;
-  /** What it waits for. */
-  asked: string | undefined;
-  /** Its part has an approval. */
+  /** The kind of response that the page is asked for. */
+  asked: Question | undefined;
+  /** Its part shows an approval request. */
   requested: boolean;
-  /** It was executed since it was asked. */
-  begun: boolean;
+  /** Its part shows a result. */
   done: boolean;
+  /** The call started a sub-agent. */
   child: boolean;
 }
 
-interface Child {
-  agent: string;
-  call: string;
-  status: string;
-  text: string;
-  draft: string;
-  attempt: string;
-}
-
-/** A try at a step: its parts, the last of which may be open. */
-interface Attempt {
-  step: number;
-  attempt: number;
-  parts: { kind: Kind; id: string }[];
-  thought: boolean; // deltas of the present block of reasoning were shown
-}
-
 const textOf = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value ?? null));
-const numberOf = (value: unknown): number => Number(value ?? 0);
 
 /** Stream messages in, AI SDK parts out. Feed it from the first message of a run that starts a page's message. */
 export class UIMessageEncoder {
   readonly #root: string;
   #sequence = 0;
   #messageId = "";
-  #runId = "";
   #out: UIMessageChunk[] = [];
+  /** Of the page's message: a call of an earlier message is not on it. */
+  #conversation: Conversation;
   #started = false;
   #closed = false;
   #stepOpen = false;
   #steps = new Set<number>();
-  #attempt: Attempt | undefined;
-  /** The step whose words were kept when its run was interrupted. */
-  #interrupted: number | undefined;
+  #open: { part: Part; id: string } | undefined;
   #usage: Usage = NO_USAGE;
-  #calls = new Map<string, Call>();
-  #children = new Map<string, Child>();
-  #end: StreamMessage | undefined;
-  #reason: string | undefined;
+  #calls = new Map<string, Shown>();
+  /** By session, the text of the last committed step of each sub-agent on the page. */
+  #children = new Map<string, string>();
+  #end: RunEnded | undefined;
+  #reason: string | null = null;
 
   constructor(sessionId: string) {
     this.#root = sessionId;
+    this.#conversation = new Conversation(sessionId);
   }
 
   /** The parts of the next message. One that was fed before gives none. */
   feed(message: StreamMessage): UIMessageChunk[] {
     if (message.sequence <= this.#sequence) return [];
     this.#sequence = message.sequence;
-    const root = message.session_id === this.#root;
-    const chunk = (message.chunk ?? {}) as Chunk;
-    if (root && message.run_id !== "" && message.run_id !== this.#runId) this.#begin(message.run_id, chunk);
-    if (message.kind === "chunk") this.#chunk(root, message.session_id, chunk);
-    else if (root) this.#end = message;
+    let changes = this.#conversation.take(message);
+    const began = changes[0];
+    if (began?.type === "RunBegan" && began.conversation === this.#conversation) {
+      if (this.#messageId === "" || !began.continues) {
+        this.#close();
+        this.#newMessage(message.run_id);
+        changes = this.#conversation.take(message);
+      }
+      [this.#end, this.#closed, this.#reason] = [undefined, false, null];
+    }
+    for (const change of changes) this.#show(change, message);
     return this.#take();
   }
 
@@ -96,10 +86,10 @@ export class UIMessageEncoder {
   /** The parts of a `tool_end` that belongs to this page's message and comes after it: of a call that waited when a new message
    *  of the user closed it. None for any other message. */
   endCall(message: StreamMessage): UIMessageChunk[] {
-    const chunk = (message.chunk ?? {}) as Chunk;
-    const call = this.#calls.get(shownCall(this.#root, message.session_id, String(chunk["tool_call_id"])));
-    if (chunk["type"] !== "tool_end" || call === undefined || call.done) return [];
-    this.#toolEnd(message.session_id, chunk);
+    const chunk = message.chunk ?? {};
+    const shown = this.#calls.get(shownCall(this.#root, message.session_id, String(chunk["tool_call_id"])));
+    if (chunk["type"] !== "tool_end" || shown === undefined || shown.done) return [];
+    for (const change of this.#conversation.take(message)) if (change.type === "CallEnded") this.#endCall(change.call);
     return this.#take();
   }
 
@@ -107,11 +97,11 @@ export class UIMessageEncoder {
     const end = this.#end;
     if (end === undefined || this.#closed) return;
     this.#start();
-    this.#settle();
+    this.#finishText();
     if (end.kind === "paused") this.#wait();
     else this.#withdraw();
     this.#finishStep();
-    let finishReason = { end: "stop", paused: "tool-calls", fail: "error", chunk: "" }[end.kind];
+    let finishReason = { end: "stop", paused: "tool-calls", fail: "error" }[end.kind];
     if (end.kind === "fail") this.#emit({ type: "error", errorText: end.error || "the run failed" });
     else if (end.status !== "completed" && end.kind === "end") {
       finishReason = "interrupted";
@@ -124,16 +114,10 @@ export class UIMessageEncoder {
 
   // --- runs and steps -------------------------------------------------------------------------------------------------
 
-  #begin(runId: string, chunk: Chunk): void {
-    const mode = chunk["type"] === "run_resumed" ? String(chunk["mode"]) : "execute";
-    if (this.#messageId === "" || !CONTINUES.has(mode)) {
-      this.#close();
-      [this.#started, this.#stepOpen, this.#attempt, this.#interrupted] = [false, false, undefined, undefined];
-      this.#usage = NO_USAGE;
-      [this.#steps, this.#calls, this.#children] = [new Set(), new Map(), new Map()];
-      this.#messageId = runId;
-    }
-    [this.#runId, this.#end, this.#closed, this.#reason] = [runId, undefined, false, undefined];
+  #newMessage(runId: string): void {
+    [this.#messageId, this.#conversation] = [runId, new Conversation(this.#root)];
+    [this.#started, this.#stepOpen, this.#open, this.#usage] = [false, false, undefined, NO_USAGE];
+    [this.#steps, this.#calls, this.#children] = [new Set(), new Map(), new Map()];
   }
 
   #start(): void {
@@ -166,266 +150,258 @@ export class UIMessageEncoder {
     this.#stepOpen = false;
   }
 
-  // --- chunks ---------------------------------------------------------------------------------------------------------
+  // --- changes --------------------------------------------------------------------------------------------------------
 
-  #chunk(root: boolean, sessionId: string, chunk: Chunk): void {
-    const kind = chunk["type"] as StreamChunk["type"];
-    switch (kind) {
-      case "run_queued":
-      case "stream_resync":
-      case "state_patch": {
-        const shown = NOTICES[kind].filter((name) => name in chunk);
-        const data = Object.fromEntries(shown.map((name) => [name, chunk[name]]));
-        if (root) this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, transient: true });
+  #show(change: Change, message: StreamMessage): void {
+    switch (change.type) {
+      case "PartGrew": {
+        const open = this.#open; // with it, the message has been started
+        if (open?.part === change.part) this.#out.push({ type: `${open.part.kind}-delta`, id: open.id, delta: change.delta });
         return;
       }
-      case "text_delta":
-      case "thinking":
-      case "step_committed":
-      case "step_discarded":
-        this.#usage = withUsage(this.#usage, chunk["usage"]);
-        return root ? this.#answer(kind, chunk) : this.#childAnswer(sessionId, kind, chunk);
-      case "tool_start":
-        return this.#toolStart(sessionId, chunk);
-      case "tool_approval_request":
-        return this.#approvalRequest(sessionId, chunk);
-      case "tool_end":
-        return this.#toolEnd(sessionId, chunk);
-      case "subagent_start":
-        return this.#childStart(sessionId, chunk);
-      case "subagent_end":
-        return this.#childEnd(chunk);
-      case "custom":
-        return this.#emit({ type: `data-${String(chunk["event_name"])}`, data: chunk["data"] ?? null });
-      case "output":
-        if (root) this.#emit({ type: "data-output", id: this.#runId, data: chunk["output"] ?? null });
-        return;
-      case "run_interrupted":
-        if (root) this.#reason = (chunk["reason"] ?? undefined) as string | undefined;
-        return;
-      case "error":
-        if (chunk["recoverable"] !== false) {
-          const data = { code: chunk["code"] ?? "error", message: chunk["error"] ?? "" };
+      case "PartBegan":
+      case "PartEnded":
+      case "StepBegan":
+      case "StepCommitted":
+      case "StepDiscarded":
+        return this.#answer(change);
+      case "CallAsked":
+      case "CallStarted":
+      case "CallEnded":
+      case "ChildBegan":
+      case "ChildEnded":
+        return this.#call(change);
+      case "CustomEmitted":
+        return this.#emit({ type: `data-${change.chunk.event_name}`, data: change.chunk.data });
+      case "ErrorRaised":
+        if (change.chunk.recoverable) {
+          const data = { code: change.chunk.code, message: change.chunk.error };
           this.#emit({ type: "data-error", data, transient: true });
         }
         return;
-      case "run_resumed": // begins a response, or goes on with it: see `#begin`
-      case "run_paused": // the calls that wait are asked for at the end of the response
-      case "run_superseded":
-      case "checkpoint_created":
+      case "OutputGiven":
+      case "RunInterrupted":
+      case "RunEnded":
+        if (change.conversation === this.#conversation) this.#endRun(change);
+        return;
+      case "RunQueued":
+      case "Resynced":
+      case "StatePatched":
+        if (change.conversation === this.#conversation) this.#notice(change.type, message.chunk ?? {});
+        return;
+      case "RunBegan":
+      case "RunResumed":
+      case "RunPaused":
+      case "RunSuperseded":
+      case "CheckpointCreated":
+      case "Unknown":
+        return; // not on the page, apart from what the end of the response shows
+      default:
+        change satisfies never;
+    }
+  }
+
+  #endRun(change: RunEnded | Of<"OutputGiven", "output"> | Of<"RunInterrupted", "run_interrupted">): void {
+    if (change.type === "RunEnded") this.#end = change;
+    else if (change.type === "RunInterrupted") this.#reason = change.chunk.reason;
+    else this.#emit({ type: "data-output", id: change.conversation.runId, data: change.chunk.output });
+  }
+
+  #notice(kind: keyof typeof NOTICES, chunk: Record<string, unknown>): void {
+    const [type, ...fields] = NOTICES[kind];
+    const data = Object.fromEntries(fields.filter((name) => name in chunk).map((name) => [name, chunk[name]]));
+    this.#emit({ type, data, transient: true });
+  }
+
+  // --- answers --------------------------------------------------------------------------------------------------------
+
+  #answer(change: StepChange): void {
+    switch (change.type) {
+      case "PartBegan":
+        if (change.part.step.conversation === this.#conversation) this.#beginPart(change.part);
+        return;
+      case "PartEnded":
+        return; // it ends when the next part begins, or with its attempt
+      case "StepBegan":
+        if (change.step.conversation !== this.#conversation) return;
+        this.#finishText();
+        if (change.replaces !== undefined) this.#emit({ type: "reset-step" });
+        return;
+      case "StepCommitted":
+        this.#usage = withUsage(this.#usage, change.step.usage);
+        return this.#commit(change.step);
+      case "StepDiscarded":
+        if (change.step.conversation === this.#conversation) this.#discard(change.step);
         return;
       default:
-        kind satisfies never; // a later version may send other types, which a page skips
+        change satisfies never;
     }
   }
 
-  #answer(kind: string, chunk: Chunk): void {
-    const [step, at] = [numberOf(chunk["step"]), numberOf(chunk["attempt"])];
-    if (this.#attempt === undefined || this.#attempt.step !== step || this.#attempt.attempt !== at) {
-      this.#settle();
-      this.#attempt = { step, attempt: at, parts: [], thought: false };
-      if (kind !== "step_discarded" && this.#interrupted !== undefined) {
-        if (this.#interrupted === step) this.#emit({ type: "reset-step" });
-        this.#interrupted = undefined;
-      }
-    }
-    const attempt = this.#attempt;
-    if (kind === "step_discarded") {
-      this.#discard(attempt, chunk["status"] === "interrupted");
-    } else if (kind === "step_committed") {
+  #commit({ conversation, step, text }: Step): void {
+    if (conversation === this.#conversation) {
       this.#step(step);
-      this.#settle();
-    } else if (kind === "text_delta") {
-      attempt.thought = false;
-      this.#put(attempt, "text", String(chunk["delta"] ?? ""));
-    } else if (chunk["is_complete"] !== true) {
-      this.#put(attempt, "reasoning", String(chunk["content"] ?? ""), attempt.thought);
-      attempt.thought = true;
-    } else {
-      if (!attempt.thought) this.#put(attempt, "reasoning", String(chunk["content"] ?? ""), false);
-      attempt.thought = false;
+      this.#finishText();
+    } else if (this.#children.has(conversation.id) && text !== "") {
+      this.#children.set(conversation.id, text);
+      this.#showChild(conversation);
     }
   }
 
-  /** `kept`: the run was interrupted. What was read stays until another attempt of the step begins. */
-  #discard(attempt: Attempt, kept: boolean): void {
-    if (attempt.parts.length > 0) {
-      if (!kept) {
-        this.#emit({ type: "reset-step" });
-        this.#attempt = undefined;
-      }
-      this.#interrupted = kept ? attempt.step : undefined;
+  #discard(step: Step): void {
+    if (this.#open?.part.step !== step) this.#finishText();
+    if (step.parts.length > 0 && !step.retained) {
+      this.#emit({ type: "reset-step" });
+      this.#open = undefined;
     }
-    this.#settle();
+    this.#finishText();
   }
 
-  /** Add to the open part, or begin another. */
-  #put(attempt: Attempt, kind: Kind, delta: string, more = true): void {
-    let last = attempt.parts.at(-1);
-    if (last?.kind !== kind || !more) {
-      this.#endPart(last);
-      last = { kind, id: `${attempt.step}/${attempt.attempt}/${attempt.parts.length}` };
-      attempt.parts.push(last);
-      this.#step(attempt.step);
-      this.#emit({ type: `${kind}-start`, id: last.id });
-    }
-    this.#emit({ type: `${kind}-delta`, id: last.id, delta });
+  #beginPart(part: Part): void {
+    this.#finishText();
+    this.#step(part.step.step);
+    this.#open = { part, id: `${part.step.step}/${part.step.attempt}/${part.index}` };
+    this.#emit({ type: `${part.kind}-start`, id: this.#open.id });
   }
 
-  #endPart(part: { kind: Kind; id: string } | undefined): void {
-    if (part !== undefined) this.#emit({ type: `${part.kind}-end`, id: part.id });
-  }
-
-  /** The attempt is over, and its text stands. */
-  #settle(): void {
-    const last = this.#attempt?.parts.at(-1);
-    this.#attempt = undefined;
-    this.#endPart(last);
+  /** End the open part and keep its text. */
+  #finishText(): void {
+    const open = this.#open;
+    this.#open = undefined;
+    if (open !== undefined) this.#emit({ type: `${open.part.kind}-end`, id: open.id });
   }
 
   // --- calls ----------------------------------------------------------------------------------------------------------
 
-  #toolStart(sessionId: string, chunk: Chunk): void {
-    const [shown, call] = this.#call(sessionId, chunk, chunk["arguments"] ?? {});
-    call.begun = true;
-    this.#answered(shown, call, true);
+  #call(change: CallChange): void {
+    switch (change.type) {
+      case "CallStarted":
+        return this.#answered(this.#showCall(change.call), true);
+      case "CallAsked": {
+        const shown = this.#showCall(change.call);
+        shown.asked = change.call.kind;
+        return this.#ask(shown);
+      }
+      case "CallEnded":
+        return this.#endCall(change.call);
+      case "ChildBegan": {
+        if (!this.#children.has(change.child.id)) this.#children.set(change.child.id, "");
+        const known = this.#calls.get(this.#idOf(change.call));
+        if (known !== undefined) known.child = true;
+        return this.#showChild(change.child);
+      }
+      case "ChildEnded":
+        if (this.#children.has(change.child.id)) this.#showChild(change.child);
+        return;
+      default:
+        change satisfies never;
+    }
   }
 
-  #approvalRequest(sessionId: string, chunk: Chunk): void {
-    const [shown, call] = this.#call(sessionId, chunk, chunk["input"] ?? {});
-    [call.asked, call.begun] = [String(chunk["kind"] ?? "approval"), false];
-    this.#ask(shown, call);
-  }
-
-  #toolEnd(sessionId: string, chunk: Chunk): void {
-    const shown = shownCall(this.#root, sessionId, String(chunk["tool_call_id"]));
-    if (!this.#calls.has(shown) && sessionId === this.#root && !this.#steps.has(numberOf(chunk["step"]))) {
+  #endCall(call: Call): void {
+    const { step } = call;
+    const known = this.#calls.get(this.#idOf(call));
+    if (known === undefined && step.conversation === this.#conversation && !this.#steps.has(step.step)) {
       return; // of a step of an earlier message, which its claim closed
     }
-    const call = this.#calls.get(shown) ?? this.#call(sessionId, chunk, chunk["arguments"] ?? {})[1];
-    if (call.done) return;
-    if (call.child) this.#endQuestions(shown);
-    call.done = true;
-    const success = chunk["success"] !== false;
-    const denied = (call.asked === "approval" || call.asked === "unknown") && !call.begun && !success;
-    const errorText = String(chunk["error"] || textOf(chunk["result"]));
-    if (denied && call.requested) {
-      this.#deny(shown, call, errorText);
-      return;
-    }
-    this.#answered(shown, call, !denied, denied ? { reason: errorText } : {});
-    if (success) {
-      this.#emit({ type: "tool-output-available", toolCallId: shown, output: chunk["result"] ?? null, dynamic: true });
-    } else {
-      this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
-    }
+    const shown = known ?? this.#showCall(call);
+    if (shown.done) return;
+    if (shown.child) this.#endQuestions(call);
+    shown.done = true;
+    const success = call.state === "done";
+    const denied = (shown.asked === "approval" || shown.asked === "unknown") && !success;
+    const errorText = call.error || textOf(call.result);
+    if (denied && shown.requested) return this.#deny(shown, errorText);
+    this.#answered(shown, !denied, denied ? { reason: errorText } : {});
+    if (success) this.#output(call, call.result);
+    else this.#fail(call, errorText);
   }
 
   /** A sub-agent that is over waits for no answer any more. */
-  #endQuestions(parent: string): void {
-    const errorText = "the sub-agent has ended";
-    for (const [shown, call] of this.#calls) {
-      const owner = this.#children.get(shown.slice(0, Math.max(0, shown.lastIndexOf("/"))));
-      if (call.done || call.asked === undefined || owner?.call !== parent) continue;
-      call.done = true;
-      if (call.requested) this.#deny(shown, call, errorText);
+  #endQuestions(parent: Call): void {
+    const reason = "the sub-agent has ended";
+    for (const shown of this.#calls.values()) {
+      if (shown.done || shown.asked === undefined || shown.call.step.conversation.call !== parent) continue;
+      shown.done = true;
+      if (shown.requested) this.#deny(shown, reason);
       else {
-        this.#answered(shown, call, false, { reason: errorText });
-        this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
+        this.#answered(shown, false, { reason });
+        this.#fail(shown.call, reason);
       }
     }
   }
 
   /** A run that has ended waits for no approval. If it is tried again, it asks again. */
   #withdraw(): void {
-    for (const [shown, call] of this.#calls) {
-      if (call.asked !== undefined && call.requested && !call.done) this.#deny(shown, call, "the run has ended");
+    for (const shown of this.#calls.values()) {
+      if (shown.asked !== undefined && shown.requested && !shown.done) this.#deny(shown, "the run has ended");
     }
   }
 
-  #deny(shown: string, call: Call, reason: string): void {
-    this.#answered(shown, call, false, { reason });
-    this.#emit({ type: "tool-output-denied", toolCallId: shown });
+  #deny(shown: Shown, reason: string): void {
+    this.#answered(shown, false, { reason });
+    this.#emit({ type: "tool-output-denied", toolCallId: this.#idOf(shown.call) });
   }
 
-  /** The call on the page. Its part is made once: a second one would stand in the step that is open now. */
-  #call(sessionId: string, chunk: Chunk, input: unknown): [string, Call] {
-    const shown = shownCall(this.#root, sessionId, String(chunk["tool_call_id"]));
-    const known = this.#calls.get(shown);
-    if (known !== undefined && (same(known.input as Json, input as Json) || known.done)) return [shown, known];
-    if (sessionId === this.#root) this.#step(numberOf(chunk["step"]));
-    const child = this.#children.get(sessionId);
-    const about = child && { toolMetadata: { sessionId, agent: child.agent, parentToolCallId: child.call } };
-    const fresh = { asked: undefined, requested: false, begun: false, done: false, child: false };
-    const call: Call = known ?? { name: String(chunk["tool_name"]), input, ...fresh };
-    call.input = input;
-    this.#calls.set(shown, call);
-    const toolName = String(chunk["tool_name"]);
-    this.#emit({ type: "tool-input-available", toolCallId: shown, toolName, input, dynamic: true, ...about });
-    if (call.asked !== undefined) this.#ask(shown, call); // its part is one without an approval again
-    return [shown, call];
+  #output(call: Call, output: unknown): void {
+    this.#emit({ type: "tool-output-available", toolCallId: this.#idOf(call), output, dynamic: true });
   }
 
-  #ask(shown: string, call: Call): void {
-    if (call.asked === "client") return;
-    const what = call.asked === "approval" ? {} : { approvalDescriptor: { kind: call.asked } };
-    call.requested = true;
-    this.#emit({ type: "tool-approval-request", approvalId: shown, toolCallId: shown, ...what });
+  #fail(call: Call, errorText: string): void {
+    this.#emit({ type: "tool-output-error", toolCallId: this.#idOf(call), errorText, dynamic: true });
   }
 
-  #answered(shown: string, call: Call, approved: boolean, why: { reason?: string } = {}): void {
-    const asked = call.asked;
-    call.asked = undefined;
+  /** The call on the page. Its part is made once, unless the arguments change: a second one would stand in the step that is open
+   *  now. */
+  #showCall(call: Call): Shown {
+    const [toolCallId, { conversation, step }] = [this.#idOf(call), call.step];
+    const { name: toolName, arguments: input } = call;
+    const known = this.#calls.get(toolCallId);
+    if (known !== undefined && (same(known.input as Json, input as Json) || known.done)) return known;
+    if (conversation === this.#conversation) this.#step(step);
+    const about = this.#children.has(conversation.id) && conversation.call !== undefined && {
+      toolMetadata: {
+        ...{ sessionId: conversation.id, agent: conversation.agent, parentToolCallId: this.#idOf(conversation.call) },
+      },
+    };
+    const shown = known ?? { call, input, asked: undefined, requested: false, done: false, child: false };
+    shown.input = input;
+    this.#calls.set(toolCallId, shown);
+    this.#emit({ type: "tool-input-available", toolCallId, toolName, input, dynamic: true, ...about });
+    this.#ask(shown); // its part is one without an approval again
+    return shown;
+  }
+
+  #idOf(call: Call): string {
+    return shownCall(this.#root, call.step.conversation.id, call.id);
+  }
+
+  #ask(shown: Shown): void {
+    if (shown.asked === undefined || shown.asked === "client") return;
+    const id = this.#idOf(shown.call);
+    const what = shown.asked === "approval" ? {} : { approvalDescriptor: { kind: shown.asked } };
+    shown.requested = true;
+    this.#emit({ type: "tool-approval-request", approvalId: id, toolCallId: id, ...what });
+  }
+
+  #answered(shown: Shown, approved: boolean, why: { reason?: string } = {}): void {
+    const asked = shown.asked;
+    shown.asked = undefined;
     if (asked === "approval" || asked === "unknown") {
-      this.#emit({ type: "tool-approval-response", approvalId: shown, approved, ...why });
+      this.#emit({ type: "tool-approval-response", approvalId: this.#idOf(shown.call), approved, ...why });
     }
   }
 
   /** What the run waits for. A sub-agent's call has an output of its own until its answer comes, because a page goes on by
    *  itself only when no other call of the step is open. */
   #wait(): void {
-    for (const [shown, call] of this.#calls) {
-      if (call.done || !call.child) continue;
-      this.#emit({ type: "tool-output-available", toolCallId: shown, output: { status: "paused" }, dynamic: true });
+    for (const { call, done, child } of this.#calls.values()) {
+      if (!done && child) this.#output(call, { status: "paused" });
     }
   }
 
-  // --- sub-agents -----------------------------------------------------------------------------------------------------
-
-  #childStart(sessionId: string, chunk: Chunk): void {
-    const call = shownCall(this.#root, sessionId, String(chunk["parent_tool_call_id"]));
-    const id = String(chunk["sub_agent_id"]);
-    const fresh = { status: "running", text: "", draft: "", attempt: "0/0" };
-    const child = this.#children.get(id) ?? { agent: String(chunk["sub_agent_type"] ?? ""), call, ...fresh };
-    child.status = "running";
-    this.#children.set(id, child);
-    const known = this.#calls.get(call);
-    if (known !== undefined) known.child = true;
-    this.#show(id, child);
-  }
-
-  #childEnd(chunk: Chunk): void {
-    const id = String(chunk["sub_agent_id"]);
-    const child = this.#children.get(id);
-    if (child === undefined) return;
-    child.status = String(chunk["status"] ?? "completed");
-    this.#show(id, child);
-  }
-
-  #childAnswer(sessionId: string, kind: string, chunk: Chunk): void {
-    const child = this.#children.get(sessionId);
-    if (child === undefined) return;
-    const at = `${numberOf(chunk["step"])}/${numberOf(chunk["attempt"])}`;
-    if (child.attempt !== at || kind === "step_discarded") [child.attempt, child.draft] = [at, ""];
-    if (kind === "text_delta") child.draft += String(chunk["delta"] ?? "");
-    else if (kind === "step_committed" && child.draft !== "") {
-      [child.text, child.draft] = [child.draft, ""];
-      this.#show(sessionId, child);
-    }
-  }
-
-  #show(id: string, child: Child): void {
-    const data = { agent: child.agent, toolCallId: child.call, status: child.status, text: child.text };
-    this.#emit({ type: "data-subagent", id, data });
+  #showChild({ id, agent, call, status }: Conversation): void {
+    const toolCallId = call === undefined ? "" : this.#idOf(call);
+    this.#emit({ type: "data-subagent", id, data: { agent, toolCallId, status, text: this.#children.get(id) ?? "" } });
   }
 }

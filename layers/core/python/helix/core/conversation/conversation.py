@@ -1,5 +1,5 @@
 """The fold of a session's stored messages and of the messages of its stream into a conversation, and into the changes that
-its readers show. `clients/console/src/fold.ts` makes the same items for the console.
+its readers show. `clients/js/src/conversation/` makes the same items and changes in TypeScript.
 
 Law: no I/O, no clock and no ids; the same messages give the same items and the same changes. Every class of
 `StreamChunk` is handled, and mypy checks it. A sub-agent has its own conversation below the call that started it. The text

@@ -16,7 +16,7 @@ export interface AgUiMessage {
 }
 
 /** It changes as the reducer of `@ag-ui/client` changes its own, so that a snapshot takes away only what was discarded. */
-export class Conversation {
+export class AgUiMessages {
   #messages: AgUiMessage[];
   readonly #whole: ReadonlySet<string>;
 

@@ -1,0 +1,132 @@
+// The items of a conversation: messages of the user, attempts at steps with their parts and calls, and notices. They are the
+// items of `helix.core.conversation.items` in Python. Only the conversation that contains an item creates or changes it.
+import type { Edit, Pending, Usage } from "../generated.ts";
+import type { Conversation } from "./conversation.ts";
+
+export type PartKind = "text" | "reasoning";
+export type CallState = "open" | "running" | "waiting" | "done" | "failed";
+export type Question = Exclude<Pending["kind"], "child">;
+export type NoticeKind = "queued" | "error" | "takeover" | "budget" | "failed" | "interrupted" | "note";
+export type Tone = "plain" | "warn" | "bad";
+type Arguments = Record<string, unknown>;
+
+/** The completion reason of a run that a budget paused, which does not wait for a person. */
+export const BUDGET = "budget_exceeded";
+/** The beginning of the name of each tool that starts a sub-agent. */
+export const SUBAGENT = "subagent__";
+
+export interface User {
+  readonly type: "user";
+  text: string;
+  /** The run that the message started. Empty for a stored message without a run. */
+  runId: string;
+}
+
+/** A piece of an answer without a change of kind: text, or one block of reasoning. */
+export interface Part {
+  readonly step: Step;
+  readonly kind: PartKind;
+  /** The position among the parts of the attempt, starting at 0. */
+  readonly index: number;
+  text: string;
+}
+
+/** An attempt at a step: the part of the model's answer that has arrived, and its calls. */
+export class Step {
+  readonly type = "step";
+  readonly conversation: Conversation;
+  /** The run that made the attempt. Null if a waiting call is all that is known about the step. */
+  readonly runId: string | null;
+  readonly step: number;
+  /** The number of the attempt, starting at 1. 0: unknown, as for stored messages. */
+  readonly attempt: number;
+  readonly parts: Part[] = [];
+  /** The part that the next piece of its kind is appended to. Undefined between two parts. */
+  open: Part | undefined;
+  readonly calls: Call[] = [];
+  /** `open` while the text is provisional, `committed` once it is stored, `discarded` if the attempt was dropped. */
+  state: "open" | "committed" | "discarded" = "open";
+  /** Whether the text of a discarded attempt stays readable until another attempt at the step begins. */
+  retained = false;
+  /** The reason why the attempt was discarded. */
+  why: string | null = null;
+  /** The model that answered. Null until the commit, or if the commit does not name it. */
+  model: string | null = null;
+  usage: Usage | null = null;
+
+  constructor(conversation: Conversation, runId: string | null, step: number, attempt: number) {
+    this.conversation = conversation;
+    this.runId = runId;
+    this.step = step;
+    this.attempt = attempt;
+  }
+
+  /** Add a part, which becomes the last one. */
+  add(kind: PartKind, text: string): Part {
+    const part: Part = { step: this, kind, index: this.parts.length, text };
+    this.parts.push(part);
+    return part;
+  }
+
+  /** The text of the answer so far. */
+  get text(): string {
+    return this.#joined("text", "");
+  }
+
+  /** The model's reasoning so far, with an empty line between two blocks. */
+  get thinking(): string {
+    return this.#joined("reasoning", "\n\n");
+  }
+
+  #joined(kind: PartKind, between: string): string {
+    const texts = this.parts.filter((part) => part.kind === kind).map((part) => part.text);
+    return texts.join(between);
+  }
+}
+
+/** A call of a tool or a sub-agent. */
+export interface Call {
+  /** The attempt whose answer contains the call. */
+  readonly step: Step;
+  readonly id: string;
+  /** The name of the tool. That of a sub-agent begins with `SUBAGENT`. */
+  readonly name: string;
+  /** The arguments of the execution: the model's, or the edited ones that a person approved. */
+  arguments: Arguments;
+  /** An `open` call has not started, or its run ended before it could. A `waiting` call needs a person. */
+  state: CallState;
+  /** How many times workers have claimed the call. More than 1: a worker died. */
+  attempt: number;
+  result: unknown;
+  error: string | null;
+  /** The kind of answer that a waiting call needs. */
+  kind: Question;
+  /** The JSON schema of the arguments. Empty if it is not known. */
+  parameters: Record<string, unknown>;
+  /** The reason why the tool needs approval. */
+  reason: string | null;
+  /** Who edited the model's arguments when approving the call. */
+  edited: Edit | null;
+  /** The conversation of the sub-agent that the call started. */
+  child: Conversation | undefined;
+}
+
+export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
+  ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, error: null, kind: "approval" },
+  ...{ parameters: {}, reason: null, edited: null, child: undefined },
+});
+
+/** A line about the run that is not part of the conversation, such as an error. Readers put it into words. */
+export interface Notice {
+  readonly type: "notice";
+  readonly kind: NoticeKind;
+  /** The error, the reason or the content of the note. Empty if the kind says everything. */
+  readonly text: string;
+  readonly tone: Tone;
+  /** The stable code of an `error`. Empty for other kinds. */
+  readonly code: string;
+  /** The number of runs in the queue, for `queued`. */
+  readonly queued: number;
+}
+
+export type Item = User | Step | Notice;

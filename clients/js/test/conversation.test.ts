@@ -1,0 +1,118 @@
+// The fold makes of each stream in the fixture what the fold in Python makes of it: `tests/unit/test_conversation_cases.py`
+// writes the fixture.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import type { Change } from "../src/conversation/changes.ts";
+import { type Children, Conversation, type StoredMessage } from "../src/conversation/conversation.ts";
+import type { Call, Item, Part, Step } from "../src/conversation/items.ts";
+import type { Pending } from "../src/generated.ts";
+import { messageOf } from "../src/wire.ts";
+
+interface Case {
+  name: string;
+  session_id: string;
+  stored?: { messages: StoredMessage[]; children: Record<string, { id: string; agent: string }>; sequence: number };
+  pending?: Pending[];
+  takes: { message: object; changes: unknown[][] }[];
+  conversations: { about: unknown[]; items: unknown[][] }[];
+  waiting: string[];
+}
+
+const cases: Case[] = JSON.parse(
+  readFileSync(new URL("../../../tests/fixtures/conversation_cases.json", import.meta.url), "utf8"),
+);
+
+const ofStep = (step: Step | undefined): string | null =>
+  step === undefined ? null : `${step.conversation.id} ${step.runId ?? "None"} ${step.step}/${step.attempt}`;
+const ofPart = (part: Part): string => `${ofStep(part.step)}/${part.index} ${part.kind}`;
+const ofCall = (call: Call): string => `${ofStep(call.step)} ${call.id} ${call.state}`;
+
+function ofChange(change: Change): unknown[] {
+  const { type } = change;
+  switch (type) {
+    case "PartGrew":
+      return [type, ofPart(change.part), change.delta];
+    case "PartBegan":
+    case "PartEnded":
+      return [type, ofPart(change.part)];
+    case "StepBegan":
+      return [type, ofStep(change.step), ofStep(change.replaces)];
+    case "StepCommitted":
+    case "StepDiscarded":
+      return [type, ofStep(change.step), change.step.state, change.step.retained];
+    case "CallAsked":
+    case "CallStarted":
+    case "CallEnded":
+      return [type, ofCall(change.call)];
+    case "ChildBegan":
+    case "ChildEnded":
+      return [type, ofCall(change.call), change.child.id, change.child.status];
+    case "RunBegan": {
+      const { conversation, runId, mode, continues, retained } = change;
+      return [type, conversation.id, runId, mode, continues, ofStep(retained)];
+    }
+    case "RunEnded":
+      return [type, change.conversation.id, change.kind, change.status, change.error];
+    default:
+      return [type, change.conversation.id];
+  }
+}
+
+function ofItem(item: Item): unknown[] {
+  if (item.type === "user") return ["user", item.text, item.runId];
+  if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued];
+  const parts = item.parts.map(({ kind, text }) => [kind, text]);
+  const about = [item.state, item.retained, item.why, item.model, item.usage];
+  return ["step", ofStep(item), parts, about, item.calls.map(shown)];
+}
+
+function shown(call: Call): unknown[] {
+  const asked = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];
+  const ended = [call.result, call.error, call.child?.id ?? null];
+  return [ofCall(call), call.name, call.arguments, call.attempt, asked, ended];
+}
+
+for (const { name, session_id, stored, pending, takes, conversations, waiting } of cases) {
+  test(`the changes and the items of Python: ${name}`, () => {
+    const conversation = new Conversation(session_id);
+    if (stored) conversation.load(stored.messages, new Map(Object.entries(stored.children)), stored.sequence);
+    for (const { message, changes } of takes) {
+      const found = conversation.take(messageOf(session_id, message));
+      assert.deepEqual(found.map(ofChange), changes, JSON.stringify(message));
+    }
+    conversation.expect(pending ?? []);
+    const found = [...conversation.below.values()].map((one) => ({
+      about: [one.id, one.agent, one.call?.id ?? null, one.status, one.runId],
+      items: one.items.map(ofItem),
+    }));
+    assert.deepEqual(found, conversations);
+    assert.deepEqual(conversation.waiting().map((call) => call.id), waiting);
+  });
+}
+
+const about = { id: "", created_at: null, metadata: {}, step: 1, run_id: "r1" };
+const answer = (text: string, step: number, calls: string[] = []): StoredMessage => ({
+  ...{ ...about, role: "assistant", content: text, step, thinking: [] },
+  tool_calls: calls.map((id) => ({ id, name: "look", arguments: {}, malformed: null })),
+});
+const none: Children = new Map();
+
+test("earlier messages come before those that are here, and get the results that came with those", () => {
+  const conversation = new Conversation("ses");
+  const result = { ...about, role: "tool", tool_call_id: "c1", tool_name: "look", content: "seen", success: true } as const;
+  conversation.load([result, answer("Then.", 2)], none);
+  conversation.prepend([{ ...about, role: "user", content: "Hi" }, answer("First.", 1, ["c1"])], none);
+  assert.deepEqual(conversation.items.map((item) => item.text), ["Hi", "First.", "Then."]);
+  assert.deepEqual([conversation.calls.get("c1")?.state, conversation.calls.get("c1")?.result], ["done", "seen"]);
+});
+
+test("the message of a run stands before what the run has said, and once", () => {
+  const conversation = new Conversation("ses");
+  const chunk = { type: "text_delta", step: 1, attempt: 1, delta: "Tea" };
+  conversation.take(messageOf("ses", { session_id: "ses", run_id: "r1", sequence: 1, kind: "chunk", chunk }));
+  conversation.insert("Hi", "r1");
+  conversation.insert("Hi", "r1");
+  conversation.insert("Next", "r2");
+  assert.deepEqual(conversation.items.map((item) => item.text), ["Hi", "Tea", "Next"]);
+});
