@@ -296,7 +296,7 @@ def test_what_stands_in_the_way_is_said_in_one_line(project: Path, tmp_path: Pat
         taken.listen()
         port = str(taken.getsockname()[1])
         with dev(project, "--port", port, *state) as refused:
-            assert f"port {port} is taken" in refused.refusal()
+            assert f"port {port} is in use" in refused.refusal()
 
     only_python = tmp_path / "bin"
     only_python.mkdir()
