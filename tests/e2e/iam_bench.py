@@ -24,9 +24,9 @@ from helix.core.delivery import Delivery, Position
 from helix.core.sequencer import StreamRecord
 from helix.engine.history import DELETING, session_key
 from helix.engine.verbs import deliver_call, deliver_child, deliver_end, deliver_model
-from helix.engine.writing import at_version, session_put
+from helix.engine.writing import session_put
 from helix.gateway.connections import Connections
-from helix.ports.state_store import Delete, Key, Put, Update
+from helix.ports.state_store import Delete, Key, Put, Update, When
 from helix.services.open_runs import PARTITIONS, open_deletion_put, open_run_key, partition_name
 from helix.services.stream_ends import segment_sort
 from helix.testing.invariants import read_tree
@@ -150,9 +150,8 @@ class Bench:
         """Begin a deletion, and leave it unfinished."""
         session = await self.engine.history.existing(place.session_id)
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
-        await self.app.store.transact(
-            "begin_delete", [session_put(hidden, at_version(session)), open_deletion_put(hidden, 0.0)]
-        )
+        unchanged = When(equal={"version": session.version})
+        await self.app.store.transact("begin_delete", [session_put(hidden, unchanged), open_deletion_put(hidden, 0.0)])
 
     async def finished(self, place: Position) -> None:
         await deliver_end(self.engine, place.session_id, place.run_id, self.delivery())
