@@ -211,6 +211,7 @@ async def test_hostile_texts_are_texts(cloud: CloudForTests, user: str, browser:
             await go(page, f"sessions/{handle.session_id}/{view}")
             await page.locator(f"#tab-{view}[aria-selected=true]").wait_for()
             await page.wait_for_load_state("networkidle")
+            await page.wait_for_function("!document.querySelector('main').innerText.includes('Reading…')")
             await page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true })")
             shown = await page.locator("main").inner_text()
             assert "\u202e" not in shown
