@@ -238,7 +238,7 @@ def test_strategies_and_policies_have_names() -> None:
         create_cache(strategy="prefix")
     with pytest.raises(InvalidInputError, match="needs an embedding function"):
         create_cache(strategy="semantic")
-    with pytest.raises(InvalidInputError, match="'fuzzy' is no CacheStrategy: there are exact"):
+    with pytest.raises(InvalidInputError, match="'fuzzy' is not a CacheStrategy; use one of exact"):
         create_cache(strategy="fuzzy")
-    with pytest.raises(InvalidInputError, match="'oldest' is no CacheEvictionPolicy: there are lru"):
+    with pytest.raises(InvalidInputError, match="'oldest' is not a CacheEvictionPolicy; use one of lru"):
         create_cache(eviction_policy="oldest")
