@@ -19,7 +19,6 @@ from helix.cli.chat.blocks import Called, Head, Said, Thought
 from helix.cli.where import Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
-from helix.core.chunks import StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
 from helix.core.conversation.items import User
 from helix.core.errors import ModelError
 from helix.fleet.budgets import BudgetManager
@@ -241,23 +240,6 @@ async def test_hostile_text_is_shown_and_does_nothing() -> None:
         for words in ("␛]0;owned", "[red]red[/]", "[@click=app.exit]x[/]", "<b>bold</b>"):
             assert s.text.count(words) >= 4, words
         assert "def" in s.text and s.app.is_running
-
-
-async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn() -> None:
-    chunks: list[StreamChunk] = [
-        StepCommittedChunk(step=1, attempt=1),
-        ToolStartChunk(step=1, attempt=1, tool_call_id="one", tool_name="first", arguments={}),
-        ToolEndChunk(step=1, attempt=1, tool_call_id="one", tool_name="first", success=True, result="1"),
-        ToolStartChunk(step=1, attempt=1, tool_call_id="two", tool_name="second", arguments={}),
-        ToolEndChunk(step=1, attempt=1, tool_call_id="two", tool_name="second", success=True, result="2"),
-    ]
-    async with screen(executor_of([])) as s:
-        for chunk in chunks:
-            s.app.talk.conversation.add(chunk)
-            s.app._changed()
-            await s.app._draw()
-        await s.until("first() → 1")
-        await s.until("second() → 2")
 
 
 async def test_a_server_that_is_gone_and_comes_back_is_gone_on_with() -> None:

@@ -68,19 +68,23 @@ def test_the_app_is_synthesised_once_and_its_stacks_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, stacks: list[str]
 ) -> None:
     lines: list[list[str]] = []
+    validated: list[bool] = []
 
-    def run(line: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(line: list[str], env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
         lines.append(line)
+        validated.append(env.get("CDK_VALIDATION") != "false")
         if "synth" in line:
             write_assembly(Path(line[line.index("--output") + 1]), One="dev", Two="prod", Around=None)
         return subprocess.CompletedProcess(line, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.delenv("CDK_VALIDATION", raising=False)
     monkeypatch.setattr(Target, "_program", lambda _: ["cdk"])  # the real method asks Node for its version
     Target(Deployment(project=str(project(tmp_path, 'app = "python app.py"')), context=["auth=none"])).cdk(verb, "--x")
     synth, done = lines
     app = synth[synth.index("--app") + 1]
     assert app.endswith("/python app.py") and "auth=none" in synth and "stage=dev" in synth
+    assert "--no-staging" in synth and validated[0] == (verb == "deploy")
     at = done.index(verb)
     assert done[at + 1 : at + len(stacks) + 2] == [*stacks, "--x"]
     assert done[done.index("--app") + 1] == synth[synth.index("--output") + 1]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from pydantic_core import from_json
 
@@ -22,6 +22,8 @@ from helix.core.errors import ConditionFailedError, InvalidInputError, damaged_r
 from helix.core.json import text_size
 
 Table = Literal["sessions", "streams", "control"]
+TABLES: tuple[Table, ...] = get_args(Table)
+"""All tables."""
 Scalar = str | int | float | bool | None
 Value = dict[str, Any]
 MAX_OPERATIONS = 100

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MEMORY = ":memory:"
-"""The name of a store in memory. Each store of this name is another one."""
+"""The name of a store in memory. Each opening creates a new one."""
 GROUP = "helix.stores"
 """The group of the entry points that add stores. The name of an entry point is a scheme, and its value is a function
 that takes a URL and returns a `StateStore`."""
@@ -27,7 +27,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 class _Opener(NamedTuple):
-    """The way to a kind of store."""
+    """The functions that open one kind of store, and check whether a store exists."""
 
     open: Callable[[str], StateStore]
     """Opens the store at a path or URL. Raises `InvalidInputError`, or `DefinitionError` if a package is missing."""

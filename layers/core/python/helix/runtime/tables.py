@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from helix.ports.objects import Objects
-from helix.ports.state_store import StateStore, Table
+from helix.ports.state_store import TABLES, StateStore, Table
 
 
 def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None, bucket: str = "") -> StateStore:
@@ -20,9 +20,6 @@ def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None
     return DynamoDBStateStore(
         client, dict(tables), clock=SystemClock(), overflow=Overflow(storage, bucket) if storage is not None else None
     )
-
-
-TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 
 
 def open_stage(client: Callable[[str], Any], stack: str) -> StateStore:

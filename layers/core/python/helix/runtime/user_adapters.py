@@ -2,8 +2,8 @@
 
 Law: this is the only module that probes an adapter for its members. The documented minimum of an adapter is
 `generate_step`, so a class of a user need not derive from `BaseAdapter`, nor know which capabilities exist. `declared`
-adds the missing members once, before the engine sees the adapter. Everything behind it uses declared members, which
-the type checker verifies.
+adds the missing members once, before the engine sees the adapter. All other modules use declared members, which the
+type checker verifies.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from helix.adapters.system import SystemClock
 from helix.core.errors import DefinitionError, InvalidInputError
-from helix.ports.state_store import Table
+from helix.ports.state_store import TABLES
 
 try:
     import boto3
@@ -26,7 +26,6 @@ except ModuleNotFoundError as error:
     raise DefinitionError("DynamoDBStateStore", "boto3", problem) from error
 
 URL = "dynamodb://?"
-TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 OPTIONS = ("bucket", "profile", "region")
 CONFIG = Config(
     connect_timeout=5, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "total_max_attempts": 3}

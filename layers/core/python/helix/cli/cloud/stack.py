@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from helix.runtime.tables import TABLES
+from helix.ports.state_store import TABLES
 
 NESTED = "AWS::CloudFormation::Stack"
 BUCKET = "AWS::S3::Bucket"

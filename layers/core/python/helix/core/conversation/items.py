@@ -125,7 +125,8 @@ class Call:
     reason: str | None = None
     """The reason why the tool needs approval. None if its approval rule does not give one."""
     edited: Edit | None = None
-    """Who edited the model's arguments when approving the call. None if nobody did."""
+    """Who edited the model's arguments when approving the call. None if the arguments are
+    the model's."""
     child: Conversation | None = None
     """The conversation of the sub-agent that the call started. None for tools."""
 
