@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from helix.core.checks import is_int, is_model, is_plain_function, require
 from helix.core.config import LLMConfig
+from helix.core.context_policy import Context
 from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
@@ -71,6 +72,9 @@ class Agent(Generic[StateT, OutputT]):
     whole list for any other change. `full_replace` always writes the whole list."""
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
+    context: Context = field(default_factory=Context)
+    """How the agent's conversations fit into its model's window. By default, old tool results are cleared, and a
+    summary is written only if the prompt would not fit otherwise."""
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""
@@ -107,6 +111,8 @@ class Agent(Generic[StateT, OutputT]):
         for name in ("state_schema", "output_schema"):
             schema = getattr(self, name)
             require(schema is None or is_model(schema), owner, name, "must be a pydantic model class")
+        require(isinstance(self.context, Context), owner, "context", "must be a Context")
+        self.context.check(owner)
         self._check_schemas(owner)
         object.__setattr__(self, "hooks", Hooks.of(self.hooks, owner))
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None

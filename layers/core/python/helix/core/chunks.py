@@ -186,6 +186,23 @@ class RunQueuedChunk(ChunkBase):
     only waits for a free slot."""
 
 
+class ContextChangedChunk(ChunkBase):
+    """The model is shown another part of the history from this step on. Nothing of the history is lost."""
+
+    type: Literal["context_changed"] = "context_changed"
+    """The tag of this chunk on the wire."""
+    hidden: int = 0
+    """The number of messages at the beginning of history that the model is not shown."""
+    cleared: int = 0
+    """The index in history before which notes take the place of long tool results."""
+    summary: str = ""
+    """The summary in place of the hidden messages. Empty if there is none."""
+    cause: str = "policy"
+    """Why the view changed: `policy`, `overflow` (the provider refused the prompt as too long), or `request`."""
+    tokens: int = 0
+    """The estimated length of the prompt before the change, in tokens."""
+
+
 class CheckpointCreatedChunk(ChunkBase):
     """A notice that a checkpoint is durable."""
 
@@ -287,7 +304,7 @@ AnyChunk: TypeAlias = (
     TextDeltaChunk | ThinkingChunk | ToolStartChunk | ToolEndChunk | SubAgentStartChunk | SubAgentEndChunk
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
-    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk
+    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

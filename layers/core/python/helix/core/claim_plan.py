@@ -73,6 +73,8 @@ class ClaimPlan:
     """The number of the last step in history after the claim."""
     state_at: str
     """The id of the checkpoint with the state to start from. Empty for the agent's initial state."""
+    view: int
+    """The session version in the key of the view to start from. 0: the whole history is shown."""
     writes: list[tuple[int, AnyEntry]]
     """The (index, row) pairs to write in `lineage`."""
     closed: list[CallRow]
@@ -161,7 +163,7 @@ def plan_claim(
     if session is None:
         if message is None:
             raise CallerError("a new session needs a message")
-        return _append(ROOT, 0, 0, "", message, request, run_id, now)
+        return _append(ROOT, 0, 0, "", 0, message, request, run_id, now)
     match request.mode:
         case "continue" | "with_confirmation" | "takeover":
             return _keep(session, lineage)
@@ -170,7 +172,16 @@ def plan_claim(
         case "retry" if open_rows is None and isinstance(trailing, UserRow):
             row = fork(lineage, session.count - 1, session.lineages + 1)
             return _append(
-                row, session.count - 1, session.step, session.state_at, message, request, run_id, now, new=True
+                row,
+                session.count - 1,
+                session.step,
+                session.state_at,
+                session.context.view,
+                message,
+                request,
+                run_id,
+                now,
+                new=True,
             )
         case "from_start":
             run = request.failed_run
@@ -178,14 +189,32 @@ def plan_claim(
             row = fork(source, run.start_count, session.lineages + 1)
             message = message if message is not None else (run.input or {}).get("message")  # type: ignore[assignment]
             return _append(
-                row, run.start_count, run.start_step, run.start_state_at, message, request, run_id, now, new=True
+                row,
+                run.start_count,
+                run.start_step,
+                run.start_state_at,
+                run.start_view,
+                message,
+                request,
+                run_id,
+                now,
+                new=True,
             )
         case "from_checkpoint":
             checkpoint = request.checkpoint
             assert checkpoint is not None
             row = fork(source, checkpoint.count, session.lineages + 1)
             return _append(
-                row, checkpoint.count, checkpoint.step, checkpoint.state_at, message, request, run_id, now, new=True
+                row,
+                checkpoint.count,
+                checkpoint.step,
+                checkpoint.state_at,
+                checkpoint.view,
+                message,
+                request,
+                run_id,
+                now,
+                new=True,
             )
     closing = close(open_rows, now) if open_rows is not None else []
     writes: list[tuple[int, AnyEntry]] = []
@@ -202,7 +231,9 @@ def plan_claim(
         added.append(user)
         count += 1
     closed_rows = [row for _, row in closing]
-    return ClaimPlan(lineage, False, count, step, session.state_at, writes, closed_rows, False, message, added)
+    return ClaimPlan(
+        lineage, False, count, step, session.state_at, session.context.view, writes, closed_rows, False, message, added
+    )
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
@@ -234,7 +265,9 @@ def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
 
 
 def _keep(session: SessionRow, lineage: LineageRow) -> ClaimPlan:
-    return ClaimPlan(lineage, False, session.count, session.step, session.state_at, [], [], True, None)
+    return ClaimPlan(
+        lineage, False, session.count, session.step, session.state_at, session.context.view, [], [], True, None
+    )
 
 
 def _append(
@@ -242,6 +275,7 @@ def _append(
     count: int,
     step: int,
     state_at: str,
+    view: int,
     message: str | None,
     request: Request,
     run_id: str,
@@ -252,7 +286,7 @@ def _append(
     user = _user(message, request, run_id, now)
     writes: list[tuple[int, AnyEntry]] = [] if user is None else [(count, user)]
     added = [entry for _, entry in writes]
-    return ClaimPlan(row, new, count + len(writes), step, state_at, writes, [], False, message, added)
+    return ClaimPlan(row, new, count + len(writes), step, state_at, view, writes, [], False, message, added)
 
 
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:

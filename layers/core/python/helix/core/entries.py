@@ -88,6 +88,8 @@ class AssistantRow(Stored):
     """Whether the answer came from the response cache, without a model call."""
     without_reasoning: bool = False
     """Whether the provider rejected the earlier reasoning. Later steps omit it too."""
+    view: int = 0
+    """The session version in the key of the view under which the model was asked. 0: it was shown the whole history."""
     phase: str | None = None
     """OpenAI's label for the kind of text, `commentary` or `final_answer`, which must be sent back. None for other
     models."""

@@ -115,10 +115,12 @@ def plan_step_processing(
     *,
     output_schema: type[BaseModel] | None = None,
     tools: Callable[[str], AnyTool | None] = lambda name: None,
+    known_result: Callable[[ToolCallRequest], Resolved | None] = lambda call: None,
     used_call_ids: Collection[str] = (),
 ) -> StepProcessingPlan:
-    """Plan a step result. `tools` looks up a tool by name. Calls of unknown tools and calls with invalid arguments are
-    settled here. `used_call_ids` are the call ids in the session's history; a repeated id gets a suffix."""
+    """Plan a step result. `tools` looks up a tool by name. Calls of unknown tools, calls with invalid arguments, and
+    valid calls with a `known_result` are settled here. `used_call_ids` are the call ids in the session's history; a
+    repeated id gets a suffix."""
     if isinstance(step_result, ErrorStepResult):
         return _failed(step_result.code, step_result.error, recoverable=True)
     if is_error_stop_reason(step_result.stop_reason):
@@ -131,7 +133,7 @@ def plan_step_processing(
         if output_schema is not None:
             return StepProcessingPlan(message, missed=True)
         return StepProcessingPlan(message, status_update=StatusUpdate("completed"), is_terminal=True)
-    return _plan_calls(normalise(step_result), output_schema, tools, used_call_ids)
+    return _plan_calls(normalise(step_result), output_schema, tools, known_result, used_call_ids)
 
 
 def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> ToolCallsStepResult:
@@ -149,6 +151,7 @@ def _plan_calls(
     result: ToolCallsStepResult,
     output_schema: type[BaseModel] | None,
     tools: Callable[[str], AnyTool | None],
+    known_result: Callable[[ToolCallRequest], Resolved | None],
     used: Collection[str],
 ) -> StepProcessingPlan:
     requests, resolved = _bounded(_requests(result, used))
@@ -179,9 +182,9 @@ def _plan_calls(
             finish = FinishPlan(request.id, output)
             resolved[request.id] = Resolved(dumps(ACKNOWLEDGED), True)
             continue
-        refusal = refuse_call(request, tools)
-        if refusal is not None:
-            resolved[request.id] = refusal
+        known = refuse_call(request, tools) or known_result(request)
+        if known is not None:
+            resolved[request.id] = known
         elif request.name.startswith(SUBAGENT_TOOL_PREFIX):
             agent_type = request.name[len(SUBAGENT_TOOL_PREFIX) :]
             children.append(ParsedSubAgentCall(id=request.id, agent_type=agent_type, input=request.arguments))

@@ -5,6 +5,7 @@
     m#<lineage>#<i>    user | assistant | call   written once at its final position; history ends at the session's count
     l#<lineage>        lineage            the older lineages that a lineage begins with
     c#<version>        checkpoint         count + lineage + custom state
+    k#<version>        view               the part of history that the model is shown
     x#<run id>         stop               interrupt or abort of one run
     h#<run id>#<hook>  guard              marks a run-level hook as called
     t#<digest>         token              a parent's execution waiting for this session
@@ -28,6 +29,10 @@ def run_sort(run_id: str) -> str:
 
 def message_sort(lineage: int, index: int) -> str:
     return f"m#{lineage:06d}#{index:08d}"
+
+
+def view_sort(version: int) -> str:
+    return f"k#{version:010d}"
 
 
 def lineage_sort(lineage: int) -> str:

@@ -79,6 +79,8 @@ class CheckpointRow(Stored):
     """The status of the session at the checkpoint."""
     state_at: str
     """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
+    view: int = 0
+    """The session version in the key of the view that the model was shown. 0: the whole history."""
     state: JsonObject | None = None
     """The custom state, if it changed here. None if it did not."""
     patches: list[JsonObject] = Field(default_factory=list)
@@ -149,14 +151,15 @@ class AttemptRow(Stored):
     """The step that the call was for."""
     attempt: int
     """The number of the attempt within the step."""
-    outcome: Literal["failed", "lost", "cancelled", "dead"]
-    """`failed`: the call ended with an error. `lost`: the answer arrived when the delivery no longer held the run.
-    `cancelled`: the run was stopped first. `dead`: the worker died."""
+    outcome: Literal["summary", "failed", "lost", "cancelled", "dead"]
+    """`summary`: the call wrote a summary for a view. `failed`: the call ended with an error. `lost`: the answer
+    arrived when the delivery no longer held the run. `cancelled`: the run was stopped first. `dead`: the worker
+    died."""
     model: str | None = None
     """The model that was called. None if it is not known."""
     usage: StoredUsage = Usage()
-    """The usage that the provider reported for a `failed` or `lost` call. Zero for the other outcomes, whose usage is
-    unknown."""
+    """The usage that the provider reported for a `summary`, `failed` or `lost` call. Zero for the other outcomes, whose
+    usage is unknown."""
     assumed_micros: int = 0
     """The micro-dollars reserved for the call, which count as spent because its usage is unknown. In a `lost` row, the
     amount assumed until the answer arrived."""

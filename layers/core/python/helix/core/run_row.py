@@ -64,6 +64,8 @@ class RunStart(Stored):
     """The number of messages in history before the run's own message."""
     start_state_at: str = ""
     """The id of the checkpoint with the custom state at the start of the run. Empty for the agent's initial state."""
+    start_view: int = 0
+    """The session version in the key of the view at the start of the run. 0: the whole history was shown."""
     start_step: int = 0
     """The number of the last step in history when the run began."""
     start_sequence: int = 0

@@ -20,6 +20,7 @@ from helix.core.spans import Trace
 from helix.core.status import SessionStatus
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
+from helix.core.view_row import NO_MARK, ContextMark
 
 
 class OpenStep(Record):
@@ -59,6 +60,8 @@ class StepClaim(Record):
     a function agent."""
     tokens: int = 0
     """The tokens reserved for the call. 0 in the same cases as `micros`."""
+    summary: bool = False
+    """Whether the call writes a summary for a view, and not an answer of the step."""
     late: int = 0
     """The number of this run's attempts at the step that ran out of the worker's time, or whose worker fell silent. The
     run fails at three."""
@@ -165,6 +168,8 @@ class SessionHistory(Stored):
     """The id of the last checkpoint. Empty before the first checkpoint."""
     state_at: str = ""
     """The id of the checkpoint with the current custom state. Empty for the agent's initial state."""
+    context: ContextMark = NO_MARK
+    """The view that the model is shown of this history."""
 
 
 class SessionWork(Stored):

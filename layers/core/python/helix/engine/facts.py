@@ -12,6 +12,7 @@
 | `RunAdmitted` | | | `QueueWait` | queue wait |
 | `CacheAsked` | | | `CacheHits`, `CacheMisses` | |
 | `BudgetRefused` | | | `BudgetRefusals` | |
+| `ContextChanged` | `context_changed` | | | |
 | `ModelAsked` | | `before_llm_call` | | |
 | `TextReceived`, `ThinkingReceived` | deltas | | | |
 | `TryFailed` | error, `step_discarded` | | | |
@@ -47,6 +48,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import StepClaim
 from helix.core.steps import AnyStepResult
 from helix.core.tools import AnyTool
+from helix.core.view_row import ViewRow
 from helix.ports.model import LLMGenerateInput
 
 if TYPE_CHECKING:
@@ -142,6 +144,16 @@ class BudgetRefused:
 
     budget: str
     """The name of the budget's window, `<scope>/<period>/<unit>/<window key>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChanged:
+    """The model is shown another part of the history from now on. Recorded again by a worker that finds the view."""
+
+    view: ViewRow
+    """The row of the new view."""
+    version: int
+    """The session version in the row's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +350,7 @@ Fact = (
     | RunAdmitted
     | CacheAsked
     | BudgetRefused
+    | ContextChanged
     | ModelAsked
     | TextReceived
     | ThinkingReceived

@@ -21,11 +21,13 @@ from helix.core.row_keys import (
     message_sort,
     run_sort,
     stop_sort,
+    view_sort,
 )
 from helix.core.rows import CheckpointRow, LineageRow, Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.status import OVER
+from helix.core.view_row import ViewRow
 from helix.engine.missing import RowMissingError, StateMissingError, staged_answer, version_of_state
 from helix.engine.seen import Newest, Seen
 from helix.engine.session_cache import Conversation, SessionCache
@@ -320,6 +322,21 @@ class History:
         them."""
         if (known := self.cache.find(session)) is not None and len(known.messages) == base:
             self.cache.extend(session, known, messages)
+
+    async def view(self, session: SessionRow, version: int | None = None) -> ViewRow | None:
+        """Return the session's current view, or the one with this session version in its key. None: the whole history
+        is shown."""
+        version = session.context.view if version is None else version
+        if version == 0:
+            return None
+        views = self.cache.known(session.session_id, session.created_at).views
+        if version not in views:
+            key = row_key(session.session_id, view_sort(version))
+            (value,) = await self.store.get([key])
+            if value is None:
+                raise RowMissingError(f"session {session.session_id!r}: its view {version} is missing from the store")
+            self.cache.put_view(session, version, ViewRow.read(session.session_id, key.sort, value))
+        return views[version]
 
     # --- custom state ---------------------------------------------------------------------------------------------
 

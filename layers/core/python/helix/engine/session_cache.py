@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from helix.core.json import JsonObject, size
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.session_row import SessionRow
+from helix.core.view_row import ViewRow
 
 CACHED_BYTES = 32_000_000
 MESSAGE_BYTES = 1_000
@@ -42,6 +43,8 @@ class Known:
     """Conversations by lineage."""
     states: dict[str, JsonObject] = field(default_factory=dict)
     """Custom states by the id of the checkpoint that holds them, at most `STATES`."""
+    views: dict[int, ViewRow] = field(default_factory=dict)
+    """Views by the session version in their key."""
     size: int = 0
     """The size of everything cached here, in bytes, roughly."""
 
@@ -95,6 +98,10 @@ class SessionCache:
         while len(states) > STATES:
             gone.append(states.pop(next(iter(states))))
         self._grow(session_id, created_at, size(state) - sum(map(size, gone)))
+
+    def put_view(self, session: SessionRow, version: int, view: ViewRow) -> None:
+        self.known(session.session_id, session.created_at).views[version] = view
+        self._grow(session.session_id, session.created_at, MESSAGE_BYTES + len(view.summary))
 
     def _grow(self, session_id: str, created_at: float, more: int) -> None:
         self.known(session_id, created_at).size += more

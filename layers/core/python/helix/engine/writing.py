@@ -10,11 +10,12 @@ from helix.core.compact import shorten_checkpoint_id
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow, entry_value
 from helix.core.errors import AccessDeniedError, ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
-from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
+from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort, view_sort
 from helix.core.rows import CheckpointRow, ErrorInfo
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.status import EndStatus, check_move
+from helix.core.view_row import ViewRow
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
 from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
@@ -126,6 +127,7 @@ def checkpoint(
         step=session.step,
         status=session.status,
         state_at=session.state_at,
+        view=session.context.view,
         state=state,
         patches=list(patches),
         warnings=list(warnings),
@@ -134,6 +136,11 @@ def checkpoint(
         created_at=now,
     )
     return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump(), new=True)
+
+
+def view_put(session: SessionRow, view: ViewRow) -> Put:
+    """Put the view that the same transaction makes the current one of `session`."""
+    return Put(row_key(session.session_id, view_sort(session.context.view)), view.dump(), new=True)
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:

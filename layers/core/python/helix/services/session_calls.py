@@ -17,7 +17,7 @@ from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.ports.state_store import Row, StateStore
 
-Outcome = Literal["answered", "failed", "lost", "cancelled", "dead"]
+Outcome = Literal["answered", "failed", "lost", "cancelled", "dead", "summary"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,16 @@ class CheckpointCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextChanged:
+    """A change of the part of history that the model is shown."""
+
+    conversation: Conversation
+    """The conversation of the session that wrote the chunk."""
+    chunk: c.ContextChangedChunk
+    """The chunk, which has the details."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resynced:
     """A request to drop the conversation and to read it again."""
 
@@ -286,7 +296,9 @@ RunChange: TypeAlias = (
 )
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
-EventChange: TypeAlias = CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | Resynced | Unknown
+EventChange: TypeAlias = (
+    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | Resynced | Unknown
+)
 AnswerChange: TypeAlias = PartGrew | StepChange
 Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange
 

@@ -196,6 +196,8 @@ class Conversation:
                 out.append(ch.StatePatched(self, chunk))
             case c.CheckpointCreatedChunk():
                 out.append(ch.CheckpointCreated(self, chunk))
+            case c.ContextChangedChunk():
+                out.append(ch.ContextChanged(self, chunk))
             case c.StreamResyncChunk():
                 out.append(ch.Resynced(self, chunk))
             case c.UnknownChunk():

@@ -13,6 +13,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import static_model
+from helix.core.view_row import ContextMark
 from helix.engine.claims.liveness import marker_key
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
@@ -96,6 +97,7 @@ def session_of(attempt: Attempt) -> SessionRow:
         count=plan.count,
         step=plan.step,
         state_at=plan.state_at,
+        context=ContextMark(view=plan.view) if plan.new_lineage else old.context,
         open=old.open if plan.keeps_open else None,
         claim=None,
         last=None if plan.new_lineage else old.last,
@@ -138,6 +140,7 @@ def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
         start_lineage=new.lineage,
         start_count=start,
         start_state_at=new.state_at if closing or old is None else plan.state_at,
+        start_view=plan.view,
         start_step=plan.step,
         start_sequence=sequence,
         deadline=ask.deadline,

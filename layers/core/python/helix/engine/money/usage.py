@@ -46,6 +46,21 @@ def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str 
     return _put(session.session_id, row)
 
 
+def summary_put(session: SessionRow, model: str | None, usage: Usage, now: float) -> Put:
+    """Put the attempt row of the claimed call, which wrote a summary. Its usage is counted with the run's."""
+    claim = _claim(session)
+    row = AttemptRow(
+        run_id=claim.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        outcome="summary",
+        model=model,
+        usage=usage,
+        at=now,
+    )
+    return _put(session.session_id, row)
+
+
 def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: Unheard, now: float) -> list[Operation]:
     """Put the attempt row of the call that `session` had claimed, if any, in the transaction that drops the claim. The
     call is counted in `new`."""
@@ -146,7 +161,7 @@ async def _reported(engine: Engine, session_id: str, run_id: str) -> dict[str | 
     """Return the usage of the run's answers by model, from their rows."""
     reported: dict[str | None, Usage] = defaultdict(Usage)
     for call in await session_calls(engine.store, session_id):
-        if call.run_id == run_id and call.outcome in ("answered", "failed"):
+        if call.run_id == run_id and call.outcome in ("answered", "failed", "summary"):
             reported[call.model] += call.usage
     return reported
 

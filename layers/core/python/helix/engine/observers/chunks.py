@@ -12,6 +12,7 @@ from helix.core.call_results import call_error, call_value, has_end, parsed_cont
 from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
+    ContextChangedChunk,
     ErrorChunk,
     OutputChunk,
     RunInterruptedChunk,
@@ -96,6 +97,11 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             _calling(run.stream, row, [_approval(row, answer, run.agent.find_tool(row.tool_name))])
         case facts.CallsRefused():
             _refusals(run.stream, fact)
+        case facts.ContextChanged(view, version):  # a second record of the same view has the same writer
+            shown = ContextChangedChunk(
+                hidden=view.hidden, cleared=view.cleared, summary=view.summary, cause=view.cause, tokens=view.tokens
+            )
+            run.stream.put(Writer("call", view.step, call_id=f"view:{version}"), [shown])
         case facts.RunQueued(queued, expires_at, reason):
             session = run.session  # under the present step, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step

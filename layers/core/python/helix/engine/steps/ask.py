@@ -7,6 +7,7 @@ and prices from the catalog, the latency of each model in this process, and the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from helix._log import describe
@@ -18,7 +19,7 @@ from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
 from helix.core.messages import AnyMessage
-from helix.core.prompt import build_effective_tools, build_messages_for_llm, edit_shown
+from helix.core.prompt import build_effective_tools, build_messages_for_llm, edit_shown, resolve_system_prompt
 from helix.core.routes import Route, RouteOption
 from helix.core.routing import (
     BALANCED,
@@ -38,13 +39,16 @@ from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
+from helix.core.views import RECALL_TOOL, show_history
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded, TextReceived, ThinkingReceived, TryFailed
 from helix.engine.money.reservations import budget_level
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
-from helix.engine.steps.cached import recall, remember
+from helix.engine.steps.cached import find_cached, remember
+from helix.engine.steps.summary import summary_request
+from helix.engine.steps.views import Prepared, plan_view
 from helix.engine.stops import StopWatch
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import (
@@ -145,18 +149,13 @@ def reads_state(agent: AnyAgent) -> bool:
 
 async def prepare(
     run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
-) -> LLMGenerateInput | ErrorInfo:
-    """Make the request for the next step, from history and the fold's messages. The request names the model that the
-    agent's route chose, and carries the answer if the cache has it. Returns an error if an agent function raises, or if
-    the prompt fits no model."""
+) -> Prepared | ErrorInfo:
+    """Make the request for the next step, from the view of history and the fold's messages. The request names the model
+    that the agent's route chose, and carries the answer if the cache has it. If history has outgrown the window, the
+    request asks for a summary instead. Returns an error if an agent function raises, or if the prompt fits no model."""
     engine, agent = run.engine, run.agent
-    known = await engine.history.conversation(session)
-    history: list[AnyMessage] = known.messages[: session.count]
-    for index in known.edited:
-        if index < len(history):
-            history[index] = edit_shown(history[index])
-    if folding is not None:
-        history.extend(map(edit_shown, folding[1].messages))
+    history = await _history(engine, session, folding)
+    view = await engine.history.view(session)
     state: JsonObject | None = None
     if reads_state(agent):
         state = folding[1].state if folding is not None else None
@@ -167,26 +166,52 @@ async def prepare(
         return ErrorInfo(code="invalid_agent", message=refused_state(agent, error))
     try:
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
-        sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
+        system = resolve_system_prompt(agent.system_prompt, typed)
+        tools = build_effective_tools(agent)
+
+        def sent(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+            return build_messages_for_llm(messages, system, force_finish=new.forced, paired=True)
+
+        config = engine.models(agent).configured(config or FUNCTION)
+        plan = plan_view(run, view, new, history, config, lambda shown: estimate_request(sent(shown), tools))
     except Exception as error:
         logger.warning("run %s: a function of agent %r failed", session.run_id, agent.name, exc_info=True)
         return ErrorInfo(code="invalid_agent", message=f"a function of agent {agent.name!r} raised {describe(error)}")
-    tools = build_effective_tools(agent)
-    finish = agent.finish_tool
+    if isinstance(plan, ErrorInfo):
+        return plan
+    finish, recalls = agent.finish_tool, plan.recalls(agent)
+    if recalls:
+        tools.append(RECALL_TOOL)
     request = LLMGenerateInput(
-        messages=sent,
+        messages=sent(show_history(plan.view, history, recall=recalls)),
         tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
-        config=engine.models(agent).configured(config or FUNCTION),
+        config=config,
         agent_id=session.session_id,
         agent_type=agent.name,
         tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
         output_schema=finish.parameters if finish is not None else None,
     )
+    tokens = 0
+    if plan.summary is not None:
+        tokens = estimate_request(request.messages, request.tools)
+        request = summary_request(request, plan.view, history, plan.summary, recalls)
     try:
         request = await choose_model(engine, new, request)
-        return await recall(run, request)
+        return Prepared(await find_cached(run, request), plan, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
+
+
+async def _history(engine: Engine, session: SessionRow, folding: tuple[OpenRows, Fold] | None) -> list[AnyMessage]:
+    """Return the whole history with the fold's messages, and a note at each result whose call a person edited."""
+    known = await engine.history.conversation(session)
+    history: list[AnyMessage] = known.messages[: session.count]
+    for index in known.edited:
+        if index < len(history):
+            history[index] = edit_shown(history[index])
+    if folding is not None:
+        history.extend(map(edit_shown, folding[1].messages))
+    return history
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
@@ -195,7 +220,10 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     claim = session.claim
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
-    request = replace(prepared, callbacks=_callbacks(run, call), timeout_s=run.model_time())
+    callbacks = _callbacks(run, call)
+    if claim.summary:  # readers see the summary once it is written
+        callbacks = LLMStreamCallbacks(on_error=callbacks.on_error)
+    request = replace(prepared, callbacks=callbacks, timeout_s=run.model_time())
     await record(run, ModelAsked(request))
     if not run.may_ask() or request.timeout_s == 0:
         raise WorkInProgressError(f"step {claim.step} of session {session.session_id!r}", run.now())

@@ -33,6 +33,8 @@ from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
+from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
+from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put
 from helix.ports.state_store import Check, Operation, When
@@ -170,37 +172,65 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     """6 to 9: reserve, claim the step, ask the model, stage the answer."""
     session, folding = begun.session, begun.folding
     new = folded(run, session, folding)
-    number, unheard = await _expired_attempt(run, session, new)
-    if number > 1 and (error := _too_late(session)) is not None:
-        return await close_run(run, session, Ending("failed", error=error), folding)
+    attempt = await _expired_attempt(run, session, new)
+    if attempt[0] > 1 and (error := _too_late(session)) is not None:
+        if session.claim is None or not session.claim.summary:
+            return await close_run(run, session, Ending("failed", error=error), folding)
+        new.context = without_summary(new)
     if not await bind(run, session, new, begun.budgets):
         return None
-    prepared = await prepare(run, session, folding, new)
-    if isinstance(prepared, ErrorInfo):
-        return await close_run(run, session, Ending("failed", error=prepared), folding)
-    try:
-        reserved = await reserve(run.engine, run.agent, new, prepared)
-    except ContentionError as met:  # many runs draw what little is left; the next delivery finds this one's draws
-        raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
-    if reserved is None:  # the budgets that bind the session have changed
+    found = await _reserve(run, begun, new)
+    if found is None:  # the budgets that bind the session have changed
         return None
+    if isinstance(found, ErrorInfo):
+        return await close_run(run, session, Ending("failed", error=found), folding)
+    prepared, reserved = found
     if isinstance(reserved, Refused):  # no budget has room for a block
         show(run, BudgetRefused(reserved.budget))
         if reserved.on_exceeded == "pause":
             return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
         error = ErrorInfo(code=EXCEEDED, message=reserved.message)
         return await close_run(run, session, Ending("failed", error=error), folding)
-    if not await _claim_step(run, begun, new, number, reserved, unheard):
+    if not await _claim_step(run, begun, new, attempt, prepared.plan, reserved):
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
     answer = await ask_model(run, new, reserved.request)  # 7
-    if reserved.cut:
-        answer = _cut_short(answer)
     await run.stream.flush()  # 8: all chunks acknowledged by the log before the answer is staged
     if answer.stop is not None:
         return await stop_run(run, new, answer.stop)
-    return await stage(run, new, answer)
+    return await _take_answer(run, new, prepared, _cut_short(answer) if reserved.cut else answer)
+
+
+async def _reserve(
+    run: RunContext, begun: Begun, new: SessionRow
+) -> tuple[Prepared, Reserved | Refused] | ErrorInfo | None:
+    """Prepare the request and reserve its worst case. If no budget has room for a summary, the step goes on without
+    one. None: the budgets that bind the session have changed."""
+    while True:
+        prepared = await prepare(run, begun.session, begun.folding, new)
+        if isinstance(prepared, ErrorInfo):
+            return prepared
+        try:
+            reserved = await reserve(run.engine, run.agent, new, prepared.request)
+        except ContentionError as met:  # many runs draw what little is left; the next delivery finds this one's draws
+            raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
+        if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
+            return None if reserved is None else (prepared, reserved)
+        new.context = without_summary(new)
+
+
+async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answer: ModelAnswer) -> Outcome | None:
+    """9: write what the model answered: the step, a summary, or that the prompt was too long."""
+    plan, result = prepared.plan, answer.result
+    assert result is not None
+    if plan.summary is not None:
+        await write_summary(run, new, prepared, result)
+        return None
+    if isinstance(result, ErrorStepResult) and result.code == TOO_LONG and may_shorten(new):
+        await note_overflow(run, new, result)
+        return None
+    return await stage(run, new, answer, plan)
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
@@ -209,7 +239,7 @@ async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow
     and `LostClaimError` if this worker's was expired."""
     held = session.claim
     if held is None or held.step != new.step + 1:
-        return 1, []
+        return 1 + new.context.attempts(new.step + 1), []
     what = f"step {held.step} of session {session.session_id!r}"
     if held.deadline == DEAD and run.owns(session):  # expired, since this worker was silent: another one buys
         raise LostClaimError(what)
@@ -251,10 +281,15 @@ async def _record_missed(run: RunContext, session: SessionRow) -> None:
 
 
 async def _claim_step(
-    run: RunContext, begun: Begun, new: SessionRow, number: int, reserved: Reserved, unheard: list[Operation]
+    run: RunContext,
+    begun: Begun,
+    new: SessionRow,
+    attempt: tuple[int, list[Operation]],
+    plan: ViewPlan,
+    reserved: Reserved,
 ) -> bool:
     """6: fold the step before if it is complete, claim the step and reserve its worst case, in one transaction."""
-    now, session = run.now(), begun.session
+    now, session, (number, unheard) = run.now(), begun.session, attempt
     attempt_id = f"{run.delivery.owner}.{session.version}"
     before = session.claim if number > 1 else None
     new.claim = StepClaim(
@@ -265,10 +300,13 @@ async def _claim_step(
         deadline=now + run.engine.settings.claim_s,
         micros=reserved.micros,
         tokens=reserved.tokens,
+        summary=plan.summary is not None,
         late=before.late if before is not None and before.run_id == new.run_id else 0,
     )
     ops: list[Operation] = []
     row: CheckpointRow | None = None
+    if plan.summary is None:
+        ops.extend(write_view(new, plan))
     if begun.folding is not None:
         row, puts = fold_checkpoint(new, begun.folding, now)
         ops.extend(puts)
@@ -277,6 +315,7 @@ async def _claim_step(
         return False
     if row is not None:
         await after_fold(run, session, begun.folding, row)
+    show_view(run, new, plan)
     return True
 
 

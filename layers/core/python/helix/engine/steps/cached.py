@@ -38,7 +38,7 @@ from helix.services.row_cache import Known
 _RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
 
 
-async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
+async def find_cached(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
     """Return the request with its cache question and, if the cache has it, the answer. The request is returned
     unchanged if the agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache
     cannot follow."""

@@ -22,6 +22,7 @@ from helix.core.session_row import OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
 from helix.core.usage_parts import with_answer
+from helix.core.views import RECALL, RECALL_TOOL, recall_result
 from helix.engine.calls.tool import claimed_with_answer, first_claim, resolved_row
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
@@ -33,11 +34,12 @@ from helix.engine.observers import record, show
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_so
+from helix.engine.steps.views import ViewPlan, context_after
 from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation, Update
 
 
-async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
+async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> Outcome | None:
     """Write the answer. None: the write was refused. The cost of the answer is then recorded for the run's end, and the
     rows say how to go on."""
     agent = run.agent
@@ -45,7 +47,15 @@ async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Ou
     assert result is not None
     schema = None if agent.function is not None else agent.output_schema
     used = await run.engine.history.call_ids(session)
-    plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used)
+    history = await run.engine.history.messages(session)
+    recalls = view.recalls(agent)
+    plan = plan_step_processing(
+        result,
+        output_schema=schema,
+        tools=lambda name: RECALL_TOOL if recalls and name == RECALL else agent.find_tool(name),
+        known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
+        used_call_ids=used,
+    )
     if plan.assistant_message_plan is None:
         assert plan.status_update is not None
         return await _fail(run, session, plan.status_update.error, result)
@@ -82,6 +92,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
         model=result.model,
         cached=result.cached,
         without_reasoning=result.without_reasoning,
+        view=session.context.view,
         phase=result.phase,
         usage=result.usage,
         created_at=engine.clock.now(),
@@ -114,6 +125,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         last=(row.step, row.attempt),
         run_steps=session.run_steps + 1,
         misses=session.misses + (1 if plan.missed else 0),
+        context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
@@ -157,6 +169,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         run_steps=session.run_steps + 1,
         misses=misses,
         forced=next_.forced,
+        context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
