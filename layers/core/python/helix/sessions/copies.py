@@ -18,12 +18,13 @@ from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_sort, checkpoint_version
 from helix.core.rows import CheckpointRow, LineageRow
 from helix.core.session_row import SessionRow
+from helix.core.view_row import ContextMark, ViewRow
 from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine
 from helix.engine.history import DELETING, session_key
 from helix.engine.runs.housekeeping import expiry_puts
-from helix.engine.writing import checkpoint, entry_put
+from helix.engine.writing import checkpoint, entry_put, view_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 from helix.services.claim_input import check_session_id
 
@@ -76,6 +77,7 @@ async def clone_session(
         run_id="",
         turn=0,
         count=count,
+        context=ContextMark(view=1 if point.view else 0),
         step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
@@ -84,7 +86,8 @@ async def clone_session(
         created_at=now,
         updated_at=now,
     )
-    await _copy(engine, target, entries, state, now)
+    view = await engine.history.view(origin, point.view)
+    await _copy(engine, target, entries, state, now, view)
     return target
 
 
@@ -101,7 +104,9 @@ async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) 
             source = again
 
 
-async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
+async def _copy(
+    engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float, view: ViewRow | None
+) -> None:
     """Write the messages first, while they are invisible, then the session row, which makes them visible. A marker row
     prevents two copies to the same target."""
     owner = engine.ids.new("copy")
@@ -126,6 +131,8 @@ async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry],
         show = Put(session_key(target.session_id), target.dump(), ABSENT)
         finish: list[Operation] = [show, Delete(marker, When(equal={"owner": owner})), put, listed]
         finish += expiry_puts(engine, target, now)
+        if view is not None:
+            finish.append(view_put(target, view))
         await engine.store.transact("finish_copy", finish)
     except ConditionFailedError:
         raise taken from None

@@ -21,6 +21,7 @@ from helix.core.row_keys import SESSION
 from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.core.view_row import ViewRow
 from helix.ports.state_store import Key, Row
 from helix.services.claim_input import check_run_id
 from helix.services.segment_rows import segment_end, segment_head, segment_messages
@@ -44,6 +45,7 @@ _SORTS: Final[Sequence[tuple[re.Pattern[str], Callable[[str, str, Any], BaseMode
     (re.compile(r"m#\d{6}#\d{8}"), parse_entry),
     (re.compile(r"l#\d{6}"), LineageRow.read),
     (re.compile(r"c#\d{10}"), CheckpointRow.at),
+    (re.compile(r"k#\d{10}"), ViewRow.read),
     (re.compile(r"x#.+"), StopRow.read),
     (re.compile(r"u#.+#\d{8}#\d{4}"), AttemptRow.read),
 )

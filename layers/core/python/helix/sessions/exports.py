@@ -31,7 +31,7 @@ from helix.services.claim_input import check_session_id
 from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
-KINDS: Final = ("session", "r#", "m#", "l#", "c#", "x#", "h#", "u#")
+KINDS: Final = ("session", "r#", "m#", "l#", "c#", "k#", "x#", "h#", "u#")
 """The kinds of session rows that an export contains. All other rows belong to unfinished work: a copy, or a waiting
 execution."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})

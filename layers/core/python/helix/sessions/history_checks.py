@@ -21,6 +21,7 @@ def check_history(rows: SessionRows, session: SessionRow, pruned: bool = False) 
         *check_messages("history", rows.history(session.lineage, session.count), session.step),
         *_open_step(rows, session),
         *_checkpoints(rows, session),
+        *_views(rows, session),
         *(() if pruned else _states(rows)),
         *_authors(rows, session),
     ]
@@ -156,6 +157,25 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     here = (session.lineage, session.count, session.step, session.state_at)
     if (latest.lineage, latest.count, latest.step, latest.state_at) != here:
         yield f"answer_fits_history: the session stands at {here}, its checkpoint is {latest!r}"
+
+
+def _views(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    """Check that each view that a row names exists, and shows no more messages than there are at that place."""
+    named = [("the session", session.context.view, session.lineage, session.count)]
+    named += [(f"checkpoint {p.id!r}", p.view, p.lineage, p.count) for p in rows.checkpoints.values()]
+    named += [(f"run {r.run_id!r}", r.start_view, r.start_lineage, r.start_count) for r in rows.runs.values()]
+    for name, version, lineage, count in named:
+        view = rows.views.get(version)
+        if version and view is None:
+            yield f"checkpoint_forever: {name} names view {version}, which does not exist"
+        elif view is not None and not 0 <= view.hidden <= max(view.hidden, view.cleared) <= count:
+            yield f"answer_fits_history: {name} has {count} messages, and its view is {view!r}"
+        elif view is not None and isinstance(_message_at(rows, lineage, view.hidden, count), CallRow):
+            yield f"pairs_whole: view {version} of {name} begins with a result"
+
+
+def _message_at(rows: SessionRows, lineage: int, index: int, count: int) -> AnyEntry | None:
+    return rows.history(lineage, count)[index] if index < count else None
 
 
 def _states(rows: SessionRows) -> Iterator[str]:

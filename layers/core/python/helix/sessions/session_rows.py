@@ -13,6 +13,7 @@ from helix.core.row_keys import SESSION
 from helix.core.rows import CheckpointRow, LineageRow, StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.core.view_row import ViewRow
 from helix.ports.state_store import Row, StateStore
 
 MOST_MESSAGES = 10**8
@@ -35,6 +36,8 @@ class SessionRows:
     """The lineages by number. Lineage 0 has no row and is always included."""
     entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
     """The messages and calls by (lineage, index), including those beyond the end of history."""
+    views: dict[int, ViewRow] = field(default_factory=dict)
+    """The views by the session version in their key."""
     stops: dict[str, StopRow] = field(default_factory=dict)
     """The stop requests, by run id."""
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -91,6 +94,8 @@ def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
             case "m":
                 lineage, _, index = rest.partition("#")
                 found.entries[int(lineage), int(index)] = parse_entry(row.key.partition, row.key.sort, row.value)
+            case "k":
+                found.views[int(rest)] = ViewRow.read(row.key.partition, row.key.sort, row.value)
             case "x":
                 found.stops[rest] = StopRow.read(row.key.partition, row.key.sort, row.value)
             case _ if row.key.sort == SESSION:
