@@ -100,7 +100,9 @@ def plan_view(
         window is None and not overflows and mark.asked is None and context.policies is None
     ):
         return ViewPlan(view)
-    tokens = _counted(mark, history) or measure(show_history(view, history))
+    tokens = _counted(mark, history)
+    if not tokens and (window is not None or overflows):
+        tokens = measure(show_history(view, history))
     state = ShownContext(history, view.hidden if view else 0, view.cleared if view else 0, tokens, window)
     may_summarise = not mark.failed or step >= mark.failed + context.keep_steps
     cause, changes = _changes(context, mark, state, overflows)
