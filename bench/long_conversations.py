@@ -1,6 +1,6 @@
 """Measure a conversation of 300 turns, each with a tool result of 3 KB, under each context policy.
 
-    python bench/long_conversations.py [turns]     prints the table; with 300 turns it saves it to bench/results/long_conversations.md
+    python bench/long_conversations.py [turns]    prints the table; 300 turns save it to bench/results/long_conversations.md
 
 The model is scripted and has a window of 60,000 tokens. `cacheable` is the share of the tokens sent that stand at the
 beginning of the prompt before, which a provider's prompt cache can hold. KB are those of the rows of a turn's transactions.
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,8 @@ class Model:
 
     def __call__(self, request: LLMGenerateInput) -> AnyStepResult:
         size = estimate_request(request.messages, request.tools)
-        same = [a for a, b in zip(request.messages, self.before, strict=False) if _sent(a) == _sent(b)]
-        alike = next(
-            (i for i, (a, b) in enumerate(zip(request.messages, self.before, strict=False)) if _sent(a) != _sent(b)),
-            len(same),
-        )
+        pairs = zip(request.messages, self.before, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: _sent(pair[0]) == _sent(pair[1]), pairs))
         self.shared += estimate_request(request.messages[:alike], request.tools) if alike else 0
         self.before = list(request.messages)
         self.sizes.append(size)
@@ -120,7 +118,7 @@ async def main() -> None:
         "",
         f"Python {platform.python_version()}; `python bench/long_conversations.py`. Window: {WINDOW:,} tokens.",
         "",
-        "| policy | longest prompt | tokens sent | cacheable | summaries | KB a turn at turn 20 | at the end | ratio | ms a turn at turn 20 | at the end |",
+        "| policy | longest prompt | tokens sent | cacheable | summaries | KB a turn: 20 | last | ratio | ms a turn: 20 | last |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, (context, share) in POLICIES.items():
@@ -131,8 +129,8 @@ async def main() -> None:
             assert longest <= share * WINDOW + 2_000, (name, longest)
         times = f"{average(seconds, 20) * 1000:.1f} | {average(seconds, TURNS - 10) * 1000:.1f}"
         lines.append(
-            f"| {name} | {longest:,} | {total:,} | {model.shared / total:.0%} | {model.summaries} | {early:.2f} | {late:.2f} "
-            f"| {late / early:.2f} | {times} |"
+            f"| {name} | {longest:,} | {total:,} | {model.shared / total:.0%} | {model.summaries} "
+            f"| {early:.2f} | {late:.2f} | {late / early:.2f} | {times} |"
         )
         print(lines[-1], flush=True)
     text = "\n".join(lines) + "\n"
