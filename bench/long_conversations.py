@@ -118,7 +118,7 @@ async def main() -> None:
         "",
         f"Python {platform.python_version()}; `python bench/long_conversations.py`. Window: {WINDOW:,} tokens.",
         "",
-        "| policy | longest prompt | tokens sent | cacheable | summaries | KB a turn: 20 | last | ratio | ms a turn: 20 | last |",
+        "| policy | longest prompt | sent | cacheable | summaries | KB at turn 20 | last | ratio | ms at 20 | last |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, (context, share) in POLICIES.items():

@@ -11,7 +11,9 @@ from typing import Any
 from tests.e2e.parity_stage import Stage
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, stumble, use
 
+from helix.core.view_row import ViewRow
 from helix.fleet.budgets import BudgetManager
+from helix.sessions.session_rows import read_session_rows
 
 Scenario = Callable[[Stage], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
@@ -78,6 +80,27 @@ async def large_values(stage: Stage) -> None:
     steps = [use(call("big", size=1_000_000)), use(call("grow", size=300_000)), use(call("shout", size=90_000))]
     result = await stage.run("talker", plan(*steps, use(call("look", topic="after")), say("Large.")))
     assert result.status == "completed"
+
+
+@scenario
+async def results_that_are_cleared_and_recalled(stage: Stage) -> None:
+    """The usage shows the length of each prompt, so both runtimes clear the same results."""
+    steps = [use(call("big", size=5_000)) for _ in range(4)]
+    recalled = use(call("recall", call_id="call_0"))
+    assert (await stage.run("tidy", plan(*steps, recalled, say("Done.")))).status == "completed"
+    assert [view.hidden for view in await _views(stage)] == [0]
+
+
+@scenario
+async def a_history_that_is_summarised(stage: Stage) -> None:
+    steps = [use(call("big", size=5_000)) for _ in range(4)]
+    assert (await stage.run("terse", plan(*steps, say("Long.")))).status == "completed"
+    assert (await stage.run("terse", plan(use(call("look", topic="after")), say("Short.")))).status == "completed"
+    assert [view.summary for view in await _views(stage)] == ["A summary of 10 messages."]
+
+
+async def _views(stage: Stage) -> list[ViewRow]:
+    return [*(await read_session_rows(stage.executor.store, stage.session)).views.values()]
 
 
 # --- outputs -------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 `talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output. `boss`
 asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty` answers
 with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt fits and
-there is money. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has `crew`,
+there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has `crew`,
 whose limit changes, and soon.
 """
 
@@ -16,6 +16,7 @@ from helix.core.agents import Agent, AnyAgent
 from helix.core.caching import ResponseCacheConfig
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
+from helix.core.context_policy import Context
 from helix.core.routes import Route, RouteOption
 from helix.core.tools import create_sub_agent_tool, tool
 
@@ -69,6 +70,8 @@ boss = _agent(
     output_schema=Answer,
     tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120), create_sub_agent_tool(deputy, timeout_s=120)],
 )
+tidy = _agent("tidy", context=Context(window=20_000, keep_steps=1))
+terse = _agent("terse", context=Context(window=20_000, keep_steps=1, clear_at=None, summariser="same"))
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
 CAST = (
@@ -80,6 +83,8 @@ CAST = (
     thrifty,
     mindful,
     routed,
+    tidy,
+    terse,
     boss,
     chief,
     changing(os.environ.get(EDITION, "1")),
