@@ -6,7 +6,8 @@ import pytest
 from tests.support.chat_screen import screen
 from tests.support_gateway import executor_of
 
-from helix.core.chunks import StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
+from helix.cli.chat.blocks import Summarised
+from helix.core.chunks import ContextChangedChunk, StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
 
 pytestmark = pytest.mark.slow
 
@@ -26,3 +27,20 @@ async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn
             await s.app._draw()
         await s.until("first() → 1")
         await s.until("second() → 2")
+
+
+async def test_a_summary_is_closed_until_it_is_asked_for() -> None:
+    chunks: list[StreamChunk] = [
+        ContextChangedChunk(step=3, cleared=4),
+        ContextChangedChunk(step=5, hidden=6, cleared=6, summary="The user wants tea.", cause="overflow"),
+    ]
+    async with screen(executor_of([])) as s:
+        for chunk in chunks:
+            s.app.talk.conversation.add(chunk)
+            s.app._changed()
+            await s.app._draw()
+        await s.until("Old tool results were cleared from the model's context.")
+        await s.until("The model now sees a summary in place of the first 6 messages, because the provider")
+        assert "The user wants tea." not in s.text
+        s.app.query_one(Summarised).toggle()
+        await s.until("The user wants tea.")

@@ -65,8 +65,8 @@ def of_item(item: Item) -> list[Any]:
     match item:
         case User(text, run_id):
             return ["user", text, run_id]
-        case Notice(kind, text, tone, code, queued):
-            return ["notice", kind, text, tone, code, queued]
+        case Notice(kind, text, tone, code, queued, hidden):
+            return ["notice", kind, text, tone, code, queued, hidden]
         case Step():
             parts = [[part.kind, part.text] for part in item.parts]
             usage = item.usage and item.usage.model_dump(mode="json")

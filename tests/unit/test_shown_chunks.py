@@ -64,6 +64,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "stream_resync": ([TEXT], c.StreamResyncChunk(reason="chunks were lost")),
     "tool_approval_request": ([TEXT, COMMITTED], c.ToolApprovalRequestChunk(**CALL)),
     "run_queued": ([], c.RunQueuedChunk(queued=2, expires_at=1.0)),
+    "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
     "unknown": ([], c.UnknownChunk(type="later")),
 }
 """By type, the chunks before one of that type, and that one."""
@@ -112,7 +113,7 @@ def chat(messages: Messages) -> object:
     return [
         (item.text, item.thinking, item.state == "discarded", [call(one) for one in item.calls])
         if isinstance(item, Step)
-        else (item.text, isinstance(item, Notice) and (item.kind, item.code, item.queued))
+        else (item.text, isinstance(item, Notice) and (item.kind, item.code, item.queued, item.hidden))
         for item in conversation.items
     ]
 

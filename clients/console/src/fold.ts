@@ -69,6 +69,7 @@ function note(change: Change): void {
     case "RunSuperseded": // the new message says so
     case "OutputGiven": // the messages have it
     case "ErrorRaised": // a notice says so
+    case "ContextChanged": // a notice says so
     case "Resynced": // the session is loaded again
     case "CheckpointCreated":
     case "StatePatched":

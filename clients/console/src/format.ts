@@ -43,6 +43,19 @@ export function money(micros: number): string {
 
 export const count = (n: number, one: string): string => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 
+const CAUSES: Record<string, string> = {
+  overflow: ", because the provider refused the prompt as too long",
+  request: ", as requested",
+};
+
+/** How the model's view of the conversation has changed. `text`: the summary. `code`: the cause. */
+export function contextWords({ hidden, text, code }: { hidden: number; text: string; code: string }): string {
+  const first = hidden === 1 ? "the first message" : `the first ${count(hidden, "message")}`;
+  const cause = CAUSES[code] ?? "";
+  if (hidden === 0) return `Old tool results were cleared from the model's context${cause}.`;
+  return text === "" ? `The model no longer sees ${first}${cause}.` : `The model now sees a summary in place of ${first}${cause}.`;
+}
+
 export function seconds(s: number): string {
   if (s < 1) return `${Math.max(0, Math.round(s * 1000))} ms`;
   if (s < 60) return `${s.toFixed(1)} s`;

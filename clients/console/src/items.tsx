@@ -5,9 +5,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
 import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
-import { visible } from "./format.ts";
+import { contextWords, visible } from "./format.ts";
 import { Growing } from "./markdown.ts";
-import { Problem } from "./pieces.tsx";
+import { Problem, Summary } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 interface Given {
@@ -109,15 +109,18 @@ function UserView({ item }: { item: User }) {
 function NoticeView({ item }: { item: Notice }) {
   return (
     <li class={`item notice ${item.tone}`}>
-      <bdi>{visible(wordsOf(item))}</bdi>
+      {item.kind === "context" && item.text !== "" ? <Summary words={wordsOf(item)} of={item.text} /> : <bdi>{visible(wordsOf(item))}</bdi>}
     </li>
   );
 }
 
-function wordsOf({ kind, text, queued }: Notice): string {
+function wordsOf(notice: Notice): string {
+  const { kind, text, queued } = notice;
   switch (kind) {
     case "queued":
       return `Waits for a free slot: ${queued} in the queue.`;
+    case "context":
+      return contextWords(notice);
     case "error":
       return `${text} It is tried again.`;
     case "takeover":

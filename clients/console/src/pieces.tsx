@@ -135,3 +135,13 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
     </dialog>
   );
 }
+
+/** A summary that took the place of messages, folded below the words about it. */
+export function Summary({ words, of }: { words: string; of: string }) {
+  return (
+    <details class="summarised">
+      <summary>{words}</summary>
+      <div dir="auto">{visible(of)}</div>
+    </details>
+  );
+}

@@ -32,6 +32,15 @@ export interface CallSpan {
   /** The session of the sub-agent that it asked. */
   child: string | undefined;
 }
+/** A change of the model's view of the conversation. */
+export interface ViewChange {
+  /** The messages at the beginning that the model does not see any more. 0: only results were cleared. */
+  hidden: number;
+  /** The summary in their place. */
+  text: string;
+  /** The cause. */
+  code: string;
+}
 export interface StepSpan {
   step: number;
   session: string;
@@ -40,6 +49,8 @@ export interface StepSpan {
   calls: CallSpan[];
   checkpoint: string | undefined;
   patches: Patch[];
+  /** What the model sees from this step on. */
+  views: ViewChange[];
   /** Of the sub-agents that its calls asked. */
   below: StepSpan[];
   at: number;
@@ -63,6 +74,8 @@ export class Timeline {
   #asked = new Map<string, StepSpan | undefined>();
   /** When each session was last heard of: then its next answer was asked for. */
   #heard = new Map<string, number>();
+  /** The last view of each session. */
+  #views = new Map<string, Extract<StreamChunk, { type: "context_changed" }>>();
 
   constructor(root: string) {
     this.root = root;
@@ -156,11 +169,21 @@ export class Timeline {
         step?.patches.push(...(chunk.patches as unknown as Patch[]));
         return;
       }
+      case "context_changed": {
+        const last = this.#views.get(session);
+        this.#views.set(session, chunk);
+        if (last?.step === chunk.step && last.hidden === chunk.hidden && last.cleared === chunk.cleared) return; // a takeover repeats it
+        const hidden = last?.hidden === chunk.hidden ? 0 : chunk.hidden;
+        this.#step(run, session, chunk).views.push({ hidden, text: hidden === 0 ? "" : chunk.summary, code: chunk.cause });
+        return;
+      }
+      case "stream_resync":
+        this.#views.delete(session);
+        return;
       case "run_queued": // these have no span of their own
       case "run_interrupted":
       case "run_paused":
       case "run_superseded":
-      case "stream_resync":
       case "output":
       case "error":
       case "custom":
@@ -183,7 +206,7 @@ export class Timeline {
     const known = this.#last(session, chunk.step);
     const nested = this.#asked.get(session) !== undefined;
     if (known !== undefined && known.step === chunk.step && (nested || run.steps.includes(known))) return known;
-    const made: StepSpan = { step: chunk.step, session, agent: chunk.agent_type, attempts: [], calls: [], checkpoint: undefined, patches: [], below: [], at: chunk.timestamp };
+    const made: StepSpan = { step: chunk.step, session, agent: chunk.agent_type, attempts: [], calls: [], checkpoint: undefined, patches: [], views: [], below: [], at: chunk.timestamp };
     (this.#asked.get(session)?.below ?? run.steps).push(made);
     return made;
   }
@@ -215,6 +238,7 @@ export type Range = [from: number, to: number];
 /** Of a step, with what its sub-agents did. */
 export function rangeOf(step: StepSpan, now: number): Range {
   const parts: Range[] = [...partsOf(step, now), ...step.below.map((one) => rangeOf(one, now))];
+  if (parts.length === 0) return [step.at, step.at]; // its worker died before it asked the model
   return [Math.min(...parts.map(([from]) => from)), Math.max(...parts.map(([, to]) => to))];
 }
 

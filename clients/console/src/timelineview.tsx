@@ -5,8 +5,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./api.ts";
 import { Details } from "./bought.tsx";
 import { CheckpointRow, Stored } from "./checkpoints.tsx";
-import { clock, count, money, seconds, tokens, visible } from "./format.ts";
-import { Copy, Status, Text } from "./pieces.tsx";
+import { clock, contextWords, count, money, seconds, tokens, visible } from "./format.ts";
+import { Copy, Status, Summary, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import type { OpenSession } from "./session.ts";
 import { type Attempt, type CallSpan, everything, ownTime, partsOf, type Range, rangeOf, type RunSpan, type StepSpan, traceId } from "./timeline.ts";
@@ -175,6 +175,11 @@ function StepRow({ step, run, target, depth = 0, children }: StepGiven) {
           {own >= LEAST_S && <small> own {seconds(own)}</small>}
         </span>
       </div>
+      {step.views.map((view, n) => (
+        <div class="span-why" key={n}>
+          {view.text === "" ? contextWords(view) : <Summary words={contextWords(view)} of={view.text} />}
+        </div>
+      ))}
       <ul class="spans">
         {step.attempts.map((attempt) => (
           <AttemptRow key={`${attempt.attempt} ${attempt.runId}`} attempt={attempt} several={several} run={run} />

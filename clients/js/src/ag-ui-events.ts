@@ -232,6 +232,7 @@ export class AgUiEncoder {
         return;
       case "RunQueued":
       case "CheckpointCreated":
+      case "ContextChanged":
         return this.#notice(writer, message);
       case "RunBegan": // see `#begin`
       case "RunResumed":

@@ -20,6 +20,7 @@ export interface Protocol {
  */
 export interface Chunks {
   checkpoint_created: CheckpointCreatedChunk;
+  context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
   error: ErrorChunk;
   output: OutputChunk;
@@ -92,6 +93,67 @@ export interface CheckpointCreatedChunk {
    * The tag of this chunk on the wire.
    */
   type: "checkpoint_created";
+}
+/**
+ * The model is shown another part of the history from this step on. Nothing of the history is lost.
+ */
+export interface ContextChangedChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * Why the view changed: `policy`, `overflow` (the provider refused the prompt as too long), or `request`.
+   */
+  cause: string;
+  /**
+   * The index in history before which notes take the place of long tool results.
+   */
+  cleared: number;
+  /**
+   * The number of messages at the beginning of history that the model is not shown.
+   */
+  hidden: number;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The summary in place of the hidden messages. Empty if there is none.
+   */
+  summary: string;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The estimated length of the prompt before the change, in tokens.
+   */
+  tokens: number;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "context_changed";
 }
 /**
  * An event that a tool or a hook emitted.
@@ -3271,6 +3333,10 @@ export interface RunRow {
    */
   start_step: number;
   /**
+   * The session version in the key of the view at the start of the run. 0: the whole history was shown.
+   */
+  start_view: number;
+  /**
    * The time of the claim (Unix seconds).
    */
   started_at: number;
@@ -3365,6 +3431,10 @@ export interface StepClaim {
    * The step that the worker is buying.
    */
   step: number;
+  /**
+   * Whether the call writes a summary for a view, and not an answer of the step.
+   */
+  summary: boolean;
   /**
    * The tokens reserved for the call. 0 in the same cases as `micros`.
    */
@@ -4303,6 +4373,13 @@ export const DEFAULTS: {
     "timestamp": 0
   },
   "types": {
+    "context_changed": {
+      "cause": "policy",
+      "cleared": 0,
+      "hidden": 0,
+      "summary": "",
+      "tokens": 0
+    },
     "custom": {
       "data": null
     },

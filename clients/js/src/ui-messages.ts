@@ -14,6 +14,7 @@ const NOTICES = {
   RunQueued: ["data-run-queued", "queued", "expires_at", "reason"],
   Resynced: ["data-stream-resync", "reason", "checkpoint_id"],
   StatePatched: ["data-state-patch", "patches"],
+  ContextChanged: ["data-context-changed", "hidden", "cleared", "summary", "cause", "tokens"],
 } as const;
 
 /** A call as the page shows it. */
@@ -187,6 +188,7 @@ export class UIMessageEncoder {
       case "RunQueued":
       case "Resynced":
       case "StatePatched":
+      case "ContextChanged":
         if (change.conversation === this.#conversation) this.#notice(change.type, message.chunk ?? {});
         return;
       case "RunBegan":

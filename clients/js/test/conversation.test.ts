@@ -61,7 +61,7 @@ function ofChange(change: Change): unknown[] {
 
 function ofItem(item: Item): unknown[] {
   if (item.type === "user") return ["user", item.text, item.runId];
-  if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued];
+  if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued, item.hidden];
   const parts = item.parts.map(({ kind, text }) => [kind, text]);
   const about = [item.state, item.retained, item.why, item.model, item.usage];
   return ["step", ofStep(item), parts, about, item.calls.map(shown)];

@@ -4,7 +4,7 @@
 import type { Chunks } from "../generated.ts";
 import type { StreamMessage } from "../wire.ts";
 import type { Conversation } from "./conversation.ts";
-import type { Call, Part, Step } from "./items.ts";
+import type { Call, Notice, Part, Step } from "./items.ts";
 
 /** The modes of runs that continue the answer of the previous run to the same message of the user. */
 export const CONTINUES: ReadonlySet<string> = new Set(["continue", "with_confirmation", "takeover", "retry", "abort"]);
@@ -35,6 +35,12 @@ export interface Of<Type extends string, Kind extends keyof Chunks> {
   type: Type;
   conversation: Conversation;
   chunk: Chunks[Kind];
+}
+
+/** A change of the part of history that the model is shown. A chunk that repeats the last one changes nothing. */
+export interface ContextChanged extends Of<"ContextChanged", "context_changed"> {
+  /** The item of the conversation that tells of the change. */
+  notice: Notice;
 }
 
 /** A chunk of a type that this version does not know. The message has it. */
@@ -82,6 +88,7 @@ export type EventChange =
   | Of<"StatePatched", "state_patch">
   | Of<"ErrorRaised", "error">
   | Of<"CheckpointCreated", "checkpoint_created">
+  | ContextChanged
   | Of<"Resynced", "stream_resync">
   | Unknown;
 

@@ -34,6 +34,8 @@ export class Conversation {
   /** The stored messages contain the stream up to this sequence, except for chunks of steps after `#stored`. */
   #base = 0;
   #stored = 0;
+  /** The last chunk about the model's view of history. */
+  #context: ChunkOf<"context_changed"> | undefined;
   /** Stored results whose calls are in messages before those that were loaded. */
   readonly #results = new Map<string, ToolResultMessage>();
 
@@ -114,7 +116,7 @@ export class Conversation {
   #notice(kind: Notice["kind"], text = "", tone: Tone = "warn", more: { code?: string; queued?: number } = {}): void {
     const last = this.items.at(-1);
     if (last?.type === "notice" && last.kind === kind && last.text === text) return;
-    this.items.push({ type: "notice", kind, text, tone, code: "", queued: 0, ...more });
+    this.items.push({ type: "notice", kind, text, tone, code: "", queued: 0, hidden: 0, ...more });
   }
 
   /** The calls that wait for a person, including those of sub-agents. */
@@ -224,7 +226,11 @@ export class Conversation {
       case "checkpoint_created":
         out.push({ type: "CheckpointCreated", conversation: this, chunk });
         break;
+      case "context_changed":
+        this.#takeContext(chunk, out);
+        break;
       case "stream_resync":
+        this.#context = undefined;
         out.push({ type: "Resynced", conversation: this, chunk });
         break;
       default:
@@ -255,6 +261,18 @@ export class Conversation {
     else if (status === "interrupted") this.#notice("interrupted");
     out.push({ type: "RunEnded", conversation: this, kind, status, error });
     return out;
+  }
+
+  /** Note the model's new view of history. A worker that takes a step over sends the view's chunk again, and nothing else has
+   * the same step and the same places in history. */
+  #takeContext(chunk: ChunkOf<"context_changed">, out: Change[]): void {
+    const last = this.#context;
+    this.#context = chunk;
+    if (last?.step === chunk.step && last.hidden === chunk.hidden && last.cleared === chunk.cleared) return;
+    const shown = last?.hidden === chunk.hidden ? { text: "", hidden: 0 } : { text: chunk.summary, hidden: chunk.hidden };
+    const notice: Notice = { type: "notice", kind: "context", tone: "plain", code: chunk.cause, queued: 0, ...shown };
+    this.items.push(notice);
+    out.push({ type: "ContextChanged", conversation: this, notice, chunk });
   }
 
   // --- calls ----------------------------------------------------------------------------------------------------------

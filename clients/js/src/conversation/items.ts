@@ -6,7 +6,7 @@ import type { Conversation } from "./conversation.ts";
 export type PartKind = "text" | "reasoning";
 export type CallState = "open" | "running" | "waiting" | "done" | "failed";
 export type Question = Exclude<Pending["kind"], "child">;
-export type NoticeKind = "queued" | "error" | "takeover" | "budget" | "failed" | "interrupted" | "note";
+export type NoticeKind = "queued" | "error" | "context" | "takeover" | "budget" | "failed" | "interrupted" | "note";
 export type Tone = "plain" | "warn" | "bad";
 type Arguments = Record<string, unknown>;
 
@@ -120,13 +120,15 @@ export const newCall = (step: Step, id: string, name: string, given: Arguments):
 export interface Notice {
   readonly type: "notice";
   readonly kind: NoticeKind;
-  /** The error, the reason or the content of the note. Empty if the kind says everything. */
+  /** The error, the reason, the summary or the content of the note. Empty if the kind says everything. */
   readonly text: string;
   readonly tone: Tone;
-  /** The stable code of an `error`. Empty for other kinds. */
+  /** The stable code of an `error`, or the cause of a `context`. Empty for other kinds. */
   readonly code: string;
   /** The number of runs in the queue, for `queued`. */
   readonly queued: number;
+  /** For `context`, the number of messages at the beginning that the model does not see any more. 0: only results were cleared. */
+  readonly hidden: number;
 }
 
 export type Item = User | Step | Notice;

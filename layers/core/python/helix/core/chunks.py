@@ -328,11 +328,9 @@ CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 
 def parse_chunk(data: Any) -> StreamChunk:
-    """Parse a chunk from a JSON object that a later version may have written.
-
-    An unknown type becomes an `UnknownChunk`, and unknown fields are dropped. Raises `InvalidInputError` if `type` is
-    missing, and `ValidationError` for any other problem.
-    """
+    """Parse a chunk from a JSON object that a later version may have written. An unknown type becomes an `UnknownChunk`,
+    and unknown fields are dropped. Raises `InvalidInputError` if `type` is missing, and `ValidationError` for any other
+    problem."""
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):
         raise InvalidInputError("a chunk must be a JSON object with a 'type'")

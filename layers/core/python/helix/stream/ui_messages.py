@@ -179,7 +179,7 @@ class UIMessageEncoder:
             case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
                 if change.conversation is self._conversation:
                     self._end_run(change)
-            case ch.RunQueued() | ch.Resynced() | ch.StatePatched():
+            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged():
                 if change.conversation is self._conversation:
                     self._notice(change, message.chunk or {})
             case (
@@ -205,16 +205,19 @@ class UIMessageEncoder:
             case _:
                 assert_never(change)
 
-    def _notice(self, change: ch.RunQueued | ch.Resynced | ch.StatePatched, chunk: JsonObject) -> None:
+    def _notice(
+        self, change: ch.RunQueued | ch.Resynced | ch.StatePatched | ch.ContextChanged, chunk: JsonObject
+    ) -> None:
         """Send fields of a chunk as transient data."""
-        fields: tuple[str, ...]
         match change:
             case ch.RunQueued():
-                name, fields = "run-queued", ("queued", "expires_at", "reason")
+                name, fields = "run-queued", ["queued", "expires_at", "reason"]
             case ch.Resynced():
-                name, fields = "stream-resync", ("reason", "checkpoint_id")
+                name, fields = "stream-resync", ["reason", "checkpoint_id"]
             case ch.StatePatched():
-                name, fields = "state-patch", ("patches",)
+                name, fields = "state-patch", ["patches"]
+            case ch.ContextChanged():
+                name, fields = "context-changed", ["hidden", "cleared", "summary", "cause", "tokens"]
             case _:
                 assert_never(change)
         self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)

@@ -266,6 +266,20 @@ class StepBlock(Vertical):
         )
 
 
+class Summarised(Fold):
+    """A notice about a summary, which its line expands to."""
+
+    def __init__(self, notice: Notice) -> None:
+        super().__init__(lambda: Static(content((notice.text[:MOST_CHARS], "dim"))))
+        self._notice = notice
+        self._drawn: bool | None = None
+
+    async def draw(self) -> None:
+        if self.is_open != self._drawn:
+            self._drawn = self.is_open
+            self.title(content((_words(self._notice), _TONES[self._notice.tone])))
+
+
 class Line(Static):
     """A message of the user, or a notice."""
 
@@ -291,6 +305,8 @@ def _words(notice: Notice) -> str:
         case "queued":
             why = f" The agent is {notice.text}." if notice.text else ""
             return f"Waits for a free slot: {notice.queued} in the queue.{why}"
+        case "context":
+            return f"{formats.context(notice)}."
         case "error":
             return f"{notice.code}: {notice.text} It is tried again."
         case "takeover":
@@ -313,7 +329,7 @@ class Talked(Vertical):
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()
         self.conversation = conversation
-        self._blocks: dict[Item, Line | StepBlock] = {}
+        self._blocks: dict[Item, Line | StepBlock | Summarised] = {}
         self._hidden = Notice("note", tone="plain")
 
     async def draw(self) -> None:
@@ -339,5 +355,7 @@ class Talked(Vertical):
             await block.draw()
 
 
-def _block(item: Item) -> Line | StepBlock:
-    return StepBlock(item) if isinstance(item, Step) else Line(item)
+def _block(item: Item) -> Line | StepBlock | Summarised:
+    if isinstance(item, Step):
+        return StepBlock(item)
+    return Summarised(item) if isinstance(item, Notice) and item.kind == "context" and item.text else Line(item)

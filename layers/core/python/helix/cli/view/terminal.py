@@ -25,6 +25,7 @@ from helix.core.conversation.changes import (
     CheckpointCreated,
     ChildBegan,
     ChildEnded,
+    ContextChanged,
     CustomEmitted,
     ErrorRaised,
     OutputGiven,
@@ -154,6 +155,8 @@ class TerminalView:
                         self._line(chunk, f"! {error.code}: {error.error}", "yellow" if error.recoverable else "red")
                 case CheckpointCreated(_, checkpoint):
                     self._checkpoint(checkpoint)
+                case ContextChanged(_, notice):
+                    self._line(chunk, f"· {formats.context(notice)}", "dim")
                 case Resynced(_, resync):
                     self._line(chunk, f"↻ back to an earlier point ({resync.reason})", "dim")
                 case Unknown(_, unknown):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from helix.core import chunks as c
-from helix.core.conversation.items import Call, Part, Step
+from helix.core.conversation.items import Call, Notice, Part, Step
 from helix.core.wire import Kind
 
 if TYPE_CHECKING:
@@ -263,10 +263,12 @@ class CheckpointCreated:
 
 @dataclass(frozen=True, slots=True)
 class ContextChanged:
-    """A change of the part of history that the model is shown."""
+    """A change of the part of history that the model is shown. A chunk that repeats the last one changes nothing."""
 
     conversation: Conversation
     """The conversation of the session that wrote the chunk."""
+    notice: Notice
+    """The item of the conversation that tells of the change."""
     chunk: c.ContextChangedChunk
     """The chunk, which has the details."""
 

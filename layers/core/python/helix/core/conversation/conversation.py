@@ -43,6 +43,7 @@ class Conversation:
         self._root = root or self
         self._base, self._stored = 0, 0
         self._attempts = Attempts(self)
+        self._context: c.ContextChangedChunk | None = None
         if root is None:
             self.below[session_id] = self
 
@@ -197,8 +198,9 @@ class Conversation:
             case c.CheckpointCreatedChunk():
                 out.append(ch.CheckpointCreated(self, chunk))
             case c.ContextChangedChunk():
-                out.append(ch.ContextChanged(self, chunk))
+                self._take_context(chunk, out)
             case c.StreamResyncChunk():
+                self._context = None
                 out.append(ch.Resynced(self, chunk))
             case c.UnknownChunk():
                 out.append(ch.Unknown(self, chunk))
@@ -250,6 +252,18 @@ class Conversation:
                 out.append(ch.RunQueued(self, chunk))
             case _:
                 assert_never(chunk)
+
+    def _take_context(self, chunk: c.ContextChangedChunk, out: list[Change]) -> None:
+        """Note the model's new view of history. A worker that takes a step over sends the view's chunk again, and nothing
+        else has the same step and the same places in history."""
+        last, self._context = self._context, chunk
+        if last is not None and (last.step, last.hidden, last.cleared) == (chunk.step, chunk.hidden, chunk.cleared):
+            return
+        notice = Notice("context", tone="plain", code=chunk.cause)
+        if last is None or last.hidden != chunk.hidden:
+            notice.text, notice.hidden = chunk.summary, chunk.hidden
+        self.items.append(notice)
+        out.append(ch.ContextChanged(self, notice, chunk))
 
     # --- calls ----------------------------------------------------------------------------------------------------------
 

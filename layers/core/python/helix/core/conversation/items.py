@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PartKind: TypeAlias = Literal["text", "reasoning"]
 CallState: TypeAlias = Literal["open", "running", "waiting", "done", "failed"]
 Question: TypeAlias = Literal["approval", "client", "unknown"]
-NoticeKind: TypeAlias = Literal["queued", "error", "takeover", "budget", "failed", "interrupted", "note"]
+NoticeKind: TypeAlias = Literal["queued", "error", "context", "takeover", "budget", "failed", "interrupted", "note"]
 Tone: TypeAlias = Literal["plain", "warn", "bad"]
 BUDGET = "budget_exceeded"
 """The completion reason of a run that a budget paused, which does not wait for a person."""
@@ -138,13 +138,16 @@ class Notice:
     kind: NoticeKind
     """The event that the line is about. `note`: a line that the reader added itself."""
     text: str = ""
-    """The error, the reason or the content of the note. Empty if the kind says everything."""
+    """The error, the reason, the summary or the content of the note. Empty if the kind says everything."""
     tone: Tone = "warn"
     """The weight of the line."""
     code: str = ""
-    """The stable code of an `error`. Empty for other kinds."""
+    """The stable code of an `error`, or the cause of a `context` (`core.view_row.ViewCause`). Empty for other kinds."""
     queued: int = 0
     """The number of runs in the queue, for `queued`."""
+    hidden: int = 0
+    """For `context`, the number of messages at the beginning that the model does not see any more. 0 if only tool results
+    were cleared."""
 
 
 Item: TypeAlias = User | Step | Notice

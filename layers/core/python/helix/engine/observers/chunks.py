@@ -97,11 +97,12 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             _calling(run.stream, row, [_approval(row, answer, run.agent.find_tool(row.tool_name))])
         case facts.CallsRefused():
             _refusals(run.stream, fact)
-        case facts.ContextChanged(view, version):  # a second record of the same view has the same writer
+        case facts.ContextChanged(view, version):
             shown = ContextChangedChunk(
                 hidden=view.hidden, cleared=view.cleared, summary=view.summary, cause=view.cause, tokens=view.tokens
             )
-            run.stream.put(Writer("call", view.step, call_id=f"view:{version}"), [shown])
+            writer = Writer("call", view.step, call_id=f"view:{version}")  # `committed`: the log drops a second record
+            run.stream.put(writer, [shown], boundary=Boundary("committed"))
         case facts.RunQueued(queued, expires_at, reason):
             session = run.session  # under the present step, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step
