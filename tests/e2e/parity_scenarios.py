@@ -88,15 +88,16 @@ async def results_that_are_cleared_and_recalled(stage: Stage) -> None:
     steps = [use(call("big", size=5_000)) for _ in range(4)]
     recalled = use(call("recall", call_id="call_0"))
     assert (await stage.run("tidy", plan(*steps, recalled, say("Done.")))).status == "completed"
-    assert [view.hidden for view in await _views(stage)] == [0]
+    views = await _views(stage)
+    assert views and all(view.cleared > 0 and not view.hidden for view in views)
 
 
 @scenario
 async def a_history_that_is_summarised(stage: Stage) -> None:
-    steps = [use(call("big", size=5_000)) for _ in range(4)]
+    steps = [use(call("big", size=5_300)) for _ in range(3)]
     assert (await stage.run("terse", plan(*steps, say("Long.")))).status == "completed"
     assert (await stage.run("terse", plan(use(call("look", topic="after")), say("Short.")))).status == "completed"
-    assert [view.summary for view in await _views(stage)] == ["A summary of 10 messages."]
+    assert [view.summary for view in await _views(stage)] == ["A summary of 9 messages."]
 
 
 async def _views(stage: Stage) -> list[ViewRow]:

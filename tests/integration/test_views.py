@@ -141,7 +141,7 @@ async def test_a_summary_is_bought_beside_the_steps() -> None:
     places = [(call.run_id, call.step, call.attempt) for call in calls]
     assert len(set(places)) == len(places)
     shown = said.prompts[-1]
-    assert SUMMARY in str(shown[1].content) and "takes the place of the first" in str(shown[1].content)
+    assert SUMMARY in str(shown[1].content) and "A summary of its beginning" in str(shown[1].content)
 
 
 BAD: dict[str, AnyStepResult | str | Exception] = {

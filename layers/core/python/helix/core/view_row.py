@@ -28,7 +28,7 @@ class ViewRow(Stored):
     cleared: int = 0
     """The index in history before which a note takes the place of long tool results."""
     summary: str = ""
-    """The summary of the hidden messages. Empty if they were hidden without one."""
+    """The summary of the hidden messages, or of the first of them. Empty if they were hidden without one."""
     cause: ViewCause = "policy"
     """Why the view was made: by the agent's policy, because the provider refused the prompt as too long, or because a
     person asked for a summary."""

@@ -63,7 +63,7 @@ def _frame(view: ViewRow, messages: Sequence[AnyMessage]) -> str:
     summary may lose its wording."""
     parts = [f"[The first {view.hidden} messages of this conversation are not shown.]"]
     if view.summary:
-        parts = [f"[A summary takes the place of the first {view.hidden} messages.]", view.summary]
+        parts += ["[A summary of its beginning:]", view.summary]
     hidden = messages[: view.hidden]
     if not any(isinstance(message, UserMessage) for message in messages[view.hidden :]):
         last = next((message for message in reversed(hidden) if isinstance(message, UserMessage)), None)

@@ -99,7 +99,11 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             _refusals(run.stream, fact)
         case facts.ContextChanged(view, version):
             shown = ContextChangedChunk(
-                hidden=view.hidden, cleared=view.cleared, summary=view.summary, cause=view.cause, tokens=view.tokens
+                hidden=view.hidden,
+                cleared=view.cleared,
+                summary=view.summary if view.attempt else "",
+                cause=view.cause,
+                tokens=view.tokens,
             )
             writer = Writer("call", view.step, call_id=f"view:{version}")  # `committed`: the log drops a second record
             run.stream.put(writer, [shown], boundary=Boundary("committed"))
