@@ -3,8 +3,8 @@
 `talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output. `boss`
 asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty` answers
 with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt fits and
-there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has `crew`,
-whose limit changes, and soon.
+there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. `changing` differs in each
+edition. `roomy` has its own functions and state machine, and so has `crew`, whose limit changes, and soon.
 """
 
 from __future__ import annotations
