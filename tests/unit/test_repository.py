@@ -62,4 +62,4 @@ def test_no_module_is_longer_than_the_limit() -> None:
     modules = [path for path in PACKAGE.rglob("*.py") if "templates" not in path.parts]
     lengths = {path.relative_to(PACKAGE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in modules}
     too_long = {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
-    assert len(lengths) > 500 and too_long == {}, "divide these modules by what they are about"
+    assert len(lengths) > 500 and too_long == {}, "divide these modules by topic"

@@ -102,7 +102,9 @@ def test_our_messages_count_as_mappings_do() -> None:
         {"role": "assistant", "content": "I look.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "name": "look", "content": "found"},
     ]
-    assert COUNTER.count_messages_tokens(ours) == COUNTER.count_messages_tokens(theirs) - 1, "a tool's name is no name"
+    assert COUNTER.count_messages_tokens(ours) == COUNTER.count_messages_tokens(theirs) - 1, (
+        "a tool's name does not count as a name"
+    )
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
