@@ -19,10 +19,10 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from helix._private_files import make_folder
 from helix.gateway.console_page import STATIC
 from helix.infra.config import HOST_PYTHON, Architecture
 from helix.infra.packages import NO_LOCK, Lock, machine
-from helix.runtime.private import make_folder
 from helix.runtime.project import FILES, PACKAGE
 
 BUILDS = ".helix/layers"

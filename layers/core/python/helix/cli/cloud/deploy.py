@@ -21,6 +21,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.images import check_builder
@@ -42,7 +43,6 @@ from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.project import QUICK_SYNTH, app_command, read_assembly
 from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
