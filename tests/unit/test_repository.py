@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,16 @@ import pytest
 import yaml
 from tests.docs.documents import PACKAGE, ROOT
 
+from helix.runtime.project import SHIPPED, shipped
+
 GITHUB = ROOT / ".github"
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 MAX_LINES = 400
+LINKS = {
+    "layers/core/python/helix/infra": "the CDK app is a folder of the repository, and `helix.infra` in a checkout",
+}
+"""The symbolic links of the repository, each with its reason."""
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
@@ -96,3 +104,16 @@ def test_no_module_only_reexports_other_modules() -> None:
     modules = [path for folder in folders for path in folder.rglob("*.py") if path.name != "__init__.py"]
     names = [path.relative_to(ROOT).as_posix() for path in modules if only_reexports(path)]
     assert len(modules) > 1000 and names == [], "import from the module that defines the names"
+
+
+def test_each_symbolic_link_has_a_reason() -> None:
+    listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    links = {line.partition("\t")[2] for line in listed.splitlines() if line.startswith("120000 ")}
+    assert links == set(LINKS), "pyproject.toml copies files into the wheel, and `shipped` finds them in a checkout"
+
+
+def test_the_wheel_has_the_files_that_the_package_looks_for() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["force-include"] == {path: f"helix/{copy}" for path, copy in SHIPPED.items()}
+    assert [shipped(path) for path in SHIPPED] == [ROOT / path for path in SHIPPED]
+    assert all(shipped(path).exists() for path in SHIPPED)
