@@ -13,9 +13,9 @@ from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests, until
 
+from helix.adapters.system import SystemIds
 from helix.fleet.metrics_token import TOKEN, make_token
 from helix.ports.state_store import Delete
-from helix.runtime.system import SystemIds
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 
-from helix.adapters.private import make_folder
+from helix._private_files import make_folder
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.cli.cloud.dev import CloudOptions, make_cloud
 from helix.cli.output import RefusedError

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say, write
@@ -34,7 +35,6 @@ from helix.local.credentials import write_private
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
 from helix.runtime.stores import store_exists
-from helix.runtime.system import SystemClock, SystemIds
 
 KEY_S = 12 * 3600
 """The lifetime, in seconds, of the key that a console on a stage uses. The key is revoked when the console ends."""

@@ -23,6 +23,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from helix.adapters.system import SystemIds
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import INTERRUPTED, RefusedError, say
@@ -36,7 +37,6 @@ from helix.mcp.server import WAIT_S
 from helix.mcp.web import LOOPBACK, LOOPBACK_PAGES
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
-from helix.runtime.system import SystemIds
 
 RANDOM = 16
 """The number of random characters at the end of an id."""

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.environment import not_installed
 from helix.cli.options import Db, Profile, Region, settings
 from helix.cli.output import RefusedError, naming
@@ -32,7 +33,6 @@ from helix.core.refusals import error_of
 from helix.core.registry import AgentRegistry
 from helix.runtime.settings import DEFAULT_DB
 from helix.runtime.stores import store_exists
-from helix.runtime.system import SystemClock, SystemIds
 from helix.services.claim_input import check_session_id
 
 if TYPE_CHECKING:

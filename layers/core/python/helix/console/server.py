@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helix.adapters.system import SystemIds
 from helix.core.json import dumps, load_object
 from helix.gateway.console_page import CONFIG, KINDS, PAGE, origin_of, page_files, page_headers
 from helix.gateway.loopback_pages import PATIENCE_S, LoopbackHandler, PageServer
-from helix.runtime.system import SystemIds
 
 MAX_BODY: Final = 4096
 RANDOM: Final = 16

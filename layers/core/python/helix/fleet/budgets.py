@@ -19,6 +19,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from helix._log import get_logger
+from helix.adapters.system import SystemClock
 from helix.core.budget import (
     CRITICAL,
     GLOBAL,
@@ -37,7 +38,6 @@ from helix.engine.engine import Engine
 from helix.fleet.alerts import mark_published, read_alerts, unpublished_alerts
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
-from helix.runtime.system import SystemClock
 from helix.services.budget_rows import BudgetState
 from helix.services.row_budgets import RowBudgets
 

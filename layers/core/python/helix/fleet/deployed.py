@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.core.errors import AgentNotFoundError, AgentStoppedError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
@@ -25,7 +26,6 @@ from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
 from helix.ports.tracing import NoTracer
 from helix.runtime.local import LocalExecutor
-from helix.runtime.system import SystemClock, SystemIds
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.row_slots import RowSlots

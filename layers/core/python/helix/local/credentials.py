@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from helix.runtime.system import SystemIds
+from helix.adapters.system import SystemIds
 
 RANDOM = 16
 """The random characters in an id of `SystemIds`, of 5 bits each."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from helix._private_files import make_folder
 from helix.core.json import JsonObject, load_object
 from helix.fleet.process_info import ProcessInfo
-from helix.runtime.private import make_folder
 from helix.workers.tasks import first_of
 
 LAST_WORDS = 2_000

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.core.errors import ProcessFailedError, ProcessNotFoundError, StoreError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import logger
 from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus, born
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.runtime.system import SystemClock, SystemIds
 from helix.workers.child import Child, Command, NotReadyError
 from helix.workers.tasks import end_tasks, first_of
 from helix.workers.usage import bind, read, share

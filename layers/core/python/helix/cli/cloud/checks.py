@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.client import ClientSettings, HelixClient
 from helix.client.remote_handle import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
@@ -19,7 +20,6 @@ from helix.fleet.lambdas import heard_key
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.runtime.check_agent import CALLS, Script
 from helix.runtime.cloud import CHECK_AGENT
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_stage
 
 PATIENCE_S = 120.0

@@ -21,6 +21,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.images import check_builder
@@ -41,8 +42,7 @@ from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.project import QUICK_SYNTH, app_command, read_assembly
 from helix.ports.state_store import StateStore
-from helix.runtime.project import FILES, find_project, read_project
-from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.project import find_project, read_project, shipped
 from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
@@ -122,7 +122,7 @@ class Target:
     def _program(self) -> list[str]:
         """Return the command that runs the CDK version that Helix requires: the project's own installation if it has that
         version, otherwise npx, which downloads it."""
-        wanted = json.loads((FILES / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
+        wanted = json.loads(shipped("package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
         modules = self.root / "node_modules"
         with contextlib.suppress(OSError, ValueError, KeyError):
             if json.loads((modules / "aws-cdk" / "package.json").read_text(encoding="utf-8"))["version"] == wanted:
@@ -229,7 +229,7 @@ def read_concurrency(target: Target) -> None:
         return
     client = target.client("lambda")
     limit: int = client.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
-    for verb in sorted(path.parent.name for path in FILES.glob("functions/*/handler.py")):
+    for verb in sorted(path.parent.name for path in shipped("functions").glob("*/handler.py")):
         try:
             known = client.get_function_concurrency(FunctionName=f"{target.stack}-{verb}")
         except client.exceptions.ResourceNotFoundException:
