@@ -111,9 +111,6 @@ class CallRow(Stored):
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person or a client), `approved`, `claimed` or `done`."""
-    leased: bool = False
-    """A field of older versions: an in-process worker claimed the call without a deadline. Such a claim ends when its
-    run is no longer the session's current run."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown"] | None = None

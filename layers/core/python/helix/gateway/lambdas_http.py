@@ -13,7 +13,7 @@ from contextlib import aclosing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from helix._log import get_logger
 from helix.core.errors import (
@@ -63,8 +63,6 @@ class HttpEvent(BaseModel):
     """The values of the route's path parameters. None without any."""
     query: dict[str, str] | None = Field(default=None, alias="queryStringParameters")
     """The values of the query string. None without any."""
-    request_id: str = Field(default="", validation_alias=AliasPath("requestContext", "requestId"))
-    """The id that API Gateway gave the request."""
     body: str | None = None
     """The body as text, or in base64 (`is_base64_encoded`). None without a body."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
