@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from helix.cli.cloud.stack import described, outputs_of
 from helix.cli.output import RefusedError
 from helix.ports.clock import Clock
 
@@ -22,13 +21,10 @@ LATE = ("chunks-behind", "chunks-refused")
 def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: str, wanted: str) -> None:
     """Raise `RefusedError` if the change to `wanted` would lose chunks of the deployed stage. A new stage may have any
     setting."""
-    try:
-        described = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return
-        raise
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in described.get("Outputs", [])}
+    deployed = described(cloudformation, stack)
+    if deployed is None:
+        return
+    outputs = outputs_of(deployed)
     present = outputs.get("StreamingMode") or ("kinesis" if "ChunkStream" in outputs else wanted)
     if wanted in (present, "both"):
         return
