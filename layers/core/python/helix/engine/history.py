@@ -30,7 +30,7 @@ from helix.engine.missing import RowMissingError, StateMissingError, staged_answ
 from helix.engine.seen import Newest, Seen
 from helix.engine.session_cache import Conversation, SessionCache
 from helix.ports.state_store import Key, StateStore, Value
-from helix.services.budget_changes import BudgetChanges
+from helix.services.budget_rows import BudgetChanges
 
 SWEPT_RUNS = 5
 DELETING = "deleting"  # the status of a session whose rows are being removed: for all other callers it is gone
