@@ -25,10 +25,8 @@ from helix.cli.run.follow import Follower, on_signals, open_questions
 from helix.cli.stores import require_session
 from helix.cli.view.base import Heading, Hints, JsonView, Question, command
 from helix.cli.view.terminal import TerminalView
-from helix.cli.where import Where, link_to
+from helix.cli.where import Where, link_to, named_agent
 from helix.client import HelixClient
-from helix.core.agents import Agent
-from helix.core.config import LLMConfig
 from helix.core.conversation.items import BUDGET
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
@@ -156,14 +154,6 @@ class LocalAgent:
 
 
 UNKNOWN = ModelChoice(None)
-SERVICES_OWN = "the service's model"
-"""The text that is shown until the first answer names the model."""
-
-
-def named_agent(name: str) -> Agent[Any, Any]:
-    """Return a placeholder for a service's agent, since only its name is known."""
-    model = LLMConfig(model=SERVICES_OWN)
-    return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
 
 def place_of(where: Where) -> str:
