@@ -30,7 +30,8 @@ from typing import Any
 
 from helix.core import genai
 from helix.gateway.loopback_pages import LoopbackHandler, PageServer
-from helix.local.credentials import new_secret
+from helix.ports.ids import new_secret
+from helix.runtime.system import SystemIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class TraceReceiver:
         self._listener = listener
         self._lock = threading.Lock()
         self._traces: OrderedDict[str, dict[str, Received]] = OrderedDict()
-        self._secret = f"/{new_secret()}"
+        self._secret = f"/{new_secret(SystemIds())}"
         self._server = PageServer(port, _handler(self))
 
     @property
