@@ -5,7 +5,7 @@ Law: a message is written once, at its final position. Only a call's row changes
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -159,6 +159,11 @@ class CallRow(Stored):
     """The ids of the sub-agent that executes the call. None for other tools."""
     ended_at: float | None = None
     """The time at which the result was stored (Unix seconds). None until the call is `done`."""
+
+    def ended(self, content: str, success: bool, by: ResultSource, now: float, **more: Any) -> Self:
+        """Return the row of the call with its result. `more`: other fields that change with it."""
+        changes = {"state": "done", "content": content, "success": success, "by": by, "ended_at": now}
+        return self.model_copy(update={**changes, **more})
 
 
 def pending_of(row: CallRow) -> Pending:
