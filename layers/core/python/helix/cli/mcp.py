@@ -31,9 +31,10 @@ from helix.cli.where import Where, link_to
 from helix.core.errors import NotAuthenticatedError
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
+from helix.gateway.origins import LOOPBACK
 from helix.mcp import ExecutorSource, LinkSource, MCPApp, Source, make_server
 from helix.mcp.server import WAIT_S
-from helix.mcp.web import LOOPBACK, LOOPBACK_PAGES
+from helix.mcp.web import LOOPBACK_PAGES
 from helix.ports.ids import new_secret
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model

@@ -177,7 +177,4 @@ def _message(error: BaseException) -> str:
 
 
 def _sum(usages: list[Usage]) -> Usage | None:
-    total: Usage | None = None
-    for usage in usages:
-        total = usage if total is None else total + usage
-    return total
+    return sum(usages, Usage()) if usages else None
