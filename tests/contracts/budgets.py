@@ -12,10 +12,10 @@ import pytest
 from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
 from helix.core.periods import TokenPeriod
 from helix.ports.state_store import Put, Update
-from helix.services.budget_changes import BudgetChanges
 from helix.services.budget_rows import (
     COPIES,
     VERSION,
+    BudgetChanges,
     BudgetState,
     Demand,
     budget_key,

@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "engine/runs: a stop hits the run after the one that it names",
         "engine/runs/ends.py",
-        'running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))',
+        "running = Check(session_key(session_id), held_by_run(stop.run_id))",
         'running = Check(session_key(session_id), When(equal={"status": "running"}))',
         _runs("interrupts"),
     ),

@@ -35,7 +35,7 @@ COUNTER = TokenCounter()
 def test_openai_models_are_counted_with_their_own_tables(text: str, model: str, tokens: int) -> None:
     """The numbers come from the tokenizer's own examples."""
     assert COUNTER.count_tokens(text, model) == tokens
-    assert not COUNTER.is_estimated(model)
+    assert not COUNTER.count(text, model).estimated
     assert SameCounter is TokenCounter
 
 

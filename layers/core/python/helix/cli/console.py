@@ -16,7 +16,7 @@ import webbrowser
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -124,16 +124,14 @@ def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
     """Return the stage's URL and a new key for the user. The key expires."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from helix.cli.cloud.stack import described
+    from helix.cli.cloud.stack import described, outputs_of
 
     stack = f"helix-{stage}"
     try:
         found = described(aws_client("cloudformation", where.profile, where.region), stack)
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(f"stage {stage!r}: AWS refuses: {error}") from error
-    outputs: dict[str, Any] = {
-        output["OutputKey"]: output["OutputValue"] for output in (found or {}).get("Outputs", [])
-    }
+    outputs = outputs_of(found or {})
     if "Url" not in outputs:
         raise RefusedError(f"there is no stage {stage!r} here: no stack {stack!r} in this account and region")
     clock = SystemClock()

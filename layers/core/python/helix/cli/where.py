@@ -97,6 +97,12 @@ class Where:
         return [] if self.db == settings().db else ["--db", self.db]
 
 
+def named_agent(name: str) -> Agent[Any, Any]:
+    """Return a placeholder for an agent of which only the name is known."""
+    model = LLMConfig(model="the service's model")
+    return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
+
+
 class NotThereError(RefusedError):
     """The named place does not support the command. The message says what to use instead."""
 
@@ -206,8 +212,7 @@ class StoreService:
             try:
                 agent = load_agent(name, settings().agents)
             except RefusedError:
-                model = LLMConfig(model="its own model")
-                agent = Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
+                agent = named_agent(name)
             self._registry.register(agent)
 
 

@@ -31,6 +31,7 @@ from helix.core.budget import (
     OnExceeded,
     TokenAlert,
 )
+from helix.core.damage import every_problem
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod, period_of
 from helix.core.user_budgets import EACH, TABLE, unit_of, whole_amount
@@ -130,8 +131,7 @@ class BudgetManager:
                 scope=scope, period=period_of(period), unit=unit_of(unit), limit=limit, **alerts
             )
         except ValidationError as error:
-            problem = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'budget'}: {e['msg']}" for e in error.errors())
-            raise InvalidInputError(problem) from None
+            raise InvalidInputError(every_problem(error, "budget")) from None
         await self._budgets.define(definition, self.clock.now())
         return definition
 

@@ -84,13 +84,7 @@ class Talk:
     @property
     def stalled(self) -> bool:
         """Whether the process of the run has died. Then /resume or the next message takes the run over."""
-        state = self.state
-        return (
-            state is not None
-            and state.status == "running"
-            and state.lease_expires > 0
-            and lapsed(state, SystemClock().now())
-        )
+        return self.state is not None and lapsed(self.state, SystemClock().now())
 
     # --- what the user does ---------------------------------------------------------------------------------------------
 

@@ -23,14 +23,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.check import run_checks
+from helix.cli.cloud.deploy_checks import check_secrets, check_shards, check_streaming, keep_key
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.images import check_builder
-from helix.cli.cloud.keeping import keep_key
-from helix.cli.cloud.secrets import check_secrets
-from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.cloud.stopping import schedules_on
-from helix.cli.cloud.streaming import check_streaming
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
