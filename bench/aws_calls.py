@@ -5,8 +5,8 @@
 
 A step is one model answer with one tool call whose result has 1 KB. The deployed handlers run on moto, each with the memory
 of a separate process, and the deployed state machine's definition drives them. Calls are counted where they leave botocore.
-`bench/aws/wire.py` explains how bytes and units are counted, and `bench/aws/prices.py` has the prices. Steps with an inline
-tool share an invocation, so their numbers are averages over a run of ten steps, including the answer.
+`bench/aws/wire.py` explains how bytes and units are counted, and `helix.core.aws_prices` has the prices. Steps with an
+inline tool share an invocation, so their numbers are averages over a run of ten steps, including the answer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws import prices
 from aws.cloud import cloud, text
 from aws.waiting import idle_table, waiting_table
 from aws.wire import Call
 from pydantic import BaseModel
 
 from helix import Agent, LLMConfig, define_tool
+from helix.core import aws_prices as prices
 from helix.core.registry import default_registry
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.core.usage import Usage
@@ -320,7 +320,7 @@ nine steps with the tool and one answer, all in one invocation. Its averages inc
 that end it."""
 
 PRICED = f"""\
-{prices.REGION}, on demand, first tier, as published in {prices.DATE} (`bench/aws/prices.py`). It excludes the model,
+{prices.REGION}, on demand, first tier, as published in {prices.DATE} (`helix.core.aws_prices`). It excludes the model,
 storage, KMS, connection minutes, a Kinesis shard (${prices.KINESIS_SHARD_HOUR:g} an hour), a run's claim and the rows of
 its end. The inline tool's time is charged at the memory of `call_model`."""
 

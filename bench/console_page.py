@@ -187,8 +187,8 @@ async def long_list(page: Page) -> list[tuple[str, str]]:
     return [
         ("first content", f"{first:.2f} s"),
         ("scrolling", fps),
-        ("rows in the page behind that", f"{rows:,}"),
-        ("an old session is found by its text", f"{max(0.0, found):.2f} s behind the last key"),
+        ("rows in the page after scrolling", f"{rows:,}"),
+        ("an old session is found by its text", f"{max(0.0, found):.2f} s after the last key"),
         ("typing in the search", f"{slowest:.0f} ms"),
     ]
 
@@ -203,7 +203,7 @@ async def long_session(page: Page, session_id: str) -> list[tuple[str, str]]:
     return [
         ("first content", f"{first:.2f} s"),
         ("scrolling up", fps),
-        ("items in the page behind that", f"{items:,}"),
+        ("items in the page after scrolling", f"{items:,}"),
         ("typing", f"{slowest:.0f} ms"),
         ("heap", f"{await page.heap():.0f} MB"),
     ]
@@ -238,8 +238,8 @@ async def fast_stream(page: Page) -> list[tuple[str, str]]:
         (f"typing at {SECONDS - 5} s", f"{slowest[1]:.0f} ms"),
         ("heap at 10 s", f"{heaps[0]:.1f} MB"),
         (f"heap at {SECONDS - 5} s", f"{heaps[1]:.1f} MB"),
-        ("heap behind the end", f"{heap:.1f} MB"),
-        ("the page shows the end", f"{max(0.0, late):.1f} s behind the last chunk"),
+        ("heap after the end", f"{heap:.1f} MB"),
+        ("the page shows the end", f"{max(0.0, late):.1f} s after the last chunk"),
     ]
 
 

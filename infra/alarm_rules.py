@@ -1,4 +1,4 @@
-"""The alarm rules of the stage and of each agent with resources.
+"""The alarms: the rules of the stage and of each agent with resources, and the alarms created from them.
 
 Law: an alarm requires an action by `govern` or by a person, and each metric that it watches costs money even if nothing
 happens. So conditions that a function of the stage can detect itself have no alarm of their own. The function records a
@@ -7,28 +7,37 @@ warning or a failure instead; one alarm covers all warnings and another all fail
 
 Missing data of an idle fleet is not a fault. Missing data of a function that runs every minute is one. An agent's cost is
 summed over a sliding hour instead of being extrapolated, so a single call cannot set off the alarm.
+Periods are as short as the resolution of CloudWatch's metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from constructs import Construct
 
 from helix.core.thresholds import Thresholds
 from helix.infra.metrics import HOUR, MINUTE, aws_metric, helix_metric
 from helix.infra.names import Names
 from helix.infra.schedules import UNDELIVERED
 from helix.infra.streaming import Streaming
+from helix.infra.topics import Topics
 from helix.services.warnings import FAILURES, WARNINGS
 
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
 SILENT = Duration.minutes(5)
 """The period of the rules about missing data. It is longer than the delay with which CloudWatch reports an invocation."""
+
+MORE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
+REACHED = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+LESS = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
+MISSING = {False: cloudwatch.TreatMissingData.NOT_BREACHING, True: cloudwatch.TreatMissingData.BREACHING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +162,28 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         of_function(names, "ws_message", "Throttles", "Sum"),
         minutes=3,
     )
+
+
+class Alarms(Construct):
+    """The alarms of some rules. Each notifies the alarm topic when it goes off and when it returns to OK."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, names: Names, topics: Topics, rules: Iterable[Rule]
+    ) -> None:
+        super().__init__(scope, construct_id)
+        report = actions.SnsAction(topics.alarms)
+        for rule in rules:
+            alarm = cloudwatch.Alarm(
+                self,
+                "".join(word.capitalize() for word in rule.name.split("-")),
+                alarm_name=names.of(rule.alarm),
+                alarm_description=rule.description,
+                metric=rule.metric,
+                threshold=rule.threshold,
+                comparison_operator=LESS if rule.silent else REACHED if rule.reached else MORE,
+                evaluation_periods=rule.minutes,
+                datapoints_to_alarm=rule.minutes,
+                treat_missing_data=MISSING[rule.silent],
+            )
+            alarm.add_alarm_action(report)
+            alarm.add_ok_action(report)

@@ -21,9 +21,9 @@ from helix.infra.config import DEFAULT_STAGE, SettingsError, pairs, read_setting
 from helix.infra.packages import LockError
 from helix.infra.stack import HelixStack
 from helix.local.node import node_advice
-from helix.runtime.project import FILES, HelixProject, NoProjectError, ProjectError, find_project, read_project
+from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project, shipped
 
-FLAGS = {**json.loads((FILES / "cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
+FLAGS = {**json.loads(shipped("cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
 """The feature flags of the app: those that CDK recommends, even for a project without a cdk.json."""
 
 

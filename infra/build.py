@@ -19,15 +19,15 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from helix._private_files import make_folder
 from helix.gateway.console_page import STATIC
 from helix.infra.config import HOST_PYTHON, Architecture
 from helix.infra.packages import NO_LOCK, Lock, machine
-from helix.runtime.private import make_folder
-from helix.runtime.project import FILES, PACKAGE
+from helix.runtime.project import PACKAGE, shipped
 
 BUILDS = ".helix/layers"
 """The folder of the builds, in the project's folder."""
-REQUIREMENTS = FILES / "requirements.txt"
+REQUIREMENTS = shipped("layers/deps/requirements.txt")
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console", "infra", "local", "mcp", "testing"))
 """The folders of the core layer's sources that no function imports. They are not deployed."""

@@ -20,10 +20,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from helix.core.errors import DefinitionError
 from helix.core.spelling import did_you_mean
+from helix.core.thresholds import Thresholds
 from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.core.user_budgets import parse_user_budgets
 from helix.gateway.console_page import origin_of
-from helix.infra.thresholds import AlarmSettings
 from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.runtime.models import check_model_name
 from helix.runtime.project import HelixProject
@@ -53,12 +53,16 @@ class SettingsError(ValueError):
 ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
 
 
-class Settings(AlarmSettings):
+class Settings(Thresholds):
     """The settings of a deployment: every key that CDK context may contain.
 
-    The keys that begin with `alarm_` are in `helix.infra.thresholds`. A tuple may be given as words separated by
+    The other keys that begin with `alarm_` are in `helix.core.thresholds`. A tuple may be given as words separated by
     commas.
     """
+
+    alarm_email: str = Field(default="", pattern=r"^([^@\s,]+@[^@\s,]+\.[^@\s,]+)?$")
+    """The address that receives alarms and notices. The recipient confirms the subscription in a mail from AWS. "": the
+    stage has no alarms of its own."""
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
     """The name of the stage. It is part of every resource's name, so several stages can exist in one account. It cannot

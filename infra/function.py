@@ -25,7 +25,7 @@ from helix.infra.logs import log_group
 from helix.infra.nag import explain
 from helix.infra.names import ALIAS, Names
 from helix.runtime.cloud_settings import variable
-from helix.runtime.project import FILES, HelixProject
+from helix.runtime.project import HelixProject, shipped
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
 
@@ -196,7 +196,7 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
         "Function",
         runtime=RUNTIMES[settings.python],
         handler="handler.handler",
-        code=lambda_.Code.from_asset(str(FILES / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
+        code=lambda_.Code.from_asset(str(shipped("functions") / verb), exclude=["__pycache__", "*.pyc"]),
         layers=kit.layers.of(verb),
         snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         **options,

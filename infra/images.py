@@ -18,7 +18,7 @@ from aws_cdk import aws_lambda as lambda_
 
 from helix.infra.build import built
 from helix.infra.config import Architecture
-from helix.runtime.project import FILES
+from helix.runtime.project import shipped
 
 BASE = "public.ecr.aws/lambda/python"
 """The base image: https://docs.aws.amazon.com/lambda/latest/dg/python-image.html"""
@@ -49,7 +49,7 @@ def dockerfile(python: str, parts: Collection[str]) -> str:
 def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Path) -> Path:
     """Return the build context for `docker build`: the Dockerfile and the files that it copies. It is kept in `builds`.
     `layers`: folders with the content of zip layers, by name, in the order of copying."""
-    parts = {**layers, "function": FILES / "functions" / VERB}
+    parts = {**layers, "function": shipped("functions") / VERB}
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())
     for part, folder in parts.items():

@@ -31,7 +31,7 @@ HEADER = (
 
 
 def main() -> None:
-    asked = REQUIREMENTS.resolve().with_suffix(".in").read_text("utf-8").splitlines()
+    asked = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
     base = [line for line in asked if line not in MODEL_PACKAGES]
     found = dict.fromkeys(resolved(base), "")
     for package in MODEL_PACKAGES:

@@ -27,8 +27,7 @@ from constructs import Construct
 
 from helix.core.resources import profile_digest
 from helix.infra.agents import profiles, registered_agents
-from helix.infra.alarm_rules import Rule, agent_rules, chunk_rules, stage_rules
-from helix.infra.alarms import Alarms
+from helix.infra.alarm_rules import Alarms, Rule, agent_rules, chunk_rules, stage_rules
 from helix.infra.concurrency import division
 from helix.infra.config import Settings, SettingsError, settings_of
 from helix.infra.console import Console

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from aws import prices
+from helix.core import aws_prices as prices
 from helix.core.ledger import NANOS, total
 from helix.fleet.idle import idle_lines
 

@@ -51,7 +51,7 @@ def _came(axis: Axes, load: Load, told: Told) -> None:
     axis.stairs(rates, SLOTS, fill=True, color=GREY, label="runs a minute")
     queue = _changes((at, queued) for at, agent, _, _, queued in told.looks if agent == "support")
     axis.step(*queue, where="post", color=BLUE, lw=0.8, label="support: waiting")
-    axis.set_title("What comes, and what waits under govern", loc="left", color=INK)
+    axis.set_title("Arriving and waiting runs under govern", loc="left", color=INK)
 
 
 def _allowed(axis: Axes, agent: str, ours: Told, source: Told) -> None:

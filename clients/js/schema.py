@@ -1,4 +1,4 @@
-"""Writes schema.json: what the types of the TypeScript client are generated from.
+"""Writes schema.json, the source of the TypeScript client's types.
 
     python clients/js/schema.py     then, in clients/js: npm run generate
 
@@ -43,7 +43,7 @@ PATCH: dict[str, Any] = {
 }
 """The models take patches as free JSON objects: `helix.core.patches` checks them."""
 MADE: tuple[type[BaseModel], ...] = (StreamMessage, AgentResult)
-"""What the client makes of replies."""
+"""The types that the client builds from replies."""
 
 
 class _Documented(GenerateJsonSchema):

@@ -12,10 +12,10 @@ import pytest
 from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
 from helix.core.periods import TokenPeriod
 from helix.ports.state_store import Put, Update
-from helix.services.budget_changes import BudgetChanges
 from helix.services.budget_rows import (
     COPIES,
     VERSION,
+    BudgetChanges,
     BudgetState,
     Demand,
     budget_key,
@@ -266,7 +266,7 @@ class BudgetsContract:
         assert await state(budgets) == BudgetState(B, "micros", 100, 67)
         await other.draw("whole", 1, [demand(10)])
         await other.give_back("whole", {B: 10})
-        assert (await state(budgets)).spent == 43, "also where nothing remains of a draw"
+        assert (await state(budgets)).spent == 43, "even if nothing of the draw is left"
 
     async def test_a_draw_of_an_earlier_version_counts_as_spent(self, budgets: RowBudgets, other: RowBudgets) -> None:
         """The draw's row does not record a reservation, and the window's row does not count one."""

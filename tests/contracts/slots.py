@@ -57,7 +57,7 @@ class SlotsContract(SlotsRaces):
             await slots.admit(run(n), default=1)
         assert await other.release(run(1)) == [run(2)]
         assert await runs(slots) == ([2], [3])
-        assert (await slots.admit(run(2), default=1)).state == "held", "who was granted a slot has it"
+        assert (await slots.admit(run(2), default=1)).state == "held", "each run that was granted a slot has it"
         assert await slots.release(run(2)) == [run(3)] and await slots.release(run(3)) == []
         assert await at_rest(slots)
 
@@ -95,7 +95,7 @@ class SlotsContract(SlotsRaces):
         assert (await slots.admit(run(3), default=1)).state == "waits"
         await slots.set_limit(A, 2)
         newcomer = await slots.admit(run(4), default=1)
-        assert (newcomer.state, newcomer.granted) == ("waits", (run(3),)), "who comes serves those before it"
+        assert (newcomer.state, newcomer.granted) == ("waits", (run(3),)), "a newcomer first serves the runs before it"
         assert await runs(slots) == ([2, 3], [4])
 
     async def test_a_release_by_a_stranger_changes_nothing(self, slots: RowSlots) -> None:
@@ -144,7 +144,7 @@ class SlotsContract(SlotsRaces):
         assert (await slots.admit(run(4), default=4)).granted == (run(3),)
         counter = (await other.counters())[A]
         assert (counter.limit, counter.default, counter.bound, counter.running) == (None, 4, 4, 4)
-        assert (await slots.admit(run(5), default=None)).state == "free", "the definition asks for nothing any more"
+        assert (await slots.admit(run(5), default=None)).state == "free", "the definition no longer applies"
         for n in range(1, 5):
             assert await slots.release(run(n)) == []
         assert await at_rest(slots)
@@ -152,7 +152,7 @@ class SlotsContract(SlotsRaces):
     async def test_a_limit_is_changed_from_what_was_seen(self, slots: RowSlots, other: RowSlots) -> None:
         """A change fails if the limit was set to another value meanwhile or `alive` no longer holds. Repeating it
         succeeds."""
-        assert not await slots.change_limit(A, 1, 2), "there is none to be changed"
+        assert not await slots.change_limit(A, 1, 2), "no limit is set yet"
         await slots.admit(run(1), default=1)
         assert not await slots.change_limit(A, 1, 2, alive=Check(NOWHERE, When(equal={"status": "open"})))
         assert await slots.change_limit(A, 1, 2) and await other.change_limit(A, 1, 2)
@@ -239,7 +239,7 @@ class SlotsContract(SlotsRaces):
         assert (await slots.admit(run(3, B), default=None)).state == "waits"
         assert await slots.release(run(2, B)) == [run(3, B)] and await slots.release(run(3, B)) == []
         await slots.set_limit(A, None)
-        assert (await slots.admit(run(4, B), default=None)).granted == (run(1),), "it was first, and may go again"
+        assert (await slots.admit(run(4, B), default=None)).granted == (run(1),), "it was first, and may start again"
         assert await runs(slots, B) == ([], [4])
 
     async def test_who_worked_before_there_was_an_account_limit_is_not_counted(self, slots: RowSlots) -> None:

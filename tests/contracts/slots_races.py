@@ -41,7 +41,7 @@ class SlotsRaces:
         assert len(held) == 4 and sorted([*held, *line]) == list(range(16))
         begun = {n for n, admission in enumerate(reported) if admission.state == "held"}
         begun |= {int(heir.order) for admission in reported for heir in admission.granted}
-        assert begun == set(held), "who has a slot was told so, or somebody else was, to begin it"
+        assert begun == set(held), "each run with a slot is reported to a caller that starts it"
 
     async def test_one_run_is_admitted_once(self, slots: RowSlots, other: RowSlots) -> None:
         """Concurrent requests for one run yield one slot or one ticket, never both."""
@@ -94,7 +94,7 @@ class SlotsRaces:
             await slots.admit(owner, default=1)
             heirs, reported = await asyncio.gather(slots.release(owner), other.admit(newcomer, default=1))
             assert await runs(slots, f"agent{n}") == ([2], [])
-            assert reported.state == "held" or newcomer in heirs, "somebody knows that it is to be begun"
+            assert reported.state == "held" or newcomer in heirs, "a caller knows that the run must be started"
 
     async def test_coming_while_the_limit_is_raised(self, slots: RowSlots, other: RowSlots) -> None:
         async def raised(agent: str) -> list[Candidate]:

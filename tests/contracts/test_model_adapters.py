@@ -151,7 +151,7 @@ async def test_a_refusal_and_a_cut_answer_are_errors(
     assert isinstance(result, ErrorStepResult)
     assert (result.code, result.retryable, str(result.stop_reason)) == (wanted, False, wanted)
     assert reason is None or result.stop_reason is reason
-    assert result.usage.completion_tokens == 40, "it is paid for"
+    assert result.usage.completion_tokens == 40, "the call is paid"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ async def test_an_answer_that_is_compressed_too_far_is_refused_and_others_go_on(
     assert isinstance(result, ErrorStepResult)
     assert (result.code, result.retryable) == ("model_error", False)
     assert "compressed more than 100 times" in result.error
-    assert ticks > FREE // PIECE, "between the pieces others run"
+    assert ticks > FREE // PIECE, "other tasks run between the pieces"
 
 
 @pytest.mark.parametrize("shown", [False, True])

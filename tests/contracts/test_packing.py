@@ -123,7 +123,7 @@ async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyP
     assert [row.key.sort for row in await store.query("sessions", "s")] == [*SORTS[:5], "session"]
     places = [row.key.sort for row in await inner.query("sessions", "s")]
     assert places == [SORTS[0], SORTS[4], "session"], "the oldest goes first"
-    assert await store.get([key(SORTS[0])]) == [{"s": SORTS[0]}], "as it was put"
+    assert await store.get([key(SORTS[0])]) == [{"s": SORTS[0]}], "the row is unchanged"
 
 
 async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryStateStore) -> None:
@@ -133,7 +133,7 @@ async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryState
     held = (await slow._read("s")).rows[SORTS[4]]
     await quick._move(key(SORTS[4]), held)  # this process crashed before it wrote the session
     await packed(memory).transact("b", [Update(key(SORTS[4]), set={"effects": "done"})])
-    assert await packed(memory).get([key(SORTS[4])]) == [{"effects": "done"}], "what is packed counts, not its copy"
+    assert await packed(memory).get([key(SORTS[4])]) == [{"effects": "done"}], "the packed row counts, not its copy"
     after = packed(memory)
     changed = (await after._read("s")).rows[SORTS[4]]
     await after._move(key(SORTS[4]), changed)

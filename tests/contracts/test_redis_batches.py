@@ -69,7 +69,7 @@ async def test_a_batch_has_a_bound_and_others_go_beside_it(server: Server, batch
     begun = time.monotonic()
     await asyncio.gather(*(batches.ask(("GET", n)) for n in range(2 * COMMANDS + 1)))
     assert [len(batch) for batch in server.batches] == [COMMANDS, COMMANDS, 1]
-    assert time.monotonic() - begun >= 2 * server.takes_s, "two are on their way at a time"
+    assert time.monotonic() - begun >= 2 * server.takes_s, "two batches are in flight at a time"
 
 
 async def test_what_the_server_refuses_is_its_callers_alone(batches: Batches) -> None:

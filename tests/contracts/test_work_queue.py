@@ -152,7 +152,9 @@ async def test_a_dead_workers_executions_are_free_at_once(queues: Queues) -> Non
     again = await other.claim("w3", anything)
     assert again is not None and (again.name, again.former, again.deaths) == (held.name, "w1", 1)
     assert await queue.renew(kept)
-    assert await other.release_dead_worker("w2", died=True) == [kept.name], "behind one that another holds"
+    assert await other.release_dead_worker("w2", died=True) == [kept.name], (
+        "after an execution that another worker holds"
+    )
 
 
 async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:

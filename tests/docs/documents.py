@@ -1,6 +1,6 @@
-"""Documents as programs: run and compare their marked blocks, and check their names and links.
+"""Run the marked blocks of documents, compare their output, and check names and links.
 
-The words behind a block's language mark it:
+The words after a block's language mark it:
 
     python                  runs, in the namespace of the blocks above it in the same file; `await` works at top level
     python fresh            the same, in a new namespace
@@ -62,7 +62,7 @@ PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A code block. `line` is the line of its opening fence, and `words` are the text behind the language."""
+    """A code block. `line` is the line of its opening fence, and `words` are the text after the language."""
 
     path: Path
     line: int

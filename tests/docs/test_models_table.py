@@ -6,10 +6,16 @@ import re
 
 from tests.docs.documents import ROOT
 
-from helix.adapters.models.choice import INTERFACES, LITELLM, PACKAGES, extra_of
+from helix.adapters.models.choice import LITELLM, PACKAGES, extra_of
 from helix.runtime.models import variables_of
 
 GUIDE = ROOT / "docs" / "guide" / "models.md"
+INTERFACES = {
+    "boto3": "Converse",
+    "openai": "Responses; Chat Completions where a base URL names another server",
+    "anthropic": "Messages",
+    LITELLM: "the provider's own",
+}
 HEAD = ["| Models | Interface | Package | Install | Variables, one of |", "|---|---|---|---|---|"]
 
 

@@ -122,7 +122,7 @@ def mode_of(action: str) -> Any:
 
 @pytest.mark.parametrize(
     ("heading", "model"),
-    [("The result of run", Started), ("Where the answer is", RunFound), ("What comes unasked", WireMessage)],
+    [("The result of run", Started), ("Reading the answer", RunFound), ("Messages from the service", WireMessage)],
 )
 def test_what_a_client_reads_is_there_with_its_type(heading: str, model: type[Record]) -> None:
     part = TEXT.partition(f"### {heading}\n")[2].partition("\n##")[0]

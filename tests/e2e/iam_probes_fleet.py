@@ -1,4 +1,4 @@
-"""Probes of what governs a fleet: slots, budgets, cached answers, `govern` and `health`.
+"""Probes of the functions that govern a fleet: slots, budgets, cached answers, `govern` and `health`.
 
 `chief` has a limit of 0, so each of its runs waits in line once it is claimed. `helper` has a limit that no test reaches.
 `govern` starts the runs that it grants, so executions of `crew` do run. They disturb no other probe.

@@ -132,7 +132,7 @@ async def test_a_queue_raises_the_limit_and_drains_in_order_and_quiet_lowers_it(
         (decision,) = decisions
         assert (decision.before, decision.after, decision.action) == (1, 2, "up")
         assert decision.trigger == "queue-depth-crew"
-        assert f"{DEEP} runs wait" in decision.reason, "why is written down"
+        assert f"{DEEP} runs wait" in decision.reason, "the reason is recorded"
         assert alarm(fleet) == "ALARM"
         await crew.at_work({0, 1})
         for number in range(count):

@@ -76,7 +76,7 @@ async def test_64_runs_at_once_against_a_budget_for_10(cloud: CloudForTests) -> 
     watching = asyncio.ensure_future(watch())
     handles = await asyncio.gather(*(executor.execute(thrifty, ASKED) for _ in range(RUNS)))
     ended = await ends(application, [handle.session_id for handle in handles])
-    assert not watching.done(), "the line was never passed"
+    assert not watching.done(), "the limit was never exceeded"
     watching.cancel()
 
     done = [session.session_id for session in ended if session.status == "completed"]

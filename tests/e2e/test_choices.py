@@ -79,7 +79,7 @@ async def test_an_answer_is_given_again_to_its_tenant_alone(
     assert not asked and again["content"] == first["content"] == "The same."
     assert again["metadata"]["cached"] is True and kept != bought
     _, other, asked = await ask("stranger")
-    assert asked and "cached" not in other["metadata"], "another tenant's question is another one"
+    assert asked and "cached" not in other["metadata"], "a question of another tenant is not the same"
 
     expected = {"CacheHits": 1, "CacheMisses": 2, "CacheSavedUsd": pytest.approx(7e-6), "ModelCalls": 2}
     until(lambda: {name: since(name) for name in expected} == expected, "hits, misses, and the calls")
@@ -112,7 +112,7 @@ async def test_a_route_takes_what_fits_and_the_cheaper_one_when_money_runs_short
     assert await chosen(say("Short.")) == QUICKER
     assert await chosen(say("Short.", ignored="word " * 9_000)) == CHEAPER
     await budgets.set_budget(LIMIT, TokenPeriod.TOTAL, "routed")
-    assert await chosen(say("Short.")) == QUICKER, "there is enough of it"
+    assert await chosen(say("Short.")) == QUICKER, "the budget is large enough"
     await chosen(say("x" * MOST_OF_IT))
     assert (await budgets.check_budget("routed"))["routed_total"]["alert_level"] == "warning"
     assert await chosen(say("Short.")) == CHEAPER

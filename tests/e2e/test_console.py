@@ -176,7 +176,7 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
     sides = page.locator(".pair > section")
     assert "Both are found." in await sides.nth(0).inner_text()
     assert "Both are found." not in await sides.nth(1).inner_text()
-    assert "I look at one." not in await page.locator(".pair").inner_text(), "what both have is above"
+    assert "I look at one." not in await page.locator(".pair").inner_text(), "the shared messages are above"
     state = await page.locator(".states").inner_text()
     assert "seen[1]" in state and "total" in state and "look at" not in state
 

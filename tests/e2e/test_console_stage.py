@@ -111,7 +111,7 @@ async def test_the_issuer_signs_in_and_the_token_is_renewed(
     page = await opened(browser, f"{address}#/new/talker", clock=True)
     await page.get_by_role("button", name=f"Continue with {urlsplit(issuer.url).netloc}").click()
     await page.wait_for_selector("#composer")
-    assert page.url == f"{address}#/new/talker", "where the person was, without the code"
+    assert page.url == f"{address}#/new/talker", "the page that was open, without the code"
     await says(page, "talker", "By token.")
     await page.get_by_text("stage test · ada").wait_for()
     assert issuer.renewals == before

@@ -1,4 +1,4 @@
-"""`helix demo`: its stream arrives live, and what it tells about AWS agrees with AWS's APIs."""
+"""`helix demo`: its stream arrives live, and its report about AWS agrees with AWS's APIs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_demo_plays_and_tells(state: Path) -> None:
     moments = {line.strip(): moment for moment, line in lines}
     first = next(moment for line, moment in moments.items() if line.startswith("→ search_handbook("))
     last = next(moment for line, moment in moments.items() if line.startswith("completed · 3 steps · 5 model calls"))
-    assert last - first > 0.2, "printed while it came"
+    assert last - first > 0.2, "the text is printed as it arrives"
     assert "← colleague completed" in text and "(imaginary)" in text
 
     told = text.partition("What the APIs of AWS say about the run")[2]
@@ -168,7 +168,7 @@ async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
     (described,) = cloud.executions(handle.session_id)
     assert list(execution.states) == cloud.transitions(described["executionArn"])
     inner = [name for name in execution.states if name in ("Kind", "CallOneTool")]
-    assert sorted(inner) == ["CallOneTool", "CallOneTool", "Kind", "Kind"], "those inside of the Map too"
+    assert sorted(inner) == ["CallOneTool", "CallOneTool", "Kind", "Kind"], "including the states inside the Map"
     assert execution.status == "SUCCEEDED" and execution.states.count("CallTool") == 1
 
     (sessions,) = [rows for rows in story.rows if rows.table == "sessions"]

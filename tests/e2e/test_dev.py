@@ -169,7 +169,7 @@ def ended(receiver: TraceReceiver, run_id: str) -> bool:
 
 
 def listening(process: psutil.Process) -> set[str]:
-    """Return the addresses at which the process listens. A process that has ended has none."""
+    """Return the addresses at which the process listens, or an empty set if the process has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return {each.laddr.ip for each in process.net_connections() if each.status == psutil.CONN_LISTEN}
     return set()

@@ -79,7 +79,7 @@ async def test_each_right_that_only_such_a_stage_has_is_needed(cloud: CloudForTe
     roles = await asyncio.to_thread(roles_of, cloud)
     held = {str(right) for right in roles.rights()}
     used = {str(right) for probe in DIRECT for right in probed(probe.verb, probe)}
-    assert not (nowhere := sorted(used - held)), f"probes of rights that nobody holds: {nowhere}"
+    assert not (nowhere := sorted(used - held)), f"probes of rights that no function has: {nowhere}"
     with without_schedules(cloud):
         wrong = [line for probe in DIRECT for line in await missed(cloud, roles, Bench.of(cloud, probe.verb), probe)]
     assert not wrong, "\n".join(wrong)

@@ -13,9 +13,9 @@ from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests, until
 
+from helix.adapters.system import SystemIds
 from helix.fleet.metrics_token import TOKEN, make_token
 from helix.ports.state_store import Delete
-from helix.runtime.system import SystemIds
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_probes_are_answered_without_credentials(cloud: CloudForTests, http: htt
     page = http.get("/health")
     own = {name: told for name, told in page.json()["checks"].items() if not name.startswith("agent ")}
     assert page.status_code == 200 and len(own) >= 4
-    assert {told["status"] for told in own.values()} == {"healthy"}, "how agents do is up to other tests"
+    assert {told["status"] for told in own.values()} == {"healthy"}, "other tests check the health of agents"
     assert http.get("/nothing").status_code == 404
 
 
@@ -101,5 +101,5 @@ async def test_counters_count_every_run_and_never_fall(cloud: CloudForTests, htt
     until(lambda: grown().get("helix_requests_total") == 2, "two more runs")
     more = grown()
     cloud.cloud.retire_workers()
-    assert grown() == more, "nothing is counted in a process"
+    assert grown() == more, "no process holds a count"
     assert more["helix_llm_requests_total"] == 2 and more["helix_llm_tokens_total"] > 0

@@ -60,7 +60,7 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
 
     cost = json.loads(helix("cost", second.session_id, "--json").out)
     lines = json.dumps(cost)
-    assert "ransition" in lines and "model" in lines, "what Step Functions and the model cost"
+    assert "ransition" in lines and "model" in lines, "the costs of Step Functions and of the model"
 
 
 async def test_each_minute_says_how_an_agents_model_calls_do(fleet: CloudForTests, helix: Callable[..., Done]) -> None:
@@ -116,7 +116,7 @@ async def test_a_run_that_a_budget_pauses_goes_on_after_a_raise(
         handle = await client.run("thrifty", plan(say("Paid later.")))
         paused = await handle.result(60)
         assert (paused.status, paused.completion_reason, paused.pending) == ("paused", "budget_exceeded", [])
-        assert (await (await handle.resume()).result(60)).status == "paused", "there is no more money yet"
+        assert (await (await handle.resume()).result(60)).status == "paused", "the budget was not raised yet"
         assert helix("fleet", "set-budget", "100000", *scope, "--on-exceeded", "pause").code == 0
         assert (await (await handle.resume()).result(60)).text == "Paid later."
     assert helix("fleet", "remove-budget", *scope).code == 0

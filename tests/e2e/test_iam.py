@@ -93,7 +93,7 @@ def probed(function: str, probe: Probe) -> list[Right]:
     return [Right(function, what, action) for what, action in probe.rights]
 
 
-# --- everybody -----------------------------------------------------------------------------------------------------------
+# --- all functions --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_every_right_has_a_probe(roles: Roles) -> None:
     used = {right for function, name in cases() for right in probed(function, PROBES[name])}
     unseen = {right for right in held if is_unseen(right)}
     assert not (without := sorted(map(str, held - used - unseen))), f"rights that no probe uses: {without}"
-    assert not (nowhere := sorted(map(str, used - held))), f"probes of rights that nobody holds: {nowhere}"
+    assert not (nowhere := sorted(map(str, used - held))), f"probes of rights that no function has: {nowhere}"
     assert not (both := sorted(map(str, used & unseen))), f"these can be seen: {both}"
     for pattern in UNSEEN:
-        assert any(re.fullmatch(pattern, str(right)) for right in held), f"nobody holds {pattern!r}"
+        assert any(re.fullmatch(pattern, str(right)) for right in held), f"no function has {pattern!r}"
 
 
 # --- a right is missing --------------------------------------------------------------------------------------------------

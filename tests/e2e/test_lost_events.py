@@ -81,7 +81,7 @@ async def test_a_machine_that_was_stopped(play: Play) -> None:
     await play.quiet()
     talker = play.executor.agents.named("talker")
     again = await play.executor.retry(talker, play.session)
-    assert (await again.result(timeout_s=60)).text == "Never said.", "what was failed can be tried again"
+    assert (await again.result(timeout_s=60)).text == "Never said.", "a failed run can be retried"
     await play.quiet()
     assert not play.repeated()
 

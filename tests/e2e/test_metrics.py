@@ -117,7 +117,7 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
 async def test_whatever_is_looked_at_was_emitted(fleet: CloudForTests, tmp_path: Path) -> None:
     """The name and the dimensions agree, the unit is that of the graphs' axes, and every emitted metric is in the table."""
     wanted: dict[Series, str] = {series: where for where, series in looked_at(fleet)}
-    assert {name for name, _ in wanted} == set(UNITS), "all that is measured is on the dashboards"
+    assert {name for name, _ in wanted} == set(UNITS), "every metric is on a dashboard"
     await play(fleet, tmp_path)
     missing: list[str] = []
 

@@ -51,7 +51,7 @@ async def test_how_many_steps_an_invocation_takes(steps: int, tmp_path: Path, re
         done = [use(call("look", topic="a"), call("add", amount=1), call("note", key="k", text="v")), use(call("boom"))]
         result = await stage.run("talker", plan(*done, say("Done.")))
         assert (result.status, result.steps) == ("completed", 3)
-        # With one step per invocation, the results of the last step's calls are folded by the next invocation.
+        # If an invocation takes one step, the next invocation folds the results of its calls.
         assert invocations(stage, result.run_id) == (1 if steps == 0 else 3)
 
 

@@ -109,7 +109,7 @@ async def test_one_trace_and_one_ledger_of_a_run_with_tools_and_a_sub_agent(
     retries = sum(execution.retries for execution in story.executions)
     repeats = Counter({verb: story.invocations[verb][0] for verb in VERBS})
     repeats.subtract(counted)
-    assert min(repeats.values()) >= 0 and repeats.total() == retries, "by verb, but for what the emulator tried again"
+    assert min(repeats.values()) >= 0 and repeats.total() == retries, "by verb, without the emulator's retries"
     assert sum(line.quantity for line in book.lines if line.what == "repeated tasks") <= retries
     assert book.agrees and book.nanos == sum(line.nanos for line in book.lines)
 

@@ -67,7 +67,7 @@ class Functions:
 
     def _begun(self, params: Any, **_: Any) -> Any:
         self.begun.append(unquote(params["url_path"]).split("/")[3])
-        assert params["headers"]["X-Amz-Invocation-Type"] == "Event", "nobody waits for it"
+        assert params["headers"]["X-Amz-Invocation-Type"] == "Event", "no caller waits for it"
         return SimpleNamespace(status_code=202, headers={}, raw=b""), {"StatusCode": 202}
 
     def play(self, script: Any, *agents: AnyAgent) -> None:

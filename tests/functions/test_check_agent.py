@@ -25,7 +25,7 @@ def app(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Application:
 def test_every_stage_has_it_and_a_program_answers(app: Application) -> None:
     found = app.agents.named(CHECK_AGENT)
     assert found is check_agent() and found.profile == "default"
-    assert isinstance(app.engine.models(found), CheckModel), "whatever model the stage has for all agents"
+    assert isinstance(app.engine.models(found), CheckModel), "even if the stage sets a model for all agents"
 
 
 def test_an_agent_of_the_project_with_its_name_takes_its_place(app: Application) -> None:

@@ -69,7 +69,7 @@ def test_segments_are_posted_in_their_order(app: Application, handler: Any, api:
     posted = [message["sequence"] for frame in api.frames[name] for message in json.loads(frame)["messages"]]
     assert posted == [1, 2, 3, 4]
     assert handler(event(), CONTEXT) == {"batchItemFailures": []}
-    assert len(kinds(api.frames[name])) == 8, "what comes again is posted again"
+    assert len(kinds(api.frames[name])) == 8, "a repeated batch is posted again"
 
 
 def test_a_day_that_comes_again_is_skipped(app: Application, handler: Any, api: ManagementApi) -> None:

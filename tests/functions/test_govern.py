@@ -194,7 +194,7 @@ def test_the_minute_starts_the_sweep_until_the_stage_rests(fleet: Functions) -> 
     fleet.clock.ahead_s += 120
     assert not begins_a_sweep()
     fleet.clock.ahead_s += LOOK_S
-    assert begins_a_sweep(), "what a lost note hides"
+    assert begins_a_sweep(), "the entry that a lost write hides"
     fleet.invoke("sweep", sweep)
     assert not begins_a_sweep()
     come(fleet, 1)
@@ -202,7 +202,7 @@ def test_the_minute_starts_the_sweep_until_the_stage_rests(fleet: Functions) -> 
     assert begins_a_sweep() and not [line for line in fleet.measures() if "Failures" in line], "no sweep was due before"
     fleet.clock.ahead_s += REST_S + LOOK_S
     fleet.invoke("sweep", sweep)
-    assert begins_a_sweep(), "the run is open still"
+    assert begins_a_sweep(), "the run is still open"
 
 
 def test_the_sweep_begins_whatever_breaks_the_look(fleet: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_thresholds_of_the_stage_are_one_metric_whose_line_names_them(fleet: Fun
     fleet.measures().clear()
     fleet.invoke("govern", fleet.sample("govern"))
     (line,) = (line for line in fleet.measures() if "Failures" in line)
-    assert line["failures"] == "sweep", "nobody else says that it is late"
+    assert line["failures"] == "sweep", "no other function reports that the sweep is late"
 
 
 def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
@@ -251,7 +251,7 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
     boto3.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
     app.run(raise_alert(app.store, "roomy", "alert-1", app.clock.now()))
     fleet.invoke("govern", fleet.sample("govern"))
-    assert len(app.run(unpublished_alerts(app.store))) == 1, "nobody is there to be told"
+    assert len(app.run(unpublished_alerts(app.store))) == 1, "the stage has no topic for notices"
     app.settings = dataclasses.replace(app.settings, notices=topic)
     assert fleet.invoke("govern", fleet.sample("govern"))["alerts published"] == 1
     assert app.run(unpublished_alerts(app.store)) == []
@@ -277,7 +277,7 @@ def test_a_stop_by_a_budget_is_published_by_the_look_that_makes_it(fleet: Functi
     app.run(budgets.open(budget, app.clock.now(), count))
     window = budget.window(app.clock.now())[0]
     app.run(budgets.draw("spender", 1, [Demand(window, "tokens", 100, 100)]))
-    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"held": 1}, "set aside is not spent"
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"held": 1}, "reserved money is not spent"
     app.run(budgets.give_back("spender", {window: 100}))
     assert fleet.invoke("govern", message(fleet, id="m2")) == {"down": 1, "alerts published": 3}
     received = boto3.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]

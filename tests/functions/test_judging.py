@@ -91,7 +91,7 @@ def test_the_minute_judges_how_an_agents_model_calls_do(fleet: Functions, name: 
     [result] = kept(fleet, name)
     assert (result.check, result.status, result.message) == ("llm", "unhealthy", "3 requests and no tokens")
     minute(fleet)
-    assert counted(fleet) == [], "its figures have alarms of their own"
+    assert counted(fleet) == [], "its figures have separate alarms"
 
 
 def test_a_run_without_a_limit_uses_nothing_up(fleet: Functions) -> None:
@@ -130,7 +130,7 @@ def test_an_agent_that_rests_costs_no_question_and_one_at_work_costs_one(fleet: 
     come(fleet, "roomy", 7)
     assert minute(fleet) == {"up": 1}
     numbers, cost = asked
-    assert len(numbers["MetricDataQueries"]) > 1, "decisions, health and warnings are made of the same numbers"
+    assert len(numbers["MetricDataQueries"]) > 1, "decisions, health and warnings use the same numbers"
     assert [q["Id"] for q in cost["MetricDataQueries"]] == ["cost"], "of the last hour"
 
 
@@ -142,7 +142,7 @@ def test_an_answer_of_cloudwatch_holds_for_five_minutes(fleet: Functions) -> Non
     for _ in range(10):
         minute(fleet)
         fleet.clock.ahead_s += 60
-    assert asked == [8, 1, 8, 1], "its calls, and what all have cost in an hour"
+    assert asked == [8, 1, 8, 1], "its calls, and the cost of all agents in an hour"
     fleet.invoke("govern", fleet.sample("govern_alarm"))
     assert asked == [8, 1, 8, 1, 8]
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_judged_is_an_error_after_all_else_is_told(fleet: Functio
 @pytest.mark.parametrize("kind", list(CheckType))
 def test_checks_that_say_no_are_counted_for_their_agent_and_for_all(fleet: Functions, kind: CheckType) -> None:
     minute(fleet)
-    assert counted(fleet) == [], "nobody has registered one"
+    assert counted(fleet) == [], "no check is registered"
     fail(fleet, "roomy", kind)
     minute(fleet)
     assert counted(fleet) == [("roomy", 0), (None, 0)], "one failure is no outage"
@@ -173,4 +173,4 @@ def test_a_check_that_nobody_asks_any_more_is_silent(fleet: Functions) -> None:
     assert [result.status for result in kept(fleet, "roomy")] == [HealthStatus.UNHEALTHY]
     fleet.clock.ahead_s += FRESH_S + 60
     minute(fleet)
-    assert counted(fleet) == [], "a metric that says nothing new is paid for"
+    assert counted(fleet) == [], "an unchanged metric would be billed"

@@ -163,7 +163,7 @@ def test_a_child_is_started_once_and_answers_every_token(claim: Claim) -> None:
     assert functions.woken == []
     functions.invoke("finish_run", child)
     assert sorted(functions.woken) == ["a", "b"]
-    assert functions.invoke("start_run", {**sent, "token": "c"}) == {"call": "done"}, "its result is there"
+    assert functions.invoke("start_run", {**sent, "token": "c"}) == {"call": "done"}, "its result is stored"
     assert functions.woken[2:] == ["c"]
     assert functions.invoke("call_model", told)["next"] == "finish"
 

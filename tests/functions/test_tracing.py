@@ -65,7 +65,7 @@ def test_a_collector_that_is_silent_holds_up_an_answer_for_two_seconds_at_most(
         begun = functions.clock.now()
         told = play(functions)
         functions.invoke("finish_run", told)
-        assert functions.clock.now() - begun < 10, "after the first failure nobody waits any more"
+        assert functions.clock.now() - begun < 10, "after the first failure no function waits for the receiver"
         assert functions.run(told["session_id"], told["run_id"]).effects == "done"
 
 

@@ -172,7 +172,7 @@ def test_an_event_waits_while_the_line_is_full(functions: Functions, failed: str
     app.run(functions.slots.set_queue("helper", max_queue=1))
     events = [event("paid", {"id": f"e{n}"}, f"m{n}") for n in range(3)]
     assert deliver(functions, *events) == ["m2"] and not dead(failed)
-    assert deliver(functions, events[2]) == ["m2"], "as long as it is full"
+    assert deliver(functions, events[2]) == ["m2"], "while the queue is full"
     waits = next(s.session_id for s in sessions(functions) if app.run(has_ticket(app, s)))
     app.run(app.executor.abort(app.agents.named("helper"), waits))
     assert deliver(functions, *events) == [] and len(sessions(functions)) == 3

@@ -83,7 +83,7 @@ def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, ag
     assert (*told, alarm["EvaluationPeriods"]) == (*wanted, least, minutes)
     assert alarm["DatapointsToAlarm"] == alarm["EvaluationPeriods"]
     assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == {STAGE: "dev", AGENT: agent}
-    assert "Unit" not in alarm, "CloudWatch takes the unit in which the metric comes"
+    assert "Unit" not in alarm, "CloudWatch uses the unit of the metric"
 
 
 @pytest.mark.parametrize("name", SILENT)
@@ -161,7 +161,9 @@ def test_govern_hears_alarms_and_not_itself(deployed: Assembly) -> None:
     (invoke,) = [p for p in template.of("Lambda::Permission").values() if p["Principal"] == "sns.amazonaws.com"]
     assert (invoke["FunctionName"], invoke["SourceArn"]) == (govern, topic)
     minute = template.one("Events::Rule", Name="helix-dev-govern")
-    assert (minute["ScheduleExpression"], minute["State"]) == ("rate(1 minute)", "ENABLED"), "alarms are edges"
+    assert (minute["ScheduleExpression"], minute["State"]) == ("rate(1 minute)", "ENABLED"), (
+        "an alarm notifies only when its state changes"
+    )
     assert minute["Targets"][0]["Arn"] == govern
 
 
@@ -210,7 +212,7 @@ def test_a_metric_of_helix_is_one_that_code_records(deployed: Assembly, producti
             timed = UNITS[o.name] == "Milliseconds"
             assert o.statistic in (PERCENTILES if timed else ("Sum", "Maximum")), o
             assert o.period in (60, 3600), o
-            assert o.axis in ("", AXES[UNITS[o.name]]), "a graph has the unit of what it shows"
+            assert o.axis in ("", AXES[UNITS[o.name]]), "a graph has the unit of its metric"
 
 
 def test_a_metric_of_aws_is_one_that_aws_documents(deployed: Assembly, production: Assembly) -> None:

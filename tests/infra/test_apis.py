@@ -98,7 +98,7 @@ def test_endpoints_lead_to_health_throttled_and_logged(deployed: Assembly) -> No
         f"/$default/{r['RouteKey'].replace(' /', '/')}" for r in routes.values()
     }
     _, stage = stage_of(template, "HTTP")
-    assert stage["StageName"] == "$default" and stage["AutoDeploy"] is True, "it has no place in the URL"
+    assert stage["StageName"] == "$default" and stage["AutoDeploy"] is True, "the stage's name is not in the URL"
     assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 20
     assert says_nothing_of_anybody(stage)
 

@@ -69,7 +69,7 @@ def test_feature_flags_are_those_that_cdk_recommends(deployed: Assembly) -> None
         assert chosen.get(name, unset) == UNWANTED.get(name, flag["recommendedValue"]), name
     given = json.loads((ROOT / "cdk.json").read_text())["context"]
     assert {name: value for name, value in given.items() if name in UNWANTED} == UNWANTED
-    assert set(given) <= set(flags), "a setting of a stage is in pyproject.toml, and not every project's default"
+    assert set(given) <= set(flags), "a stage's setting is in pyproject.toml and not a default of all projects"
 
 
 def test_a_finding_that_nobody_explained_stops_the_synthesis(python: Synthesiser, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_same_files_and_context_give_the_same_templates(tmp_path: Path, offl
     command = [sys.executable, "-m", "helix.infra.app", *pairs, "-o", str(tmp_path / "again")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "!!" not in done.stderr, "what CDK says of an old Node is said in one line"
+    assert "!!" not in done.stderr, "CDK's warning about an old Node is one line"
     again = Assembly.read(tmp_path / "again")
     assert again.main == offline.main
     same = "Helix-dev.assets.json"

@@ -98,7 +98,7 @@ def test_the_files_and_the_configuration_are_uploaded_by_a_role_of_the_stage(clo
     assert (upload["DistributionPaths"], upload["RetainOnDelete"], upload["Prune"]) == (["/*"], False, True)
     (function,) = [f for id_, f in cloudfront.of("Lambda::Function").items() if id_.startswith("CustomCDK")]
     role = cloudfront.role_of(function)
-    assert role.startswith("ConsoleUploadRole"), "the boundary of the stage's roles is on this one too"
+    assert role.startswith("ConsoleUploadRole"), "this role also has the boundary of the stage's roles"
     writes = [s for s in cloudfront.statements(role) if "s3:PutObject" in s["Action"]]
     assert {text(arn).partition(".Arn>")[0] for s in writes for arn in s["Resource"]} == {f"<{bucket_of(cloudfront)}"}
 

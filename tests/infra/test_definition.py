@@ -114,7 +114,7 @@ def test_payloads_are_ids_and_counters() -> None:
     assert given == PAYLOADS
     for name, task in TASKS.items():
         keeps = task.get("OutputPath") == "$.Payload"
-        assert keeps == (name in ("CallModel", "FinishRun")), "a tool's answer does not travel"
+        assert keeps == (name in ("CallModel", "FinishRun")), "the payload does not have the tool's result"
         assert keeps or task["ResultPath"] is None
     assert STATES["Calls"]["ResultPath"] is None
 
@@ -134,10 +134,10 @@ def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
     assert task["TimeoutSeconds"] > 0
     for rule in task["Retry"]:
         assert rule["JitterStrategy"] == "FULL" and rule["MaxDelaySeconds"] <= 120 and rule["MaxAttempts"] > 0
-        assert not {"States.ALL", "States.TaskFailed"} & set(rule["ErrorEquals"]), "what is final is not repeated"
+        assert not {"States.ALL", "States.TaskFailed"} & set(rule["ErrorEquals"]), "a permanent error is not retried"
     first = task["Retry"][0]
     assert first["ErrorEquals"] == WORK_IN_PROGRESS == ["WorkInProgressError"]
-    assert first["MaxDelaySeconds"] <= 5, "the run goes on this long after a dead holder's claim has lapsed, at most"
+    assert first["MaxDelaySeconds"] <= 5, "the run continues within this time after a dead holder's claim has expired"
     # A live holder may take a function's whole timeout, and then die. Full jitter waits half of the longest delay on
     # average. Three standard deviations less must still be enough.
     mean = first["MaxAttempts"] * first["MaxDelaySeconds"] / 2
@@ -208,8 +208,8 @@ def test_whatever_fails_for_good_reaches_fail_run() -> None:
     for name in caught - {"FailRun"}:
         assert STATES[name]["Catch"][-1] == {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}
     assert STATES["FailRun"]["Next"] == STATES["FailRun"]["Catch"][0]["Next"] == "Failed"
-    assert STATES["Failed"]["Type"] == "Fail", "an execution that failed says so, and EventBridge tells fail_run"
-    assert "helix retry" in STATES["Failed"]["Cause"], "whoever finds it in the console knows what to do"
+    assert STATES["Failed"]["Type"] == "Fail", "a failed execution is reported, and EventBridge calls fail_run"
+    assert "helix retry" in STATES["Failed"]["Cause"], "the console shows what to do"
 
 
 @pytest.mark.parametrize("name", ["CallModel", "FinishRun"])
@@ -248,12 +248,12 @@ def test_all_retries_fit_into_the_history_that_roll_over_leaves() -> None:
 
 def test_timeouts_fit_into_each_other() -> None:
     for verb, limit in TASK_S.items():
-        assert limit > SIZES[verb].timeout_s, "the function's own timeout strikes first, and says what it was"
+        assert limit > SIZES[verb].timeout_s, "the function's own timeout comes first and names the cause"
     for name in ("StartRun", "StartOneRun"):
         assert TASKS[name]["TimeoutSeconds"] == CHILD_S
         assert TASKS[name]["Resource"].endswith(":lambda:invoke.waitForTaskToken")
         assert TASKS[name]["Parameters"]["Payload"]["token.$"] == "$$.Task.Token"
-    assert longest_retries_s() < DAY_S, "one day is the least that run_days can be"
+    assert longest_retries_s() < DAY_S, "run_days is at least one day"
     settings = Settings()
     assert settings.child_hours * 3600 <= settings.run_days * DAY_S
 

@@ -72,7 +72,7 @@ def test_a_source_layer_is_the_sources_and_compiled_files_of_the_target(package:
     tag = f"cpython-{HOST_PYTHON.replace('.', '')}"
     names = {"python/thing/__init__.py", "python/thing/py.typed", f"python/thing/__pycache__/__init__.{tag}.pyc"}
     assert contents(folder) == names
-    assert "." not in folder.name, "CDK would take the rest for an extension"
+    assert "." not in folder.name, "CDK would treat the rest as an extension"
 
 
 def test_compiled_files_hold_whatever_the_sources_times_are(package: Path, builds: Path) -> None:
@@ -127,7 +127,7 @@ def imported(file: Path) -> set[str]:
 def test_nothing_in_the_layer_imports_what_is_left_out() -> None:
     layer = source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
     left_out = tuple(name.replace("/", ".") for name in (*NOT_IN_FUNCTIONS, *OF_PROCESSES))
-    assert "helix.cli.options" in imported(ROOT / "layers/core/python/helix/cli/main.py"), "imports are found"
+    assert "helix.cli.options" in imported(ROOT / "layers/core/python/helix/cli/main.py"), "the check finds imports"
     wrong = {
         f"{file.relative_to(layer)} imports {name}"
         for file in layer.rglob("*.py")
@@ -208,7 +208,9 @@ def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp
     project = HelixProject(tmp_path, HelixTable())
     for context in ({}, {"model_packages": "openai, bedrock"}):
         layers.Layers(Stack(App(), "S"), "Layers", settings=read_settings(context), project=project)
-    assert built == [("litellm",), (), ("openai", "bedrock"), ()], "functions that call no model have none of them"
+    assert built == [("litellm",), (), ("openai", "bedrock"), ()], (
+        "functions that do not call models do not have these packages"
+    )
     with pytest.raises(SettingsError, match="model_packages"):
         read_settings({"model_packages": "torch"})
 

@@ -123,7 +123,9 @@ def test_what_helix_needs_has_the_locked_version_where_it_is_needed_at_all(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = lock_of(read_project(root), read_settings({}))
-    assert {name for name, _ in lock.spare} == {"jmespath", "litellm", "pydantic"}, "and none is refused for its wheels"
+    assert {name for name, _ in lock.spare} == {"jmespath", "litellm", "pydantic"}, (
+        "and no package is refused because of its wheels"
+    )
     asked: list[str] = []
 
     def pip(*words: str) -> None:
@@ -139,7 +141,7 @@ def test_what_helix_needs_has_the_locked_version_where_it_is_needed_at_all(
     assert len(asked) == len({pin.partition("==")[0] for pin in asked}), "no package in two versions"
     asked.clear()
     deps_layer("arm64", HOST_PYTHON, root / "layers", (), lock)
-    assert "pydantic==2.99.0" in asked and "litellm==1.99.0" not in asked, "call_model alone has litellm"
+    assert "pydantic==2.99.0" in asked and "litellm==1.99.0" not in asked, "only call_model has litellm"
 
 
 def test_the_machine_decides(root: Path) -> None:
@@ -156,7 +158,7 @@ def test_what_only_a_package_needs_goes_with_it(root: Path) -> None:
     assert lock.names - lock.without({"pandas"}).names == {"pandas", "python-dateutil"}, "the project needs numpy too"
     assert lock.names - lock.without({"httpx"}).names == {"httpx", "certifi", "h2"}
     plain = Lock(lock.pins)
-    assert plain.names - plain.without({"httpx"}).names == {"httpx"}, "a file of requirements does not say it"
+    assert plain.names - plain.without({"httpx"}).names == {"httpx"}, "a requirements file does not record it"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def _through(condition: Any) -> str:
     names = [text(service) for service in listed(condition["StringEquals"]["kms:ViaService"])]
     services = dict.fromkeys(name.split(".")[0] for name in names)
     ends = [f"{service}.<AWS::Region>.amazonaws.com{end}" for service in services for end in ("", ".cn")]
-    assert names == ends, "in China either name"
+    assert names == ends, "in China both names are valid"
     return "+".join(services)
 
 

@@ -54,7 +54,7 @@ def machines(assembly: Assembly) -> Iterator[tuple[str, Asl, str]]:
             text: str = machine["DefinitionString"]
             for name in machine["DefinitionSubstitutions"]:
                 text = text.replace(f"${{{name}}}", "aws" if name == "Partition" else "a" * limit("Arn"))
-            assert "${" not in text, "each place is filled in"
+            assert "${" not in text, "each placeholder is filled in"
             yield machine["StateMachineName"], json.loads(machine["DefinitionString"]), text
 
 

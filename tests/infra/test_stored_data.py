@@ -55,7 +55,7 @@ def test_the_bucket_is_closed(deployed: Assembly) -> None:
     prefixes = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
     kept: dict[str | None, int | None] = {f"overflow/{expiring(days)}": days for days in EXPIRY_DAYS}
     wanted: dict[str | None, int | None] = {None: None, "failed/": 14, "aws/lambda/": 14, **kept}
-    assert prefixes == wanted, "what sessions point to never expires"
+    assert prefixes == wanted, "objects that sessions refer to never expire"
 
 
 def test_every_log_is_named_and_ends(deployed: Assembly) -> None:

@@ -73,7 +73,7 @@ def test_the_table_feeds_project_stream_in_its_order(direct: Assembly) -> None:
     assert len(followed) == 1
     policy = [id_ for id_ in template.of("IAM::Policy") if "ProjectStream" in id_]
     id_ = template.id_of("Lambda::EventSourceMapping")
-    assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda tries the role at once"
+    assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda uses the role at once"
 
 
 def test_writers_append_and_project_stream_posts(direct: Assembly) -> None:
@@ -119,5 +119,5 @@ def test_a_stage_that_changes_has_both(both: Assembly, direct: Assembly, deploye
         assert on(template, verb, table) >= APPEND and on(template, verb, chunks) == {"kinesis:PutRecord"}, verb
     assert template.function("call_model")["Environment"]["Variables"]["HELIX_STREAMING"] == "both"
     id_ = template.id_of("Kinesis::Stream")
-    assert template.resources[id_]["DeletionPolicy"] == "Delete", "it would be paid for when `direct` leaves it out"
-    assert "dynamodb:PutItem" in on(template, "project_stream", table), "it projects what is on Kinesis"
+    assert template.resources[id_]["DeletionPolicy"] == "Delete", "it would still be billed after `direct` removes it"
+    assert "dynamodb:PutItem" in on(template, "project_stream", table), "it projects the records on Kinesis"

@@ -45,7 +45,7 @@ def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly,
     assert names == ["helix-dev-sessions", "helix-dev-streams", "helix-dev-control"]
     assert deployed.main.resources[settings.chunks.strip("<>")]["Properties"]["Name"] == "helix-dev-chunks"
     assert deployed.main.resources[settings.bucket.strip("<>")]["Type"] == "AWS::S3::Bucket"
-    assert not [name for name, value in told.items() if not value], "what is empty is left out"
+    assert not [name for name, value in told.items() if not value], "empty values are left out"
     assert "AWS_ENDPOINT_URL" not in told, "only `sam local` has an emulator for AWS: tests/sam"
     assert json.loads(settings.budgets) == {"user": {"day": 2.0}}, "as the functions' engine and gateway read it"
     assert (settings.max_runs, told["HELIX_TRACE_CONTENT"]) == (40, "true")
@@ -98,7 +98,7 @@ def test_everybody_calls_the_alias(deployed: Assembly) -> None:
         assert {alias["Name"] for alias in aliases.values()} == {"live"}
         for permission in template.of("Lambda::Permission").values():
             assert permission["FunctionName"]["Ref"] in aliases
-            assert permission["SourceArn"], "a service invokes for one source only"
+            assert permission["SourceArn"], "a service may invoke it for one source only"
     source = deployed.main.one("Lambda::EventSourceMapping")
     assert source["FunctionName"]["Ref"] == deployed.main.alias_of(deployed.main.function("project_stream"))
 
@@ -122,7 +122,7 @@ def test_provisioned_concurrency_lies_on_call_model(deployed: Assembly) -> None:
             if "ProvisionedConcurrencyConfig" in alias:
                 name = template.resources[alias["FunctionName"]["Ref"]]["Properties"]["FunctionName"]
                 found[name] = alias["ProvisionedConcurrencyConfig"]["ProvisionedConcurrentExecutions"]
-    assert found == {"helix-dev-call_model": 3, "helix-dev-heavy-call_model": 2}, "quick asked for none at least"
+    assert found == {"helix-dev-call_model": 3, "helix-dev-heavy-call_model": 2}, "the minimum of quick is 0"
 
 
 # --- agents with resources ------------------------------------------------------------------------------------------
@@ -194,13 +194,15 @@ def test_the_chunk_stream_feeds_project_stream_and_loses_nothing(deployed: Assem
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert source["BisectBatchOnFunctionError"] is True
     kept = template.one("Kinesis::Stream")["RetentionPeriodHours"]
-    assert source["MaximumRecordAgeInSeconds"] == (kept - 1) * 3600, "it gives up just before Kinesis forgets"
-    assert source["MaximumRetryAttempts"] == -1, "and not because of a number of tries"
+    assert source["MaximumRecordAgeInSeconds"] == (kept - 1) * 3600, (
+        "retries end just before Kinesis deletes the record"
+    )
+    assert source["MaximumRetryAttempts"] == -1, "and not after a number of attempts"
     bucket = template.id_of("S3::Bucket")
     assert source["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [bucket, "Arn"]}
     policy = [id_ for id_ in template.of("IAM::Policy") if "ProjectStream" in id_]
     id_ = template.id_of("Lambda::EventSourceMapping")
-    assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda tries the role at once"
+    assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda uses the role at once"
 
 
 def test_records_are_pushed_unless_a_setting_says_otherwise(deployed: Assembly, production: Assembly) -> None:
@@ -241,7 +243,9 @@ def test_the_minute_sweeps_and_bad_ends_reach_fail_run(deployed: Assembly) -> No
 
 def test_offline_is_the_same_app_without_packages_and_bootstrap(offline: Assembly, production: Assembly) -> None:
     template = offline.main
-    assert template.text["Parameters"]["Endpoint"]["Default"] == "http://127.0.0.1:4999", "and none of the bootstrap's"
+    assert template.text["Parameters"]["Endpoint"]["Default"] == "http://127.0.0.1:4999", (
+        "and no parameter of the bootstrap stack"
+    )
     told = environment_of(template.function("ws_message"))
     assert told["HELIX_SOCKETS"].startswith("<Endpoint>/_aws/execute-api/<")
     assert (told["HELIX_MODEL"], told["HELIX_AGENTS"]) == ("demo", "agents")

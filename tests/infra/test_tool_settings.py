@@ -182,7 +182,7 @@ def test_an_agent_with_a_table_has_its_own_rights_beside_the_projects(assembly: 
     assert sizes == [1024, 3008, 1024]
     told = read_cloud_settings(variables(function(assembly, "ws_message")))
     own = (profile_digest("clerk"), profile_digest("quick"))
-    assert told.own_profiles == own, "who starts a run finds the agent's machine"
+    assert told.own_profiles == own, "each function that starts runs knows the agent's machine"
 
 
 def test_call_model_has_it_where_it_executes_tools(assembly: Assembly) -> None:
@@ -221,7 +221,7 @@ async def stubborn(x: str) -> str:
 
 @tool(timeout_s=881, retries=0)
 async def patient(x: str) -> str:
-    """As slow as a function may be."""
+    """A tool that takes the maximum time of a function."""
     return x
 
 

@@ -66,7 +66,9 @@ def test_each_source_leads_to_the_function(stage: Assembly) -> None:
     sources = [p for p in template.of("Lambda::EventSourceMapping").values() if alias in text(p["FunctionName"])]
     assert {text(p["EventSourceArn"]) for p in sources} == {f"<{shared}.Arn>", f"<{own}.Arn>", THEIRS}
     assert all(p["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for p in sources)
-    assert all(p["ScalingConfig"] == {"MaximumConcurrency": 10} for p in sources), "a backlog leaves the rest to others"
+    assert all(p["ScalingConfig"] == {"MaximumConcurrency": 10} for p in sources), (
+        "a backlog leaves the rest of the concurrency to other functions"
+    )
 
 
 def test_a_schedule_with_a_time_zone_is_one_of_the_scheduler(stage: Assembly) -> None:

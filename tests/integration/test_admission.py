@@ -34,7 +34,7 @@ async def test_ten_runs_on_three_slots_go_in_their_order() -> None:
     assert started(on) == ids[:3] and await statuses(on, handles) == ["running"] * 10
     for n, handle in enumerate(handles):
         await on.end(event(on, handle))
-        assert started(on) == ids[: n + 4], "each end lets in exactly the next"
+        assert started(on) == ids[: n + 4], "each end admits exactly the next run"
     assert await statuses(on, handles) == ["completed"] * 10 and await at_rest(on.slots)
     assert len(on.measured.of("QueueWait")) == 7 and on.measured.of("QueueDepth") == [1, 2, 3, 4, 5, 6, 7]
 
@@ -76,7 +76,7 @@ async def test_an_intake_that_was_stopped_drains_in_its_order() -> None:
     late = (await come(on, who, 1))[0]
     for handle in (handles[2], handles[4]):
         await on.end(event(on, handle))
-    assert late.run_id not in started(on), "one is at work, which is as many as may"
+    assert late.run_id not in started(on), "one run is at work, which is the limit"
     await on.end(event(on, handles[5]))
     await on.end(event(on, late))
     assert await at_rest(on.slots)

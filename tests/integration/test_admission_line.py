@@ -73,7 +73,7 @@ async def test_who_waits_may_be_stopped_at_once(how: str) -> None:
     if how == "interrupt":
         again = await second.resume()
         await on.end(event(on, again))
-        assert (await again.result(timeout_s=5)).status == "completed", "it was only put off"
+        assert (await again.result(timeout_s=5)).status == "completed", "the run was only delayed"
 
 
 async def test_who_is_stopped_before_it_has_a_ticket_gets_none() -> None:

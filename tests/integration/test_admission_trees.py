@@ -132,7 +132,7 @@ def small_tree(boss_limit: int, finder_limit: int, **options: Any) -> Stage:
 
 
 async def test_a_paused_tree_holds_no_slot_and_queues_again() -> None:
-    """The answered sub-agent works in its own slot, because its root has none. The root waits for its turn."""
+    """The answered sub-agent works in its own slot, because its root does not hold a slot. The root waits for its turn."""
     on = small_tree(1, 1)
     handle, (root, leaf) = await paused_tree(on, levels=2)
     assert await at_rest(on.slots)

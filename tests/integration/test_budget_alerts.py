@@ -73,7 +73,7 @@ async def test_a_refusal_raises_what_is_reached_and_that_it_refused(quick_world:
 
 
 async def test_what_a_last_call_used_beyond_its_reservation_is_alerted(quick_world: World) -> None:
-    """No later call draws, but the remaining amount decreased all the same."""
+    """The remaining amount decreases although no later call draws."""
     executor = bounded_executor(quick_world, [says("done", 500)])
     await manager(executor).set_budget(400, TOTAL)
     assert await spend(executor, 500) == ["completed"]

@@ -171,7 +171,7 @@ async def test_a_run_that_meets_the_line() -> None:
         windows, spent = await recovered(store, streams, model, 1000)
         ((limit, remaining, kept),) = windows.values()
         assert (limit, kept) == (1000, spent) and remaining == limit - kept
-        assert kept >= model.billed, "what was billed is counted, also to the dead"
+        assert kept >= model.billed, "all billed tokens are counted, including those of dead workers"
         alerts.append(await alerts_once(store))
 
     assert await crash_everywhere(MemoryStateStore, act, recover, choose=choose)

@@ -95,7 +95,7 @@ async def test_a_new_window_begins_full_with_the_limit_of_its_day(quick_world: W
     raised = await budgets.set_budget(400, TokenPeriod.HOURLY)
     assert (await play(executor, worker()))[1].status == "completed"
     assert await left(executor, raised) == (400, 300)
-    assert await left(executor, raised, -HOUR) == (150, 50), "what is over keeps its limit"
+    assert await left(executor, raised, -HOUR) == (150, 50), "a past window keeps its limit"
 
 
 async def test_the_answer_comes_in_the_next_hour(quick_world: World, clock: Late) -> None:

@@ -143,7 +143,7 @@ async def test_an_answer_that_the_line_cut_off_is_the_budgets_failure(quick_worl
     budgets = manager(executor)
     await budgets.set_budget(2500, TOTAL)
     handle, result, _ = await play(executor, worker(tools=[a_tool("look", lambda given, ctx: "seen")], max_steps=3))
-    assert (result.status, result.error_code) == ("failed", "max_tokens"), "it had all its length"
+    assert (result.status, result.error_code) == ("failed", "max_tokens"), "the answer has its full length"
     executor = executor_of(quick_world, [cut, says("whole", 10)])
     await manager(executor).set_budget(500, TOTAL, session="tight")
     handle = await executor.execute(worker(), "go", session_id="tight")

@@ -184,7 +184,7 @@ async def test_a_sub_agent_that_a_budget_paused_goes_on_with_its_parent(world: W
     budget = await budgets.set_budget(120, TOTAL, on_exceeded="pause")
     handle, result, _ = await play(executor, boss)
     assert (result.status, [p.kind for p in result.pending]) == ("paused", ["child"])
-    assert (await result_of(await handle.resume())).status == "paused", "there is no more money yet"
+    assert (await result_of(await handle.resume())).status == "paused", "the budget was not raised yet"
     await budgets.set_budget(1000, TOTAL)
     assert (await result_of(await handle.resume())).output == "done"
     assert await left(executor, budget) == (1000, 910)
@@ -232,7 +232,7 @@ async def test_what_one_call_used_beyond_its_reservation_is_drawn_by_the_next(qu
     inner = executor.agents.model_of(who)
     executor.engine.models = lambda agent: Looking()
     assert (await play(executor, who))[1].status == "completed"
-    assert seen == [(1000, 900), (1000, 650)], "100 set aside, then 250 used and 100 set aside"
+    assert seen == [(1000, 900), (1000, 650)], "100 reserved, then 250 used and 100 reserved"
     assert await left(executor, budget) == (1000, 740)
 
 

@@ -54,7 +54,7 @@ async def test_a_child_that_ends_after_its_parent_leaves_its_result_to_the_retry
     await stage.executor.retry(stage.agents.named("boss"), told["session_id"])
     assert (await stage.follow(event_of(stage.held.starts[-1])))["next"] == "finish"
     assert await stage.results(told) == [('{"text":"found"}', True)]
-    assert len({part.session_id for part in stage.held.starts}) == 2, "there was never a second child"
+    assert len({part.session_id for part in stage.held.starts}) == 2, "no second child was started"
 
 
 async def test_a_child_that_must_be_approved_starts_once_with_what_was_approved() -> None:
@@ -138,7 +138,7 @@ async def test_a_child_that_waits_for_a_person_lets_its_parent_wait_too() -> Non
     child = event_of(stage.held.starts[-1])
     assert (await stage.follow(child))["next"] == "finish"
     await stage.deliver("finish_run", child)
-    assert stage.held.woken == ["token"], "the parent is told that there is nothing to wait for"
+    assert stage.held.woken == ["token"], "the parent learns that no child is left"
     assert (await stage.follow(told))["next"] == "finish"
     await stage.deliver("finish_run", told)
     paused = await stage.session(told)

@@ -17,13 +17,13 @@ from tests.support.command_line import CommandLine, Done
 from tests.support_gateway import key_for, keyed
 
 from helix import LocalExecutor
+from helix.adapters.system import SystemClock
 from helix.core.registry import AgentRegistry
 from helix.gateway.authoriser import Authoriser
 from helix.gateway.backend import OperatorBackend
 from helix.gateway.gateway import Gateway
 from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
 from helix.runtime.models import choose_model
-from helix.runtime.system import SystemClock
 
 pytestmark = pytest.mark.slow
 

@@ -47,7 +47,7 @@ def test_what_a_fleet_runs_is_interrupted_and_resumed_from_another_terminal(heli
         assert (done.code, done.result["status"]) == (0, "completed")
         served.signal(signal.SIGINT)
         assert served.end() == 0
-        assert any("shutting down" in line for line in served.lines), "a worker may take its time: it is said why"
+        assert any("shutting down" in line for line in served.lines), "the command says why its end takes time"
 
 
 def test_the_fleet_and_not_the_command_says_which_model_plays(helix: CommandLine) -> None:

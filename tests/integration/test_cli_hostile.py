@@ -1,4 +1,4 @@
-"""The words of a model, a tool or a damaged store do no harm to a terminal, and cause no traceback."""
+"""Text of a model, a tool or a damaged store does not harm a terminal, and causes no traceback."""
 
 from __future__ import annotations
 

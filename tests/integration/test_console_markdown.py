@@ -80,7 +80,7 @@ async def _means_what_it_says(page: Any) -> None:
     lists = await prose.locator("ol, ul").evaluate_all(LISTS)
     assert lists == [["OL", 5, 2], ["UL", 0, 3], ["OL", 1, 1], ["OL", 0, 1], ["OL", 1000, 1]]
     assert await prose.locator("ol").evaluate_all(NUMBERED) == [True] * 4, (
-        "numbers have room, and those of boxes are shown"
+        "numbers are not cut off, and task boxes are shown"
     )
     boxes = await prose.locator("input").evaluate_all(BOXES)
     assert boxes == [[True, True, "Done", True], [False, True, "Not done", True], [True, True, "Done", True]]

@@ -1,4 +1,4 @@
-"""The server of the console: who gets the page, who gets the token, and what the page may do in a browser."""
+"""The server of the console: access to the page and to the token, and the page's permissions in a browser."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_a_store_without_agents_is_looked_at(tmp_path: Path) -> None:
     async with LocalExecutor(db, registry=AgentRegistry()) as executor, serving(executor, db) as service:
         async with HelixClient(service.url, service.token) as client:
             snapshot: dict[str, Any] = await client.get_snapshot(session_id)
-            assert len(snapshot["messages"]) == 2, "whoever owns it"
+            assert len(snapshot["messages"]) == 2, "for every owner"
             assert (await client.whoami())["operator"] is True and (await client.get_fleet())["agents"] == []
             with pytest.raises(HelixError, match="agent"):
                 await client.run("desk", "More", session_id=session_id)

@@ -234,7 +234,9 @@ async def test_an_inline_tool_beside_others_is_done_before_they_are_asked_for() 
     stage = Stage([calls(call("slow"), call("quick")), "Done."], helper)
     told = await stage.deliver("call_model", await stage.begin(helper))
     assert told["next"] == "call_tool" and order == ["quick"]
-    assert (await stage.deliver("call_model", told))["next"] == "call_tool", "a step is folded once all of it is done"
+    assert (await stage.deliver("call_model", told))["next"] == "call_tool", (
+        "a step is folded once all its calls are done"
+    )
     assert (await stage.follow(event_of(stage.held.starts[-1])))["next"] == "finish"
     assert order == ["quick", "slow"]
 

@@ -72,7 +72,7 @@ async def test_stop_interrupts_what_works_and_keeps_what_waits_for_start() -> No
     told = await on.deliver("call_model", event(on, first))
     await on.deliver("finish_run", told)
     assert await status_of(on, first) == "interrupted" and await status_of(on, second) == "running"
-    assert [part.run_id for part in on.held.starts] == [first.run_id], "nothing is let in while it is stopped"
+    assert [part.run_id for part in on.held.starts] == [first.run_id], "no run is admitted while it is stopped"
     assert (await runtime.get_agent_status("worker"))["status"] == "stopped"
     await runtime.start_agent("worker")
     on.clock.ahead_s += 60

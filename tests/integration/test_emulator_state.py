@@ -50,7 +50,7 @@ def test_sigkill_loses_only_what_was_not_saved_yet(tmp_path: Path) -> None:
         desk.emulator.kill()
     with started(tmp_path) as desk:
         assert names(desk) == {"the first row"}
-        assert desk.invoke(function)[1] is None, "its code is there too"
+        assert desk.invoke(function)[1] is None, "its code is stored too"
         put(desk, "the second row")
         assert desk.emulator.ask("save") is True
         desk.emulator.kill()

@@ -122,7 +122,7 @@ def test_two_of_one_template_draw_different_numbers(forked: Stage) -> None:
     first, second = ask(one), ask(two)
     assert first["path"] == second["path"]
     assert all(first[name] != second[name] for name in ("pid", "random", "secret"))
-    assert "boto3" in first["modules"], "the template has imported it: the handler does not"
+    assert "boto3" in first["modules"], "the template has imported it, so the handler does not"
 
 
 def test_how_it_ended_is_known(stage: Stage) -> None:
@@ -152,7 +152,7 @@ def test_a_template_that_makes_room_leaves_its_environments(forked: Stage, monke
 def test_a_template_that_is_killed_is_made_anew(forked: Stage) -> None:
     one = forked.start("one")
     os.kill(_parent(ask(one)["pid"]), signal.SIGKILL)
-    assert one.wait() == -signal.SIGKILL, "nobody would learn of its end"
+    assert one.wait() == -signal.SIGKILL, "the emulator must learn how it ended"
     two = forked.start("one")
     assert ask(two)["shared"] == "first"
 

@@ -182,7 +182,7 @@ async def test_how_model_calls_do_is_the_agents_health(machine: Machine) -> None
     health = HealthChecker(machine.store, clock=machine.clock)
     monitor = FleetMonitor(machine.engine, health=health)
     await monitor.look()
-    assert (await health.check_health(NAME)).status is HealthStatus.UNKNOWN, "without calls nothing is said"
+    assert (await health.check_health(NAME)).status is HealthStatus.UNKNOWN, "without calls no health is reported"
     await machine.come(60)
     await monitor.look()
     result = await health.check_health(NAME)

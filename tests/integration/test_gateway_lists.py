@@ -51,7 +51,7 @@ async def test_words_are_looked_for_in_all_sessions_a_bounded_part_at_a_time(
     async with LoopbackGateway(executor) as gateway, HelixClient(gateway.url) as client:
         (found,), pages = await _all(client, text="WHERE question 0000:", titles=True)
         assert found["title"] == "Question 0000: where is it?"
-        assert pages == 2, "so many sessions are read for one answer, and no more"
+        assert pages == 2, "one answer reads at most this many sessions"
         ends = sum(1 for n in range(SESSIONS) if n % 100 == 13)
         assert len((await _all(client, text="question 13: odd"))[0]) == ends > 1, "a word may be in a tag"
         assert [one["session_id"] for one in (await _all(client, text=found["session_id"]))[0]] == [found["session_id"]]

@@ -84,7 +84,7 @@ async def test_half_a_request_is_forgotten_after_a_minute(desk: Desk) -> None:
     first, second = parts_of(a_run("x" * 12_000))
     await desk.say(ADA, first)
     desk.clock.ahead_s += PARTS_S + 1
-    assert await desk.say(ADA, second) == [], "what came a minute ago does not complete it"
+    assert await desk.say(ADA, second) == [], "a part from a minute ago does not complete it"
     assert await waiting(desk) == ["part#big#01"]
     (answer,) = await desk.say(ADA, first)
     assert answer["type"] == "reply"

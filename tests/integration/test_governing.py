@@ -73,13 +73,13 @@ async def test_an_alarm_takes_no_step_before_the_cooldown_is_over(world: World) 
     world.clock.advance(50)
     assert await world.govern(ALARM) == {"held by cooldown": 1}
     world.clock.advance(5)
-    assert await world.govern() == {"up": 1}, "the look by the schedule"
+    assert await world.govern() == {"up": 1}, "the check by the schedule"
 
 
 async def test_quiet_minutes_bring_the_limit_down_to_the_minimum(world: World) -> None:
     await world.ask(1)
     await world.end_all()
-    assert await world.bound() == 8, "what the definition asks for"
+    assert await world.bound() == 8, "the limit of the definition"
     for _ in range(7):
         assert await world.govern() == {"down": 1}
         world.clock.advance(300)
@@ -126,7 +126,7 @@ async def test_spent_money_closes_the_intake_and_a_new_hour_reopens_it(world: Wo
     await world.ask(1)
     assert len(await world.slots.queue(AGENT)) == 3
     world.clock.advance(60)
-    assert await world.govern() == {"at rest": 1}, "nothing can come of a look"
+    assert await world.govern() == {"at rest": 1}, "a check could not change anything"
     await world.end_all()
     world.clock.advance(3600 - 60)
     assert await world.govern() == {"up": 1}
@@ -168,10 +168,10 @@ async def test_a_stop_has_its_notice_and_its_name(world: World, caplog: pytest.L
     assert row.budget == budget.name
 
     await world.limit(2)
-    assert await world.stopped_by() is None, "an operator let it in again"
+    assert await world.stopped_by() is None, "an operator admits runs again"
     world.clock.advance(60)
     assert await world.govern() == {"down": 1} and await world.stopped_by() == f"budget {budget.name}"
-    assert len(world.alerts) == 3, "the window has had them"
+    assert len(world.alerts) == 3, "this window has raised them already"
     await world.slots.set_limit(AGENT, 0)
     assert await world.stopped_by() is None, "an operator's stop"
 

@@ -84,7 +84,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def test_a_check_without_a_function_is_healthy(store: StateStore | None) -> None:
     checker = HealthChecker(store)
     await checker.register_check("my-agent", HealthCheck(name="it"))
-    assert (await checker.check_health("my-agent")).status is HealthStatus.UNKNOWN, "nobody has looked"
+    assert (await checker.check_health("my-agent")).status is HealthStatus.UNKNOWN, "no check has run"
     assert (await checker.check_health("my-agent", run=True)).status is HealthStatus.HEALTHY
     assert (await checker.check_health("my-agent")).status is HealthStatus.HEALTHY
     assert (await checker.check_health("nobody")).status is HealthStatus.UNKNOWN

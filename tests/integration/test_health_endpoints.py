@@ -106,7 +106,7 @@ async def test_pages_are_before_the_apps_other_routes_and_below_any_prefix() -> 
     manager.mount(app)
     before = len(app.router.routes)
     manager.mount(app, prefix="/api")
-    assert len(app.router.routes) == before, "the same place twice is one place"
+    assert len(app.router.routes) == before, "mounting twice at the same place counts once"
     async with client(app) as http:
         assert (await http.get("/api/live")).json()["service"] == "it"
         assert (await http.get("/live")).json()["service"] == "it"
@@ -150,7 +150,7 @@ async def test_metrics_are_what_the_official_parser_reads() -> None:
     assert 0 < found[("helix_memory_percent", ())] <= 100 and found[("helix_memory_used_bytes", ())] > 1_000_000
     kinds = {family.name: family.type for family in text_string_to_metric_families(page.text)}
     assert kinds["helix_llm_cost"] == "counter" and kinds["helix_queue_depth"] == "gauge"
-    assert not [name for name in kinds if not name.startswith("helix_")], "nothing of a registry that others use"
+    assert not [name for name in kinds if not name.startswith("helix_")], "no metric of another registry"
 
 
 async def test_stored_totals_only_grow_and_outlive_the_process() -> None:

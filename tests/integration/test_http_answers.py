@@ -89,7 +89,9 @@ async def test_a_page_has_the_results_of_each_run_that_its_answers_started(encod
         starts = [e for _, e in [*pairs(asked), *sent] if e["type"] == "start"]
         turn = (await turns(executor, "chat"))[-1]
         whole = await events_of(executor, turn, ui_encoder(turn, 7 if encoding == "ai-sdk" else 6), whole=True)
-        assert starts[0] == whole[0][1] and all(start == starts[0] for start in starts), "live is as a replay is"
+        assert starts[0] == whole[0][1] and all(start == starts[0] for start in starts), (
+            "the live response equals the replay"
+        )
         assert sent[-1][1] == {"type": "finish", "finishReason": "stop"}
         for n, (name, _) in enumerate(sent[:-1]):
             assert await rest(client, f"{path}/chat/stream", name) == sent[n + 1 :]

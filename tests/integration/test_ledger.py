@@ -42,7 +42,7 @@ def brief(book: Ledger, service: str) -> list[tuple[str, int | None, int | None,
 
 def assert_sound(book: Ledger) -> None:
     assert book.nanos == sum(line.nanos for line in book.lines) == sum(book.by_service().values())
-    assert all(line.how for line in book.lines if line.basis == "estimated"), "what is estimated says from what"
+    assert all(line.how for line in book.lines if line.basis == "estimated"), "an estimate names its source"
 
 
 async def test_every_attempt_is_a_line_and_the_runs_rows_agree(world: World) -> None:
@@ -59,7 +59,7 @@ async def test_every_attempt_is_a_line_and_the_runs_rows_agree(world: World) -> 
     ]
     assert [line.how for line in book.lines] == ["", "overloaded", ""]
     assert book.agrees and book.nanos == 870_000
-    assert {line.service for line in book.lines} == {"Model"}, "what runs here pays no platform"
+    assert {line.service for line in book.lines} == {"Model"}, "a local run has no platform cost"
     assert book.left_out == ()
     assert_sound(book)
     runs = (await executor.sessions.list_runs(handle.session_id)).runs
@@ -164,7 +164,7 @@ async def test_books_that_know_of_more_are_a_line(world: World) -> None:
     assert not more.agrees and more.nanos == 650_000
     assert brief(more, "Books") == [("difference to the runs' rows", None, None, 150, "estimated")]
     less = await say(400)
-    assert not less.agrees and less.nanos == 500_000, "what was paid was paid"
+    assert not less.agrees and less.nanos == 500_000, "the paid amount stays"
     assert less.lines[-1].how == "the rows of its runs say $0.000400, its calls $0.000500"
     assert_sound(more)
 

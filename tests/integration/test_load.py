@@ -104,4 +104,4 @@ async def test_garbage_is_collected_less_often_while_many_runs_are_at_work(
     assert await seen_while_at_work((700, 10, 10)) == [700, 10, 10], "few runs"
     monkeypatch.setattr(load, "FEW", 0)
     assert await seen_while_at_work((700, 10, 10)) == list(load.COLLECTED)
-    assert await seen_while_at_work((50_000, 5, 5)) == [50_000, 5, 5], "what the process has set itself"
+    assert await seen_while_at_work((50_000, 5, 5)) == [50_000, 5, 5], "the thresholds that the process has set itself"

@@ -69,7 +69,7 @@ async def test_a_long_line_is_passed_over_page_by_page() -> None:
     done = await sweep(on.engine, Delivery("sweep", on.clock.now() + 60))
     assert done["queued"] == 149
     assert store.most <= 100, "the line, or the index, is read at once"
-    assert store.gets < 40, "a read for each run that waits, each minute"
+    assert store.gets < 40, "each waiting run would be read every minute"
 
 
 async def test_where_a_run_stands_is_read_page_by_page() -> None:
@@ -130,4 +130,4 @@ async def test_runs_with_a_priority_are_found_in_line() -> None:
     on.clock.ahead_s += 120
     store.gets = 0
     assert (await sweep(on.engine, Delivery("sweep", on.clock.now() + 60)))["queued"] == 40
-    assert store.gets < 60, "a read for each run that waits"
+    assert store.gets < 60, "each waiting run would be read"

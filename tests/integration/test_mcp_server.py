@@ -17,12 +17,12 @@ from tests.support_gateway import BRISK, executor_of
 from tests.support_mcp_server import ERAS, client_of, on_http
 from tests.support_run import Gate, World, a_tool, agent, call, calls, gated
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.client.socket import SocketLink
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
 from helix.gateway.loopback import LoopbackGateway
 from helix.mcp import LinkSource, app, make_server
-from helix.runtime.system import SystemClock, SystemIds
 
 
 class Verdict(BaseModel):

@@ -43,7 +43,7 @@ async def test_a_run_over_http(serve: Serve, quick_world: World) -> None:
     told = heard.with_("ModelCalls")
     assert [m.details["model"] for m in told] == [MODEL, OTHER]
     assert [m.values["ModelThrottles"] for m in told] == [1, 0]
-    assert heard.total("ModelErrors") == 0, "a try that was repeated is no failed call"
+    assert heard.total("ModelErrors") == 0, "a repeated attempt is not a failed call"
     assert [round(m.values["CostUsd"] * 1e6) for m in told] == [420, 6000]
     assert [(m.values["InputTokens"], m.values["OutputTokens"]) for m in told] == [(1000, 500), (2000, 100)]
     assert heard.total("CachedTokens") == 400

@@ -14,6 +14,7 @@ from tests.integration.test_damaged_reads import opened
 from tests.support.row_damage import BOSS, Damage, damages, new_executor, play_session
 
 from helix import Confirmation, LocalExecutor, MemoryStateStore
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.sessions.files import WAIT_S, _export
 from helix.cli.sessions.html import read_conversation
 from helix.cli.sessions.page import read_page
@@ -22,7 +23,6 @@ from helix.cli.where import Where
 from helix.client import HelixClient
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.ports.state_store import Row
-from helix.runtime.system import SystemClock, SystemIds
 from helix.sessions.exports import Export, import_session, read_export
 
 PATIENCE_S = 3.0

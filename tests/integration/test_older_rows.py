@@ -22,12 +22,12 @@ from tests.support.state_machine import Machines, StateMachine
 
 from helix import AgentResult, Confirmation, MemoryStateStore, SQLiteStateStore
 from helix.adapters.sqlite_schema import TABLES
+from helix.adapters.system import SystemIds
 from helix.core.agents import AnyAgent
 from helix.core.json import dumps
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Put, Row, StateStore, Table
 from helix.runtime.executor import Executor
-from helix.runtime.system import SystemIds
 from helix.services.segments import SegmentStreams
 from helix.sessions.exports import KINDS, Export, children_of, import_session, read_export
 from helix.testing.clocks import ShiftedClock

@@ -19,7 +19,7 @@ from helix.core.frames import MAX_FRAME_BYTES, Joiner
 from helix.core.log_records import pack, unpack
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import LogRecord, Patience, Projected, Projector
+from helix.gateway.projecting import LogRecord, Patience, Projector
 from helix.ports.sockets import Posted
 from helix.ports.state_store import Operation
 from helix.services.segments import Entry, SegmentStreams
@@ -83,7 +83,7 @@ class Pipe:
         connections = Connections(self.store, self.clock)
         return Projector(SegmentStreams(self.store), connections, self.sockets, self.clock, aside=self.shelf)
 
-    async def project(self, records: Sequence[LogRecord] | None = None) -> Projected:
+    async def project(self, records: Sequence[LogRecord] | None = None) -> str | None:
         return await self.projector().project(self.shard.records if records is None else records)
 
     async def watch(self, name: str, *streams: str, expires_at: float = FAR) -> None:
@@ -110,6 +110,9 @@ class Pipe:
                 found.append(chunk.get("delta") or chunk.get("type") or message["kind"])
         return found
 
+    async def lagging(self, stream_id: str) -> list[str]:
+        return [one.connection_id for one in await self.connections.subscribers(stream_id) if one.lagging]
+
     async def log(self, stream_id: str) -> list[str]:
         messages = await SegmentStreams(self.store).read(stream_id)
         return [str(m.chunk.get("delta", m.chunk["type"])) if m.chunk else m.kind for m in messages]
@@ -123,8 +126,7 @@ async def test_each_stream_goes_to_those_who_watch_it() -> None:
     for n in range(3):
         pipe.shard.put("a", started(), text(n, f"a{n}"))
         pipe.shard.put("b", started(), text(n, f"b{n}"))
-    done = await pipe.project()
-    assert done == Projected(messages=6, posted=3)
+    assert await pipe.project() is None
     assert pipe.got("one") == ["a0", "a1", "a2"] and pipe.got("none") == []
     assert sorted(pipe.got("both")) == ["a0", "a1", "a2", "b0", "b1", "b2"]
     assert await pipe.log("a") == ["a0", "a1", "a2"]
@@ -162,8 +164,7 @@ async def test_what_cannot_be_read_fails_its_stream_and_not_the_lane(data: bytes
     poison = pipe.shard.raw("a", data)
     pipe.shard.put("b", started(), text(0, "b0"))
     pipe.shard.put("a", text(1, "late"), ended())
-    done = await pipe.project()
-    assert (done.failed, done.aside) == (None, 1)
+    assert await pipe.project() is None
     assert pipe.shelf.kept == {f"a/{poison.position}": data}
     assert await pipe.log("a") == ["a0", "step_discarded", "fail"] and await pipe.log("b") == ["b0"]
     assert sorted(pipe.got("one")) == ["a0", "b0", "fail", "step_discarded"]
@@ -187,8 +188,8 @@ async def test_a_record_that_cannot_be_stored_is_set_aside_alone() -> None:
     broken["chunks"][0]["delta"] = "lone \ud800"
     pipe.shard.raw("a", json.dumps({"v": 1, "stream_id": "a", "records": [broken]}).encode())
     pipe.shard.put("a", text(2, "late"))
-    done = await pipe.project()
-    assert (done.failed, done.aside) == (None, 1)
+    assert await pipe.project() is None
+    assert len(pipe.shelf.kept) == 1
     assert await pipe.log("a") == ["a0", "step_discarded", "fail"]
 
 
@@ -202,12 +203,10 @@ async def test_a_fault_fails_the_batch_from_its_first_record_on() -> None:
     pipe.shard.put("a", text(1, "a1"))
     pipe.shard.put("b", text(1, "b1"))
     pipe.store.broken = {"b"}
-    done = await pipe.project()
-    assert done.failed == second.position
+    assert await pipe.project() == second.position
     assert pipe.got("one") == ["a0", "a1"] and await pipe.log("b") == []
     pipe.store.broken = set()
-    again = await pipe.project(pipe.shard.records[1:])
-    assert again.failed is None
+    assert await pipe.project(pipe.shard.records[1:]) is None
     assert await pipe.log("a") == ["a0", "a1"] and await pipe.log("b") == ["b0", "b1"]
     assert sorted(set(pipe.got("one"))) == ["a0", "a1", "b0", "b1"]
 
@@ -238,8 +237,8 @@ async def test_a_slow_socket_is_told_once_and_left_alone() -> None:
     await pipe.watch("quick", "a")
     await pipe.project([pipe.shard.put("a", started(), text(0, "a0"))])
     pipe.sockets.slow.add("slow")
-    done = await pipe.project([pipe.shard.put("a", text(1, "a1"))])
-    assert (done.posted, done.lagging, done.failed) == (1, 1, None)
+    assert await pipe.project([pipe.shard.put("a", text(1, "a1"))]) is None
+    assert await pipe.lagging("a") == ["slow"]
     pipe.sockets.slow.clear()
     await pipe.project([pipe.shard.put("a", text(2, "a2"))])
     assert pipe.got("slow") == ["a0"] and pipe.got("quick") == ["a0", "a1", "a2"]
@@ -273,8 +272,8 @@ async def test_a_socket_that_never_answers_holds_up_nobody(monkeypatch: pytest.M
     await pipe.watch("stuck", "a")
     await pipe.watch("quick", "a")
     async with asyncio.timeout(2):
-        done = await pipe.project([pipe.shard.put("a", started(), text(0, "a0"))])
-    assert (done.posted, done.lagging) == (1, 1) and pipe.got("quick") == ["a0"]
+        await pipe.project([pipe.shard.put("a", started(), text(0, "a0"))])
+    assert await pipe.lagging("a") == ["stuck"] and pipe.got("quick") == ["a0"]
 
 
 async def test_a_gone_socket_is_removed() -> None:
@@ -309,13 +308,13 @@ async def test_a_gateway_that_takes_nothing_fails_the_batch() -> None:
     pipe = Pipe(sockets)
     await pipe.watch("one", "a")
     first = pipe.shard.put("a", started(), text(0, "a0"))
-    assert (await pipe.project()).failed == first.position
+    assert await pipe.project() == first.position
     sockets.down = False
-    assert (await pipe.project()).failed is None
+    assert await pipe.project() is None
     assert pipe.got("one") == ["a0"]
     await pipe.watch("odd", "a")
-    done = await pipe.project([pipe.shard.put("a", text(1, "a1"))])
-    assert (done.failed, done.lagging) == (None, 1) and pipe.got("one") == ["a0", "a1"]
+    assert await pipe.project([pipe.shard.put("a", text(1, "a1"))]) is None
+    assert await pipe.lagging("a") == ["odd"] and pipe.got("one") == ["a0", "a1"]
 
 
 # --- the records themselves ---------------------------------------------------------------------------------------------

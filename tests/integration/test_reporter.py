@@ -193,13 +193,15 @@ async def test_the_breaker(there: Platform, clock: SetClock, reporters: Any) -> 
     assert asked == 4 * BREAKER_FAILURES
     await report(reporter)
     await reporter.flush()
-    assert len(there.bodies) == asked, "nobody is asked while it is open"
+    assert len(there.bodies) == asked, "no request is sent while the breaker is open"
     assert reporter.get_local_stats()["batches_kept"] == BREAKER_FAILURES + 1
 
     clock.advance(BREAKER_S)
     assert reporter.get_local_stats()["circuit"] == "half-open"
     await past_the_waits(clock, reporter.flush())
-    assert len(there.bodies) == asked + 4 and reporter.get_local_stats()["circuit"] == "open", "one try, and it failed"
+    assert len(there.bodies) == asked + 4 and reporter.get_local_stats()["circuit"] == "open", (
+        "one attempt, which failed"
+    )
 
     clock.advance(BREAKER_S)
     await reporter.flush()
@@ -240,7 +242,7 @@ async def test_a_large_report_is_split(there: Platform, reporters: Any) -> None:
     await reporter.flush()
     assert len(there.bodies) > 2 and max(map(len, there.bodies)) <= 4_000
     assert len(there.requests) == 60
-    assert sum(payload["health"] is not None for payload in there.accepted) == 1, "sums and health are told once"
+    assert sum(payload["health"] is not None for payload in there.accepted) == 1, "sums and health are reported once"
     assert sum(bool(payload["aggregated"]) for payload in there.accepted) == 1
 
 

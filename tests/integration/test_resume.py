@@ -1,4 +1,4 @@
-"""Resuming a run: the modes of resume, and who may do what when."""
+"""The modes of resume, and the statuses in which each verb is valid."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_nothing_is_added_by_continue(world: World) -> None:
     assert told(await history(executor, handle.session_id)) == ["user: go", "assistant: said"]
 
 
-# --- who may do what when -----------------------------------------------------------------------------------------
+# --- valid verbs by status -----------------------------------------------------------------------------------------
 
 
 async def test_illegal_moves_raise_the_right_error(world: World) -> None:

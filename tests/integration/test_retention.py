@@ -1,4 +1,4 @@
-"""Checkpoints and sessions that expire, and what stays whatever happens meanwhile."""
+"""Checkpoints and sessions that expire, and the data that must stay."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def written_by_another(store: SQLiteStateStore) -> Iterator[None]:
 
 async def test_all_that_wait_share_a_sync(store: SQLiteStateStore, syncs: Syncs) -> None:
     await asyncio.gather(*(store.transact("step", [put(str(number))]) for number in range(100)))
-    assert 1 <= len(syncs) <= 2, "one was at work when the others came"
+    assert 1 <= len(syncs) <= 2, "one sync was running when the others arrived"
 
 
 async def test_an_answer_comes_after_a_sync_that_began_after_its_commit(store: SQLiteStateStore, syncs: Syncs) -> None:
@@ -158,7 +158,7 @@ async def test_those_of_a_turn_share_a_commit_after_the_first(store: SQLiteState
     groups.clear()
     for n in range(5, 8):
         await store.transact(f"t{n}", [put(str(n))])
-    assert groups == [["t5"], ["t6"], ["t7"]], "one that is alone waits for no other"
+    assert groups == [["t5"], ["t6"], ["t7"]], "a single transaction does not wait"
 
 
 async def test_a_commit_has_a_bound(store: SQLiteStateStore, groups: list[list[str]]) -> None:

@@ -224,7 +224,7 @@ def test_after_a_failure_the_exporter_is_left_alone_for_a_while(caplog: pytest.L
     tracer = OtelTracer(exporter, clock)
     for n in range(3):
         tracer.record(a_span(n))
-        assert tracer.flush(PATIENCE_S), "what cannot be sent is given up"
+        assert tracer.flush(PATIENCE_S), "spans that cannot be sent are dropped"
     assert exporter.names == ["span 0"]
     assert caplog.text.count("cannot be exported") == 1
     exporter.fails = False

@@ -53,7 +53,7 @@ async def test_a_run_with_parallel_tools_is_one_tree(world: World, traces: Trace
         ]
     ]
     root = traces.named("run helper")
-    assert f"{root.context.trace_id:032x}" == trace_id(handle.run_id), "the run's id says where its trace is"
+    assert f"{root.context.trace_id:032x}" == trace_id(handle.run_id), "the trace id is derived from the run's id"
     first, second = traces.all("chat scripted")
     tools = traces.all("execute_tool echo")
     assert root.start_time <= first.start_time <= first.end_time <= tools[0].start_time
@@ -197,7 +197,7 @@ async def test_an_interrupt_ends_the_attempt_and_resume_is_linked(world: World, 
     assert "error.type" not in second.attributes
     runs = traces.all("run helper")
     assert [run.attributes["helix.run.status"] for run in runs] == ["interrupted", "completed"]
-    assert runs[0].status.status_code.name == "UNSET", "to be asked to stop is no failure"
+    assert runs[0].status.status_code.name == "UNSET", "a stop request is not a failure"
     assert runs[1].links[0].context.trace_id == runs[0].context.trace_id
 
 
@@ -235,7 +235,7 @@ async def test_spans_of_a_tools_own_code_are_below_its_span(world: World, traces
     executor = world.executor([calls(call("work")), "done"], tracer=traces.tracer)
     await play(executor, agent(tools=[a_tool("work", work)]))
     assert "      ask the database" in traces.trees()[0]
-    assert trace.get_current_span().get_span_context().span_id == 0, "nothing of it is left behind"
+    assert trace.get_current_span().get_span_context().span_id == 0, "no span is left behind"
 
 
 async def test_a_share_of_the_traces_is_kept_whole(world: World) -> None:

@@ -72,7 +72,7 @@ async def test_what_another_model_answered_is_counted_as_its(quick_world: World)
     assert numbers(found["dear", "completion"]) == (200, 20, 900, 1, 1)
     assert numbers(found["cheap", "completion"]) == (300, 30, 50, 1, 0)
     session = await executor.engine.history.existing(handle.session_id)
-    assert session.run_parts == {"cheap": used(300, 30, 50)}, "a row says only what is not the agent's own model"
+    assert session.run_parts == {"cheap": used(300, 30, 50)}, "a row names only models other than the agent's own"
     _, again, _ = await play(
         quick_world.executor([says("Done.", used(1, 1, 1), model="dear")]), who, session_id=handle.session_id
     )
@@ -98,7 +98,7 @@ async def test_a_sub_agent_is_counted_where_it_ran_and_not_again(quick_world: Wo
     handle, result, _ = await play(executor, agent("parent", tools=tools), user_id="ada")
     assert result.status == "completed"
     session = await executor.engine.history.existing(handle.session_id)
-    assert session.usage.cost_micros == 5 + 5 + 7 + 35, "the root bears it all"
+    assert session.usage.cost_micros == 5 + 5 + 7 + 35, "the root is charged for all of it"
 
     parent = await counted(executor.store, agent_scope("parent"))
     assert numbers(parent["scripted", "completion"]) == (20, 2, 10, 2, 1)
@@ -129,7 +129,7 @@ async def test_finishers_at_once_count_and_tell_of_a_run_once(world: World) -> N
     after = await counted(executor.store, agent_scope("helper"))
     assert [numbers(row) for row in before.values()] == [(100, 10, 500, 1, 1)]
     assert [numbers(row) for row in after.values()] == [(200, 20, 1000, 2, 2)]
-    assert heard.total("RunsCompleted") == 1, "one of them tells of the end"
+    assert heard.total("RunsCompleted") == 1, "one of them reports the end"
 
 
 async def _reopen(store: StateStore, session_id: str, run_id: str) -> Any:
@@ -309,7 +309,7 @@ async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: s
     assert brief(row) == (1, 1, "lost", 300) and (row.assumed_micros, row.assumed_tokens) == (0, 0)
     (total,) = (await counted(stage.store, agent_scope("helper"))).values()
     assert numbers(total) == (60, 6, 300, 1, 1) and (total.assumed_micros, total.assumed_tokens) == (0, 0)
-    assert total.failed == 0, "an abort is no failure"
+    assert total.failed == 0, "an abort is not a failure"
 
 
 async def test_a_deploy_in_mid_run_parts_its_usage_by_model() -> None:

@@ -74,7 +74,7 @@ async def test_tools_and_calls_that_are_refused() -> None:
     await sweep.everywhere(act)
     assert set(sweep.outcomes) == {"completed"}
     found = {tuple(state["seen"]) for state, _ in sweep.states}
-    assert found <= {("0", "2", "3", "4", "6"), ("0", "2", "4", "6")}, "the one whose outcome is unknown is skipped"
+    assert found <= {("0", "2", "3", "4", "6"), ("0", "2", "4", "6")}, "the call with the unknown outcome is skipped"
 
 
 async def test_an_output_among_calls_that_are_refused() -> None:

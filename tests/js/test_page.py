@@ -191,7 +191,7 @@ async def test_a_service_that_is_killed_in_mid_stream(chat_page: Path, tmp_path:
             await asyncio.to_thread(cloud.cloud.tick)
             (_, failed) = await page.at_rest()
             assert (await page.status())[0] == "error"
-            assert texts(failed) == "I look. ", "what was not committed is taken back"
+            assert texts(failed) == "I look. ", "uncommitted text is removed"
             await page.call("regenerate")
             done = await page.answered(SECOND)
             assert len(done) == 2 and texts(done[1]).split() == WORDS

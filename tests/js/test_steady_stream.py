@@ -17,4 +17,4 @@ async def test_a_client_has_each_chunk_of_a_quick_stream(npm: Any, monkeypatch: 
     bench = importlib.import_module("steady_stream")
     found = await bench.measure("typescript", 3_000, 1_000)
     assert found.seen == list(range(3_000))
-    assert 1 < found.heap[-1] < 30, "MB after a collection: what it has read is given back"
+    assert 1 < found.heap[-1] < 30, "MB after a collection, which frees the messages that were read"

@@ -149,7 +149,7 @@ Turn = tuple[tuple[str, str], str | None, list[tuple[str, str]]]
 
 
 async def history(executor: LocalExecutor, session_id: str) -> list[Turn]:
-    """Return the history. A stopped or abandoned answer, whose end the history does not have, is None."""
+    """Return the history. The answer is None if it was stopped or abandoned, because the history lacks its end."""
     if not await executor.sessions.exists(session_id):
         return []
     found: list[Turn] = []

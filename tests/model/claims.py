@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 LENGTH, LOW = 4, -3
 RULES = {
     "margin": "a holder that could not move its deadline stops before it",
-    "ask": "a holder looks at its clock before it asks the model",
-    "start": "a holder looks at its clock before it starts a tool",
-    "dead": "a taker looks at the deadline",
+    "ask": "a holder checks its clock before it asks the model",
+    "start": "a holder checks its clock before it starts a tool",
+    "dead": "a worker checks the deadline before it takes over a claim",
     "revive": "a heartbeat does not bring a dead attempt at a step back",
-    "read": "who takes a call names the deadline that it read",
+    "read": "a worker that takes a call names the deadline that it read",
     "owner": "a result names owner and number of its claim",
-    "ride": "only claims of calls that may start twice ride",
+    "with_answer": "only calls that may start twice are claimed with the answer",
 }
 
 
@@ -140,7 +140,7 @@ class Model:
                     yield self.put(s, w, idle)  # refused, and the answer is lost
                     return
                 calls: list[Row | None] = [Row(mine, 1, self.fresh(w), rode=True), None]
-                if not self.on("ride"):
+                if not self.on("with_answer"):
                     calls[1] = calls[0]
                 staged = Session(row.version + 1, row.step, True, None, (calls[0], calls[1]))
                 for c in (0, 1):

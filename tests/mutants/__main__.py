@@ -1,6 +1,6 @@
 """Plant faults one by one and report which test catches each: `make mutants`, or `python -m tests.mutants --help`.
 
-The tests of the fault's room run first. If they pass, all of `make test` runs. A test that also fails without the fault
+The tests of the fault's folder run first. If they pass, all of `make test` runs. A test that also fails without the fault
 does not count. Everything happens in a copy of the checkout with its own environment. Both are deleted at the end.
 """
 
@@ -31,7 +31,7 @@ BEFORE = ROOT / "tests" / "mutants" / "436ad25.json"
 that can reach each faulty line. `slow` means that only a test of `make slow` failed."""
 CAUGHT = ("room", "all", "time-out")
 ALONE = ("-x", "-q", "-n0", "-p", "no:cacheprovider")
-"""Options of pytest for the tests of a room."""
+"""Options of pytest for the tests of a folder."""
 TOGETHER = ("-x", "-q", "-n", "auto", "--dist", "loadgroup", "--max-worker-restart=0", "-p", "no:cacheprovider")
 """The options of `make test`."""
 ROOM_S, ALL_S = 900, 5400
@@ -44,7 +44,7 @@ TIMED_OUT = re.compile(r"\+\+\+ Timeout \+\+\+|Timeout \(>[\d.]+s\) from pytest-
 class Outcome:
     """The outcome of a fault.
 
-    `by` is `room`, `all`, `time-out`, `none`, or `open` if only the tests of its room ran and passed. `test` is the first
+    `by` is `room`, `all`, `time-out`, `none`, or `open` if only the tests of its folder ran and passed. `test` is the first
     test that failed, and `seconds` the time that pytest reports with the fault. `unsound` are tests that fail without the
     fault too.
     """
@@ -114,7 +114,7 @@ class Copy:
 
 
 def judge(copy: Copy, fault: Fault, *, room_only: bool) -> Outcome:
-    """Run the tests of the fault's room and, unless `room_only`, all tests, until one fails that passes without it."""
+    """Run the tests of the fault's folder and, unless `room_only`, all tests, until one fails that passes without it."""
     seconds, unsound = 0.0, list[str]()
     marked = ["-m", "slow"] if fault.slow else ["-m", "not slow"]
     stages = [("room", [*ALONE, *marked, *fault.tests], ROOM_S)]
@@ -182,8 +182,8 @@ def read_results(file: Path) -> dict[str, Outcome]:
 def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: str) -> str:
     """Return Markdown: the sums, then a line for each fault. `before` has the outcomes at an earlier commit, if they are
     known."""
-    words = {"room": "the room's tests", "all": "make test", "time-out": "a time-out", "none": "**nothing**"}
-    words["open"] = "not by its room's tests; make test did not run"
+    words = {"room": "the folder's tests", "all": "make test", "time-out": "a time-out", "none": "**nothing**"}
+    words["open"] = "not by its folder's tests; make test did not run"
     known = [(fault, results[fault.name]) for fault in FAULTS if fault.name in results]
     counts = {by: sum(outcome.by == by for _, outcome in known) for by in words}
     then = [before[fault.name].by in CAUGHT for fault, _ in known if fault.name in before]
@@ -192,7 +192,7 @@ def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: st
         "# Planted faults",
         "",
         "`make mutants` plants each fault of [faults.py](../../tests/mutants/faults.py) in a copy of the project. It runs",
-        "the tests of the fault's room, then all of `make test`, until a test fails that passes without the fault.",
+        "the tests of the fault's folder, then all of `make test`, until a test fails that passes without the fault.",
         "",
         *(
             [f"- **Before: {sum(then)} of {len(then)} caught**, with the code and the tests of {commit}."]
@@ -216,7 +216,7 @@ def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: st
         f"|---|---|---|---|{'---|' if then else ''}",
     ]
     for fault, outcome in known:
-        by = "`make slow` of its room" if fault.slow and outcome.by == "room" else words[outcome.by]
+        by = "`make slow` of its folder" if fault.slow and outcome.by == "room" else words[outcome.by]
         test = f"`{outcome.test.removeprefix('tests/')}`" if outcome.test else ""
         earlier = before.get(fault.name)
         told = {**dict.fromkeys(CAUGHT, "caught"), "slow": "by `make slow` only", "": ""}

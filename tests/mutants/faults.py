@@ -1,4 +1,4 @@
-"""Planted faults: one-line mutations over all rooms of the package. `make mutants` shows which of them the tests catch.
+"""Planted faults: one-line mutations in all folders of the package. `make mutants` shows which of them the tests catch.
 
 Each fault is a mistake that a change could make, such as a dropped condition, an off-by-one, a swapped branch or a missing
 effect. `old` and `new` are whole lines without their indentation. `tests/unit/test_mutants.py` checks each `old`.
@@ -17,7 +17,7 @@ PACKAGE = "layers/core/python/helix"
 class Fault:
     """A fault. `file` is a path from the project's root, or from `PACKAGE`, and one of its lines is `old`.
 
-    `tests` are the files that test the room in `make test`, or in `make slow` with `slow`.
+    `tests` are the files that test the folder in `make test`, or in `make slow` with `slow`.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The folder of the fault, a room in `ARCHITECTURE.md`."""
+        """The folder of the fault, as `ARCHITECTURE.md` lists it."""
         return self.name.partition(":")[0]
 
 
@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "engine/runs: a stop hits the run after the one that it names",
         "engine/runs/ends.py",
-        'running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))',
+        "running = Check(session_key(session_id), held_by_run(stop.run_id))",
         'running = Check(session_key(session_id), When(equal={"status": "running"}))',
         _runs("interrupts"),
     ),

@@ -115,7 +115,7 @@ class InlineExecutor(Executor):
 
 @dataclass(eq=False)
 class Actor:
-    """An actor: a process (`deadline` is None), or one Lambda delivery. `frozen` means paused, with its timers. `silent`
+    """A process (`deadline` is None) or one Lambda delivery. `frozen` means paused, with its timers. `silent`
     means that its heartbeats are lost. `skew` is the difference between its clock and the true time, in seconds."""
 
     name: str

@@ -72,7 +72,7 @@ def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
     play = played(MemoryStateStore, [budget(FOR * WORST)], calls=calls, seed=seed, full=False, deaths=deaths)
     assert play.done | play.refused | play.died == {f"s{n}" for n in range(RUNS)}
     assert len(play.called | play.died) * calls >= FOR
-    assert calls > 1 or play.called <= play.done | play.died, "who got its only call is done"
+    assert calls > 1 or play.called <= play.done | play.died, "each run with an allowed call has completed or died"
 
 
 @given(seed=SEEDS, deaths=st.sampled_from([0, 30]))

@@ -33,7 +33,7 @@ async def test_a_day_is_governed(seed: int, hours: tuple[float, float]) -> None:
     assert oscillations(told) == []
     assert overruns(load, told) == []
     assert ups_into_throttling(load, told) == []
-    assert told.moves, "there is something to judge"
+    assert told.moves, "the hours have enough runs for a judgment"
     assert sum(told.ends.values()) == len(load.arrivals), "every run has an end"
     assert percentile(told.waits["support"], 0.95) < 900, "three quarters of an hour of throttling among two and a half"
 

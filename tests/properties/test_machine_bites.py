@@ -205,7 +205,7 @@ DECISIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "models that are asked late": (ask_models_late, "no_answer_rebought|zombie_invisible"),
     "no margin for clocks": (without_margin, "no_finished_tool_again|no_answer_rebought"),
     "buying beside a living worker": (buy_beside_the_living, "no_answer_rebought"),
-    "claims that ride for tools that must not start twice": (ride_whatever_happens, "unknown_has_begun"),
+    "claims with the answer for tools that must not start twice": (ride_whatever_happens, "unknown_has_begun"),
 }
 
 

@@ -90,10 +90,10 @@ class Pump:
         batch = [LogRecord(r["SequenceNumber"], r["PartitionKey"], r["Data"], CLOCK.now()) for r in answer["Records"]]
         while batch:
             self._batches += 1
-            done = await self._projectors[self._batches % len(self._projectors)].project(batch)
-            if done.failed is None and self._batches % 4:
+            failed = await self._projectors[self._batches % len(self._projectors)].project(batch)
+            if failed is None and self._batches % 4:
                 break
-            batch = [r for r in batch if done.failed is None or int(r.position) >= int(done.failed)]
+            batch = [r for r in batch if failed is None or int(r.position) >= int(failed)]
         return bool(answer["Records"])
 
 

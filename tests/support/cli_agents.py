@@ -73,7 +73,7 @@ def _note_execution() -> None:
 
 @client.agent(name="stubborn")
 async def stubborn(seconds: float) -> str:
-    """Sits in a thread that nobody can cancel."""
+    """Sleep in a thread that cannot be cancelled."""
     await asyncio.to_thread(time.sleep, seconds)
     return "awake"
 

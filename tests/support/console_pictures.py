@@ -15,7 +15,7 @@ from tests.support.browser import browsing, go
 from tests.support_run import a_tool, agent, call, calls, text_of
 
 from helix import Agent, Confirmation, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool
-from helix.adapters.system import SystemIds
+from helix.adapters.system import SystemClock, SystemIds
 from helix.console.here import serving
 from helix.console.server import ConsoleServer
 from helix.core.health import HealthResult, HealthStatus
@@ -26,7 +26,6 @@ from helix.engine.engine import Settings
 from helix.fleet import health_rows
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.decisions import DecisionLog
-from helix.runtime.system import SystemClock
 from helix.services.row_slots import RowSlots
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "img"

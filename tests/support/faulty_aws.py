@@ -89,7 +89,7 @@ class Model:
 
 @dataclass
 class Fault:
-    """A fault at call number `at` of those that this kind can strike, or at no call if it is None. All attempts of that
+    """A fault at call number `at` among the calls that this kind can hit. None means no fault. All attempts of that
     call fail, so that the delivery fails as well. A lost answer is lost once. `calls` are the possible calls as
     `service.operation`."""
 

@@ -118,7 +118,9 @@ async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]
     found: list[dict[str, Any]] = []
     seen: set[str] = set()
     for turn in await turns(executor, session_id):
-        copied = not found and turn.first.start_count > 0  # its reader has none of the session that it was copied from
+        copied = (
+            not found and turn.first.start_count > 0
+        )  # its reader does not have the messages of the original session
         encoder = await agui_encoder(executor, turn, join=copied)
         events = [event for _, event in await events_of(executor, turn, encoder, whole=False)]
         said = (turn.first.input or {}).get("message")

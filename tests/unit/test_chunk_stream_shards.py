@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from helix.cli.cloud.shards import check_shards
+from helix.cli.cloud.deploy_checks import check_shards
 from helix.cli.output import RefusedError
 
 

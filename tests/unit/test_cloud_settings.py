@@ -12,13 +12,12 @@ from moto import mock_aws
 from tests.support_litellm import FakeClock, request
 
 from helix import Agent, LLMConfig
-from helix.adapters.aws.secrets import FRESH_S, ModelKeys
+from helix.adapters.aws.secrets import FRESH_S, ModelKeys, RotatedKeys
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
 from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.runtime.cloud import Application
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
-from helix.runtime.rotated_keys import RotatedKeys
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -1,6 +1,6 @@
 """One fixture for both folds of a conversation, in Python and in TypeScript.
 
-`tests/fixtures/conversation_cases.json` has streams (recorded ones and random ones), and what the fold in Python makes of
+`tests/fixtures/conversation_cases.json` has streams (recorded and random ones), and the result of the Python fold for
 each message. `clients/js/test/conversation.test.ts` compares the fold in TypeScript with it.
 `HELIX_RECORD=1 pytest tests/unit/test_conversation_cases.py` writes the changes and items of the streams in it anew.
 """

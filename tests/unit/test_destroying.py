@@ -10,9 +10,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from helix.adapters.system import SystemClock
 from helix.cli.cloud.stack import MACHINE, RULE, Deployed, Resource
 from helix.cli.cloud.stopping import Stopping, schedules_off
-from helix.runtime.system import SystemClock
 
 REGION = {"region_name": "us-east-1"}
 SCHEDULE, PATTERN = "helix-test-sweep", "helix-test-ended"

@@ -91,7 +91,7 @@ def test_what_cannot_be_written_fails_nobody() -> None:
     metrics = EmfMetrics("prod", SetClock(), out=out)
     metrics.record(Measures({}))
     metrics.record(Measures({"ModelLatency": float("nan")}, "chat"))
-    assert "NaN" not in out.getvalue(), "no JSON: CloudWatch would drop the line"
+    assert "NaN" not in out.getvalue(), "not valid JSON, so CloudWatch would drop the line"
     out.close()
     metrics.record(Measures({"ModelCalls": 1}, "chat"))
 

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from helix.cli.cloud.secrets import check_secrets
+from helix.cli.cloud.deploy_checks import check_secrets
 from helix.cli.environment import load_environment
 from helix.cli.output import RefusedError
 from helix.core.tool_settings import ProjectTools, SecretPlace

@@ -131,7 +131,7 @@ async def test_a_feed_that_failed_gives_what_it_has_and_then_raises() -> None:
 async def test_what_closes_a_gap_is_taken_however_much_lies_behind_it() -> None:
     feed = Feed("s", 0, whole_stream, 3)
     feed.offer([message(sequence) for sequence in range(5, 12)])
-    assert (feed.has_gap, feed.dropped) == (True, True), "what is forgotten is asked for again"
+    assert (feed.has_gap, feed.dropped) == (True, True), "dropped messages are requested again"
     feed.offer([message(sequence) for sequence in range(1, 5)])
     found = await read(feed)
     feed.offer([message(sequence) for sequence in range(4, 6)])

@@ -32,4 +32,4 @@ def test_invocations_at_once_get_the_same_session(monkeypatch: pytest.MonkeyPatc
     with ThreadPoolExecutor(4) as pool:
         given = list(pool.map(invoke, range(8)))
     assert all(one == given[0] for one in given)
-    assert list(sessions) == [given[0]["AWS_ACCESS_KEY_ID"]], "the key that everybody knows is not valid"
+    assert list(sessions) == [given[0]["AWS_ACCESS_KEY_ID"]], "the emulator's well-known key is not valid"

@@ -1,4 +1,4 @@
-"""Names for other tools follow OpenTelemetry's conventions, as published in their own package. Also ids of spans."""
+"""Names in traces follow OpenTelemetry's conventions, as published in its own package. Ids of spans are stable."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_limits_are_checked_where_a_check_is_defined(wrong: dict[str, Any]) -> N
 
 def test_failures_below_the_threshold_degrade_and_at_it_make_unhealthy() -> None:
     assert play(HealthCheck(name="it"), OK, BAD, BAD, BAD, BAD) == [H, D, D, U, U]
-    assert play(HealthCheck(name="it"), BAD, OK, BAD, BAD, OK) == [D, H, D, D, H], "they must follow each other"
+    assert play(HealthCheck(name="it"), BAD, OK, BAD, BAD, OK) == [D, H, D, D, H], "the failures must be consecutive"
     assert play(HealthCheck(name="it", failure_threshold=1), BAD) == [U]
 
 

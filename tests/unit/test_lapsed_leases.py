@@ -1,4 +1,4 @@
-"""When a worker's lease has lapsed."""
+"""The conditions under which a worker's lease has expired."""
 
 from __future__ import annotations
 

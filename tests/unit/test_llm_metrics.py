@@ -42,7 +42,7 @@ def test_sums_and_means() -> None:
     assert (metrics.requests, metrics.errors, metrics.throttles) == (4, 2, 1)
     assert (metrics.avg_context_tokens, metrics.max_context_tokens, metrics.avg_response_tokens) == (200, 300, 20)
     assert (metrics.avg_ttft_ms, metrics.avg_wait_time_ms) == (200, 250)
-    assert metrics.avg_completion_time_ms == 4000, "the throttled call says nothing of how fast the model is"
+    assert metrics.avg_completion_time_ms == 4000, "a throttled call does not show the speed of the model"
     assert (metrics.total_cost, metrics.cost_per_request) == pytest.approx((0.04, 0.01))
     assert (metrics.queue_depth, metrics.get_utilization(), metrics.timestamp) == (3, 0.5, 10)
 

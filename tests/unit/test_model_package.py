@@ -75,7 +75,7 @@ def test_an_option_that_only_litellm_understands_takes_litellm(
     with_packages(monkeypatch, ALL)
     assert package_of(model, config) == "litellm"
     with_packages(monkeypatch, ALL - {"litellm"})
-    assert package_of(model, config) != "litellm", "there is no other; the provider says what it does not know"
+    assert package_of(model, config) != "litellm", "no other package exists, and the provider reports unknown options"
 
 
 def test_what_is_not_installed_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_installed_is_not_chosen(monkeypatch: pytest.MonkeyPatch) ->
     with_packages(monkeypatch, frozenset({"litellm"}))
     assert package_of("openai/gpt-4o", config) == "litellm"
     with_packages(monkeypatch, frozenset())
-    assert package_of("openai/gpt-4o", config) == "openai", "the smaller one is asked for"
+    assert package_of("openai/gpt-4o", config) == "openai", "the smaller package is suggested"
     assert package_of("groq/llama", LLMConfig(model="groq/llama")) == "litellm"
 
 

@@ -40,7 +40,7 @@ def test_the_table_counts_what_was_caught_before_and_now() -> None:
     results = {FAULTS[0].name: Outcome("room", "tests/unit/test_a.py::b", 1.0), FAULTS[1].name: Outcome("none")}
     text = table_of(results, {fault.name: Outcome("open") for fault in FAULTS}, "abc")
     assert "**Before: 0 of 2 caught**, with the code and the tests of abc.\n- **Now: 1 of 2 caught.**" in text
-    assert f"| {FAULTS[0].name} | the room's tests | `unit/test_a.py::b` | 1 | **not caught** |" in text
+    assert f"| {FAULTS[0].name} | the folder's tests | `unit/test_a.py::b` | 1 | **not caught** |" in text
     assert "Before" not in table_of(results, {}, "abc")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 
-from helix.adapters.private import make_folder
+from helix._private_files import make_folder
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.cli.cloud.dev import CloudOptions, make_cloud
 from helix.cli.output import RefusedError
@@ -33,7 +33,7 @@ def test_a_new_folder_is_private(tmp_path: Path) -> None:
     make_folder(tmp_path / "project" / ".helix" / "logs")
     assert [mode(tmp_path / "project" / name) for name in (".helix", ".helix/logs")] == [0o700, 0o700]
     make_folder(tmp_path / "elsewhere")
-    assert mode(tmp_path / "elsewhere") == 0o777, "others are as the user's umask says"
+    assert mode(tmp_path / "elsewhere") == 0o777, "other files follow the user's umask"
 
 
 def test_an_open_folder_is_repaired_and_its_links_are_not_followed(tmp_path: Path) -> None:

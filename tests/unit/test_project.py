@@ -23,7 +23,7 @@ def test_a_project_is_found_from_its_folders(tmp_path: Path) -> None:
     root = write(tmp_path, "[tool.helix]\n", "agents/deep/__init__.py")
     assert find_project(root / "agents" / "deep") == root
     write(root / "agents", "")
-    assert find_project(root / "agents") == root, "a pyproject.toml without the table is another tool's"
+    assert find_project(root / "agents") == root, "a pyproject.toml without the table belongs to another tool"
 
 
 def test_outside_of_a_project_the_error_names_init(tmp_path: Path) -> None:

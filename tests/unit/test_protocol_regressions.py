@@ -324,7 +324,7 @@ async def test_an_approved_call_that_is_given_back_stays_approved() -> None:
     world.store.before["claim_call"] = stands_still
     with pytest.raises(WorkInProgressError):
         await world.tool(SOLO, run, 1, "call_0", worker)
-    assert (await world.row("call_0")).state == "approved", "it was given back, not started"
+    assert (await world.row("call_0")).state == "approved", "the call was released, not started"
 
 
 async def test_a_claimed_call_that_is_stopped_before_it_starts_stays_approved() -> None:

@@ -77,7 +77,7 @@ def test_claude_does_not_think_in_a_turn_that_another_model_began(model: str, be
     assert (config.reasoning == "high", "thinking" in config.provider_options) == (thinks, thinks)
     assert config.provider_options["top_k"] == 3
     after = request_for(request([*turn(before), UserMessage(content="And now?")], reasoning="high"), model)
-    assert after.config.reasoning == "high", "a new turn begins with its own"
+    assert after.config.reasoning == "high", "a new turn begins with its own reasoning"
 
 
 class BadRequestError(Exception):

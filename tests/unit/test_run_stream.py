@@ -1,4 +1,4 @@
-"""When output of a run is appended to the log: text at once, or at intervals if the log charges for each append."""
+"""A run's text is appended to the log at once, or at intervals if the log charges for each append."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_what_the_log_refuses_for_whatever_reason_is_not_lost_in_silence()
     for text in "abc":
         say(stream, text)
         await turns()
-    assert log.said() == ["a"], "what comes later is no reader's before what came first"
+    assert log.said() == ["a"], "no reader gets a later chunk before an earlier one"
     for _ in range(2):
         with pytest.raises(ValueError, match="not for this log"):
             await stream.flush()
@@ -180,7 +180,7 @@ async def test_an_event_loop_with_many_runs_makes_fewer_appends(monkeypatch: pyt
     shares = [await waited() for _ in range(BURST + 20)]
     assert shares[: BURST - 1] == [FIRST_S] * (BURST - 1)
     assert shares[BURST:] == [pytest.approx(SHARED_S)] * 20, "a step's flush takes them along before that"
-    assert await waited(words=True) == 0, "words have shares of their own"
+    assert await waited(words=True) == 0, "words have separate shares"
 
 
 async def test_a_log_that_charges_for_appends_gets_them_at_growing_intervals() -> None:
@@ -228,7 +228,7 @@ async def test_a_model_that_never_yields_is_held_up_until_its_words_are_there(co
         if (relief := stream.relief()) is not None:
             await relief
             held_up.append(said)
-            assert len(log.said()) == said and stream.relief() is None, "nothing is late any more"
+            assert len(log.said()) == said and stream.relief() is None, "no chunk is late now"
     assert held_up[0] == 1 and len(held_up) == 3, "the first word at once"
     assert held_up[1] > 2, "later ones together"
 

@@ -66,7 +66,7 @@ async def test_there_is_nothing_to_record_before_a_decision() -> None:
         await scaler.record_scaling_action("a")
     await scaler.register_policy("a", ScalingPolicy())
     await scaler.evaluate_scaling("a", ScalingMetrics(cpu_percent=50), 3)
-    assert await scaler.record_scaling_action("a") is None, "a hold is no action"
+    assert await scaler.record_scaling_action("a") is None, "a hold is not an action"
 
 
 async def test_llm_scaling_keeps_to_the_bounds_and_the_pace_of_the_targets_policy() -> None:

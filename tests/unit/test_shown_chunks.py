@@ -67,7 +67,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
     "unknown": ([], c.UnknownChunk(type="later")),
 }
-"""By type, the chunks before one of that type, and that one."""
+"""The preceding chunks and the chunk itself, by type."""
 AFTER: dict[str, list[c.StreamChunk]] = {"subagent_start": [BELOW]}
 END = {"run_interrupted": "interrupted", "run_paused": "paused"}
 """Chunks before the end of a run, and the status of the run. A sub-agent sends the same chunk."""
@@ -158,7 +158,7 @@ READERS: dict[str, Callable[[Messages], object]] = {
 
 
 def table() -> dict[str, dict[str, str]]:
-    """By type of chunk, what the guide says that each reader shows."""
+    """Return the guide's table: what each reader shows, by chunk type."""
     lines = GUIDE.read_text("utf-8").splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("| Chunk |"))
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in _table_lines(lines[first:])]

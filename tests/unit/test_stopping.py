@@ -1,4 +1,4 @@
-"""When a run ends, and with what result."""
+"""The conditions that end a run, and the result of each."""
 
 from __future__ import annotations
 

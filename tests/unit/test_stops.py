@@ -65,7 +65,7 @@ async def test_a_look_reads_the_records_of_all_runs_at_once() -> None:
             while len(store.reads) < 6:
                 await asyncio.sleep(POLL_S)
         assert [watch.stop for n, watch in enumerate(watches) if n != 249] == [None] * 249
-    assert set(store.reads) == {100, 49}, "the run that was stopped is not looked at again"
+    assert set(store.reads) == {100, 49}, "the stopped run is not checked again"
     store.reads.clear()
     await asyncio.sleep(3 * POLL_S)
     assert store.reads == [], "no run is watched, and nothing is read"

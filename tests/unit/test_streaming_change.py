@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from helix.adapters.system import SystemClock
-from helix.cli.cloud.streaming import FLIGHT_S, check_streaming
+from helix.cli.cloud.deploy_checks import FLIGHT_S, check_streaming
 from helix.cli.output import RefusedError
 
 CLOCK = SystemClock()
@@ -23,7 +23,7 @@ def check(present: dict[str, str] | None, wanted: str, *, since_s: float = 0.0, 
         if present is None:
             raise ClientError({"Error": {"Code": "ValidationError", "Message": "it does not exist"}}, "DescribeStacks")
         outputs = [{"OutputKey": name, "OutputValue": value} for name, value in present.items()]
-        return {"Stacks": [{"Outputs": outputs}]}
+        return {"Stacks": [{"StackStatus": "UPDATE_COMPLETE", "Outputs": outputs}]}
 
     event = {"Timestamp": datetime.fromtimestamp(CLOCK.now() - since_s, UTC)}
     check_streaming(

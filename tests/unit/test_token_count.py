@@ -35,7 +35,7 @@ COUNTER = TokenCounter()
 def test_openai_models_are_counted_with_their_own_tables(text: str, model: str, tokens: int) -> None:
     """The numbers come from the tokenizer's own examples."""
     assert COUNTER.count_tokens(text, model) == tokens
-    assert not COUNTER.is_estimated(model)
+    assert not COUNTER.count(text, model).estimated
     assert SameCounter is TokenCounter
 
 
@@ -102,7 +102,9 @@ def test_our_messages_count_as_mappings_do() -> None:
         {"role": "assistant", "content": "I look.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "name": "look", "content": "found"},
     ]
-    assert COUNTER.count_messages_tokens(ours) == COUNTER.count_messages_tokens(theirs) - 1, "a tool's name is no name"
+    assert COUNTER.count_messages_tokens(ours) == COUNTER.count_messages_tokens(theirs) - 1, (
+        "a tool's name does not count as a name"
+    )
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

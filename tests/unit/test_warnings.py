@@ -67,7 +67,7 @@ def test_the_threshold_of_one_instance_is_compared_with_those_of_its_agent(
 
 
 def test_a_sweep_that_is_late_or_never_was_is_a_failure() -> None:
-    assert late(Beats(), 9000) == {}, "nobody has begun a run, and the first minute begins a sweep"
+    assert late(Beats(), 9000) == {}, "no run was started yet, and the first minute starts a sweep"
     assert late(Beats(worked_at=1000, since=1000), 1000 + LATE_S) == {}
     assert late(Beats(worked_at=1000, since=1000), 1001 + LATE_S) == {"sweep": "none has run"}
     assert late(Beats(1000, found_at=1000), 1000 + LATE_S) == {}

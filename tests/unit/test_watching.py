@@ -32,7 +32,7 @@ async def test_many_watches_are_polled_for_together() -> None:
     await asyncio.sleep(3 * POLL_S)
     count = len(asked)
     await asyncio.sleep(3 * POLL_S)
-    assert len(asked) == count, "nobody watches"
+    assert len(asked) == count, "no watch is open"
 
 
 async def test_what_others_write_wakes_with_a_rest_in_between() -> None:

@@ -19,7 +19,7 @@ from .crashes import started
 from .planned import last, pass_gate
 
 TOOL_S = 3.0
-"""Of one execution."""
+"""The timeout of one execution."""
 
 
 def noise(size: int) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from helix.adapters.private import make_file, make_folder
+from helix._private_files import make_file, make_folder
 from helix.adapters.sqlite_commits import Line, Transaction, commit, load
 from helix.adapters.sqlite_log import CHECKPOINT_ROWS, Log, checkpoint, log_failure
 from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, readable

@@ -16,10 +16,11 @@ import webbrowser
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say, write
@@ -34,7 +35,6 @@ from helix.local.credentials import write_private
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
 from helix.runtime.stores import store_exists
-from helix.runtime.system import SystemClock, SystemIds
 
 KEY_S = 12 * 3600
 """The lifetime, in seconds, of the key that a console on a stage uses. The key is revoked when the console ends."""
@@ -124,16 +124,14 @@ def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
     """Return the stage's URL and a new key for the user. The key expires."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from helix.cli.cloud.stack import described
+    from helix.cli.cloud.stack import described, outputs_of
 
     stack = f"helix-{stage}"
     try:
         found = described(aws_client("cloudformation", where.profile, where.region), stack)
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(f"stage {stage!r}: AWS refuses: {error}") from error
-    outputs: dict[str, Any] = {
-        output["OutputKey"]: output["OutputValue"] for output in (found or {}).get("Outputs", [])
-    }
+    outputs = outputs_of(found or {})
     if "Url" not in outputs:
         raise RefusedError(f"there is no stage {stage!r} here: no stack {stack!r} in this account and region")
     clock = SystemClock()

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.options import Json, Store
 from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.stores import with_new_store, with_store
@@ -19,7 +20,6 @@ from helix.cli.view.formats import print_table
 from helix.core.errors import NotAuthenticatedError
 from helix.gateway.authoriser import KEY, ApiKey, ApiKeys, Principal
 from helix.ports.state_store import StateStore
-from helix.runtime.system import SystemClock, SystemIds
 
 T = TypeVar("T")
 PAGE = 100

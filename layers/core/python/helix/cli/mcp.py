@@ -23,6 +23,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from helix.adapters.system import SystemIds
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import INTERRUPTED, RefusedError, say
@@ -31,15 +32,13 @@ from helix.cli.where import Where, link_to
 from helix.core.errors import NotAuthenticatedError
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
+from helix.gateway.origins import LOOPBACK
 from helix.mcp import ExecutorSource, LinkSource, MCPApp, Source, make_server
 from helix.mcp.server import WAIT_S
-from helix.mcp.web import LOOPBACK, LOOPBACK_PAGES
+from helix.mcp.web import LOOPBACK_PAGES
+from helix.ports.ids import new_secret
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
-from helix.runtime.system import SystemIds
-
-RANDOM = 16
-"""The number of random characters at the end of an id."""
 
 
 def mcp(
@@ -79,7 +78,7 @@ async def _serve(
                     stack.enter_context(on_signals(lambda: _stop(interrupted), signal.SIGINT))
                     await _serve_stdio(make_server(source, wait_s=wait_s, lists_tasks=lists), interrupted)
                 else:
-                    await _serve_http(source, port, token or _new_token(), wait_s, lists)
+                    await _serve_http(source, port, token or new_secret(SystemIds()), wait_s, lists)
             if interrupted.is_set():
                 _leave()
     except NotAuthenticatedError as error:
@@ -171,8 +170,3 @@ class _OneToken(TokenVerifier):
         if not hmac.compare_digest(token.encode(), self._token):
             return None
         return AccessToken(token=token, client_id="owner", scopes=[])
-
-
-def _new_token() -> str:
-    ids = SystemIds()
-    return ids.new("secret")[-RANDOM:] + ids.new("secret")[-RANDOM:]

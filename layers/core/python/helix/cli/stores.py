@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.cli.output import RefusedError
 from helix.ports.state_store import StateStore
 from helix.runtime.stores import open_store, store_exists
+
+if TYPE_CHECKING:
+    from helix.cli.options import Store
+    from helix.cli.where import Where
 
 T = TypeVar("T")
 
@@ -22,27 +26,14 @@ def require_session(db: str, session_id: str | None) -> None:
         raise RefusedError(f"session {session_id!r} does not exist: there is no store {db!r} here (see --db)")
 
 
-class Place(Protocol):
-    """A store or a stage, as in `helix.cli.options.Store` and `helix.cli.where.Where`."""
-
-    @property
-    def db(self) -> str: ...
-    @property
-    def stage(self) -> str | None: ...
-    @property
-    def profile(self) -> str | None: ...
-    @property
-    def region(self) -> str | None: ...
-
-
-def with_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
+def with_store(place: Store | Where, work: Callable[[StateStore], Awaitable[T]]) -> T:
     """Return the result of `work`, which receives the state store of the place."""
     if place.stage is None and not store_exists(place.db):
         raise RefusedError(f"there is no store {place.db!r} here (see --db, and --stage for a deployed one)")
     return with_new_store(place, work)
 
 
-def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
+def with_new_store(place: Store | Where, work: Callable[[StateStore], Awaitable[T]]) -> T:
     """Do the same as `with_store`, but create the local store if it does not exist."""
 
     async def main() -> T:
@@ -72,7 +63,7 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
         raise RefusedError(f"{error} (choose with --profile and --region)") from error
 
 
-def _deployed(place: Place, stage: str) -> StateStore:
+def _deployed(place: Store | Where, stage: str) -> StateStore:
     from helix.runtime.tables import open_stage
 
     def client(service: str) -> Any:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.environment import not_installed
 from helix.cli.options import Db, Profile, Region, settings
 from helix.cli.output import RefusedError, naming
@@ -32,7 +33,6 @@ from helix.core.refusals import error_of
 from helix.core.registry import AgentRegistry
 from helix.runtime.settings import DEFAULT_DB
 from helix.runtime.stores import store_exists
-from helix.runtime.system import SystemClock, SystemIds
 from helix.services.claim_input import check_session_id
 
 if TYPE_CHECKING:
@@ -95,6 +95,12 @@ class Where:
             given = {"--stage": self.stage, "--profile": self.profile, "--region": self.region}
             return [word for name, value in given.items() if value is not None for word in (name, value)]
         return [] if self.db == settings().db else ["--db", self.db]
+
+
+def named_agent(name: str) -> Agent[Any, Any]:
+    """Return a placeholder for an agent of which only the name is known."""
+    model = LLMConfig(model="the service's model")
+    return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
 
 class NotThereError(RefusedError):
@@ -206,8 +212,7 @@ class StoreService:
             try:
                 agent = load_agent(name, settings().agents)
             except RefusedError:
-                model = LLMConfig(model="its own model")
-                agent = Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
+                agent = named_agent(name)
             self._registry.register(agent)
 
 

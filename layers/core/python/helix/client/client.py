@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
 from helix.client.remote_handle import RemoteHandle
@@ -19,7 +20,6 @@ from helix.core.json import JsonObject, JsonValue
 from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.runtime.system import SystemClock, SystemIds
 
 
 class HelixClient:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from helix.core.errors import OperatorError
 from helix.core.json import JsonObject, JsonValue
@@ -52,29 +53,36 @@ class ClientSettings:
     when the reader continues."""
 
 
-class Link(Protocol):
+class Link(ABC):
     """A client's way to reach sessions."""
 
     following: Following
     """The receiver of new connections, messages and the link's end. The client sets it before it opens the link."""
+    connections: int
+    """The number of connections that were opened so far."""
 
-    @property
-    def connections(self) -> int:
-        """The number of connections that were opened so far."""
-        ...
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
 
+    @abstractmethod
     async def open(self) -> None: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def spawn(self, work: Any) -> asyncio.Task[None]:
         """Start a task that ends with the link."""
-        ...
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
+    @abstractmethod
     async def ask(self, action: str, fields: JsonObject) -> JsonObject:
         """Return the result of a request (docs/guide/websocket.md). After `subscribe`, the link passes the stream's
         messages to `following`."""
-        ...
 
 
 def fields_of(value: JsonValue) -> dict[str, Any]:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from helix.client.link import fields_of
+from helix.client.link import Link, fields_of
 from helix.core.errors import HelixError
 from helix.core.json import JsonObject
 from helix.core.refusals import RemoteError
 from helix.core.wire import StreamMessage
-
-if TYPE_CHECKING:
-    from helix.client.feed import Following
 
 logger = logging.getLogger("helix.client")
 POLL_S = 0.25
@@ -40,11 +37,9 @@ class Service(Protocol):
         ...
 
 
-class PollingLink:
-    """Implements `helix.client.link.Link`."""
+class PollingLink(Link):
+    """A link that polls the streams of a service without pushed messages."""
 
-    following: Following
-    """The receiver of new connections, messages and the link's end."""
     connections = 1
 
     def __init__(self, service: Service, *, poll_s: float = POLL_S, slowest_s: float | None = None) -> None:
@@ -52,9 +47,9 @@ class PollingLink:
 
         While streams are quiet, the pause grows up to `slowest_s` (default: `poll_s`). A message or a new run resets it.
         """
+        super().__init__()
         self._service, self._poll_s, self._slowest_s = service, poll_s, slowest_s or poll_s
         self._pause_s = poll_s
-        self._tasks: set[asyncio.Task[None]] = set()
         self._positions: dict[str, int] = {}
 
     async def open(self) -> None:
@@ -62,16 +57,8 @@ class PollingLink:
         self.following.on_open()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().close()
         await self._service.close()
-
-    def spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def ask(self, action: str, fields: JsonObject) -> JsonObject:
         given: JsonObject = {name: value for name, value in fields.items() if value is not None}

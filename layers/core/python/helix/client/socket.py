@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
-from helix.client.link import ClientSettings, ConnectionLostError, Token, fields_of
+from helix.client.link import ClientSettings, ConnectionLostError, Link, Token, fields_of
 from helix.core.errors import HelixError, InvalidInputError, NotAuthenticatedError, ProtocolError
 from helix.core.frames import SUBPROTOCOL, Joiner, fragments
 from helix.core.json import JsonObject, loads
@@ -24,9 +24,6 @@ from helix.core.refusals import error_of
 from helix.core.wire import StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-
-if TYPE_CHECKING:
-    from helix.client.feed import Following
 
 logger = logging.getLogger("helix.client")
 MAX_MESSAGE_BYTES = 128 * 1024
@@ -43,19 +40,15 @@ class _Asked(NamedTuple):
     """The future of the result, or of the error that the service returned."""
 
 
-class SocketLink:
-    """Implements `Link` on a service's WebSocket API."""
-
-    following: Following
-    """The receiver of new connections, messages and the link's end."""
+class SocketLink(Link):
+    """A link to a service's WebSocket API."""
 
     def __init__(self, url: str, token: Token, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
+        super().__init__()
         self._url, self._token, self._settings, self._clock, self._ids = url, token, settings, clock, ids
         self._socket: ClientConnection | None = None
         self._asked: dict[str, _Asked] = {}
         self._joiner = Joiner()
-        self._life: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._opened = asyncio.Event()
         self._heard, self._tries, self._refusals = False, 0, 0
         self.error: Exception | None = None
@@ -64,25 +57,15 @@ class SocketLink:
     async def open(self) -> None:
         """Connect. Raises `NotAuthenticatedError`, and `ConnectionLostError` if the service cannot be reached within
         `open_s`."""
-        self._life = asyncio.get_running_loop().create_task(self._live(), name="helix:client")
+        self.spawn(self._live())
         await self._opened.wait()
         if self.error is not None:
             raise self.error
 
     async def close(self) -> None:
         """Close the link, and fail all open requests. May be called repeatedly."""
-        tasks = [*self._tasks, *([self._life] if self._life is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await super().close()
         self._fail(ConnectionLostError("the client is closed"))
-
-    def spawn(self, work: Any) -> asyncio.Task[None]:
-        """Start a task that ends with the link."""
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

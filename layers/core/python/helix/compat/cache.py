@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
+from helix.adapters.models.catalog import LitellmCatalog
+from helix.adapters.system import SystemClock
 from helix.core.caching import CacheEvictionPolicy, CacheStrategy, check_strategy, digest
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonValue
@@ -21,9 +23,7 @@ from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.model import Question
 from helix.ports.state_store import StateStore
-from helix.runtime.catalog import LitellmCatalog
 from helix.runtime.stores import MEMORY, open_store
-from helix.runtime.system import SystemClock
 from helix.services.nearest import Embed
 from helix.services.row_cache import CacheEntry, Known, RowCache
 from helix.workers.tasks import end_tasks

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from helix._version import __version__
+from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError
 from helix.core.health import CheckFunction, HealthStatus
 from helix.fleet.health import probe
@@ -32,7 +33,6 @@ from helix.fleet.health_pages import (
 )
 from helix.fleet.prometheus import Figures, ModelTotals, Queue, render
 from helix.ports.clock import Clock
-from helix.runtime.system import SystemClock
 
 CHECK_TIMEOUT_S = 10.0
 Totals = Callable[[], Awaitable[Sequence[ModelTotals]]]

@@ -20,12 +20,12 @@ from urllib.parse import quote
 
 from helix._log import get_logger
 from helix._version import __version__
+from helix.adapters.system import SystemClock
 from helix.compat.reporter_posting import MAX_BYTES, Poster
 from helix.compat.reporter_settings import MAX_BUFFER, VARIABLES, ReporterSettings, read_reporter_settings
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject
 from helix.ports.clock import Clock
-from helix.runtime.system import SystemClock
 from helix.workers.tasks import end_tasks, first_of
 
 logger = get_logger("helix.reporter")

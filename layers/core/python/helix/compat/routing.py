@@ -14,6 +14,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from helix.adapters.models.catalog import LitellmCatalog
+from helix.adapters.models.token_count import TokenCounter
 from helix.core.errors import InvalidInputError
 from helix.core.routing import (
     BALANCED,
@@ -30,7 +32,6 @@ from helix.core.routing import (
     ranked,
 )
 from helix.ports.catalog import ModelCatalog
-from helix.runtime.catalog import LitellmCatalog, TokenCounter
 
 Chat = Sequence[Mapping[str, Any]]
 Count = Callable[[Chat, str], int]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.core.cost_status import Spending
 from helix.core.errors import HelixError, InvalidInputError
 from helix.core.llm_metrics import LLMMetrics
@@ -23,7 +24,6 @@ from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import StateStore
 from helix.runtime.stores import MEMORY, open_store
-from helix.runtime.system import SystemClock, SystemIds
 from helix.workers.tasks import end_tasks
 
 MONITOR_S = 30.0

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import Field
 
+from helix.adapters.models.token_count import TokenCount, TokenCounter
+from helix.adapters.system import SystemClock
 from helix.core.budget import GLOBAL, MICROS, MOST, BudgetDefinition
 from helix.core.checks import is_int, is_number
 from helix.core.errors import InvalidInputError
@@ -28,8 +30,6 @@ from helix.engine.money.bounds import budget_states, raise_alerts
 from helix.fleet.budgets import BudgetManager, bound_token_budget_manager
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore
-from helix.runtime.catalog import TokenCount, TokenCounter
-from helix.runtime.system import SystemClock
 from helix.services.row_budgets import RowBudgets
 from helix.services.usage_counters import (
     Counters,

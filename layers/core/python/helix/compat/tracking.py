@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError
 from helix.core.llm_metrics import CallSample, LLMMetrics, Tally, metrics_of, total
 from helix.core.measures import Measures
 from helix.fleet.metric_rows import key_of, sample_of
 from helix.ports.clock import Clock
-from helix.runtime.system import SystemClock
 
 WINDOW_S = 300.0
 MAX_SAMPLES = 100_000

@@ -11,10 +11,12 @@ import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from helix.console.server import Service, random_code
+from helix.adapters.system import SystemIds
+from helix.console.server import Service
 from helix.gateway.authoriser import Authoriser, Proof, refusal
 from helix.gateway.loopback import LoopbackGateway
 from helix.ports.clock import Clock
+from helix.ports.ids import new_secret
 from helix.runtime.executor import Executor
 
 
@@ -34,7 +36,7 @@ class OneToken(Authoriser):
 @asynccontextmanager
 async def serving(executor: Executor, place: str) -> AsyncIterator[Service]:
     """Serve the executor's store until the block ends, with the agents of its registry."""
-    token = random_code()
+    token = new_secret(SystemIds())
     authoriser = OneToken(executor.engine.clock, token)
     async with LoopbackGateway(executor, authoriser=authoriser, operator=True) as served:
         yield Service(served.url, token, place, executor.registry.registered_types())

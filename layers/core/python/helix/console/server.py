@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helix.adapters.system import SystemIds
 from helix.core.json import dumps, load_object
 from helix.gateway.console_page import CONFIG, KINDS, PAGE, origin_of, page_files, page_headers
 from helix.gateway.loopback_pages import PATIENCE_S, LoopbackHandler, PageServer
-from helix.runtime.system import SystemIds
+from helix.ports.ids import new_secret
 
 MAX_BODY: Final = 4096
-RANDOM: Final = 16
-"""The number of random characters at the end of an id of `SystemIds`, with 5 bits each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,6 @@ class Service:
     agents."""
 
 
-def random_code() -> str:
-    """Return 160 random bits as text."""
-    ids = SystemIds()
-    return "".join(ids.new("code")[-RANDOM:] for _ in range(2))
-
-
 class ConsoleServer:
     """`with ConsoleServer(service) as console: print(console.address)`
 
@@ -58,7 +51,7 @@ class ConsoleServer:
     """
 
     def __init__(self, service: Service, *, port: int = 0, patience_s: float = PATIENCE_S) -> None:
-        self.service, self.code = service, random_code()
+        self.service, self.code = service, new_secret(SystemIds())
         files = {f"/{name}": file for name, file in page_files().items()}
         config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
         self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}

@@ -5,7 +5,7 @@ Law: a message is written once, at its final position. Only a call's row changes
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -113,9 +113,6 @@ class CallRow(Stored):
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person or a client), `approved`, `claimed` or `done`."""
-    leased: bool = False
-    """A field of older versions: an in-process worker claimed the call without a deadline. Such a claim ends when its
-    run is no longer the session's current run."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown"] | None = None
@@ -164,6 +161,11 @@ class CallRow(Stored):
     """The ids of the sub-agent that executes the call. None for other tools."""
     ended_at: float | None = None
     """The time at which the result was stored (Unix seconds). None until the call is `done`."""
+
+    def ended(self, content: str, success: bool, by: ResultSource, now: float, **more: Any) -> Self:
+        """Return the row of the call with its result. `more`: other fields that change with it."""
+        changes = {"state": "done", "content": content, "success": success, "by": by, "ended_at": now}
+        return self.model_copy(update={**changes, **more})
 
 
 def pending_of(row: CallRow) -> Pending:

@@ -72,10 +72,7 @@ def fold_step(
     """Fold the open step's `answer` and its done `calls` onto `state`."""
     assert session.open is not None
     base, merged = session.open.base, merge_calls(agent, state, calls)
-    usage = Usage()
-    for row in merged.calls:
-        if row.usage is not None:
-            usage = usage + row.usage
+    usage = sum((row.usage for row in merged.calls if row.usage is not None), Usage())
     entries: list[AnyEntry] = [answer, *merged.calls]
     return Fold(
         count=base + len(entries),

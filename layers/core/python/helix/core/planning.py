@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from helix.core.damage import every_problem
 from helix.core.json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, size, text_size
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, check_message
 from helix.core.rows import ErrorInfo
@@ -269,8 +270,7 @@ def _validate(schema: type[BaseModel], request: ToolCallRequest) -> BaseModel | 
     try:
         return schema.model_validate(request.arguments)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-        return failure(f"invalid arguments for {request.name!r}: {problems}")
+        return failure(f"invalid arguments for {request.name!r}: {every_problem(error, 'arguments')}")
 
 
 def failure(message: str) -> Resolved:

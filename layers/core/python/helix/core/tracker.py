@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from pydantic import BaseModel, ValidationError
 
+from helix.core.damage import every_problem
 from helix.core.errors import InvalidInputError
 from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, dumps
 from helix.core.patches import ArrayDeltaMode, diff, json_copy
@@ -132,8 +133,7 @@ def load_state(schema: type[BaseModel], state: JsonObject) -> BaseModel:
     try:
         return schema.model_validate_json(dumps(state), by_alias=True, by_name=True)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'state'}: {e['msg']}" for e in error.errors())
-        raise InvalidInputError(f"state is no valid {schema.__name__}: {problems}") from error
+        raise InvalidInputError(f"state is no valid {schema.__name__}: {every_problem(error, 'state')}") from error
 
 
 def dump_state(model: BaseModel) -> JsonObject:

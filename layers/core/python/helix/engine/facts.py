@@ -287,9 +287,6 @@ class CallDone:
 
     row: CallRow
     """The call's row, in the state `done`."""
-    version: int = 0
-    """The session version of the commit that added the result to history. The log uses it to recognise a repeated
-    record. 0: not given."""
     arguments: JsonObject | None = None
     """The model's arguments, for a call that was refused and therefore has no `tool_start`. None: the call was
     executed."""

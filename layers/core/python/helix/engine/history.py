@@ -32,7 +32,7 @@ from helix.engine.missing import RowMissingError, StateMissingError, staged_answ
 from helix.engine.seen import Newest, Seen
 from helix.engine.session_cache import Conversation, SessionCache
 from helix.ports.state_store import Key, StateStore, Value
-from helix.services.budget_changes import BudgetChanges
+from helix.services.budget_rows import BudgetChanges
 
 SWEPT_RUNS = 5
 DELETING = "deleting"  # the status of a session whose rows are being removed: for all other callers it is gone
@@ -44,6 +44,18 @@ def session_key(session_id: str) -> Key:
 
 def row_key(session_id: str, sort: str) -> Key:
     return Key("sessions", session_id, sort)
+
+
+def call_key(session: SessionRow, place: int) -> Key:
+    """Return the key of a call of the session's open step. `place` is the call's position in the answer."""
+    assert session.open is not None
+    return row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
+
+
+def _session(session_id: str, value: Value | None) -> SessionRow:
+    if value is None:
+        raise SessionNotFoundError(session_id)
+    return SessionRow.at(session_id, value)
 
 
 def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
@@ -84,9 +96,7 @@ class History:
         """Return the rows that the start of a step needs, in one read."""
         keys = [session_key(session_id), row_key(session_id, stop_sort(run_id))]
         (value, stop), count = await self._changes.read(session_id, keys)
-        if value is None:
-            raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.at(session_id, value), stop, count)
+        return Seen(_session(session_id, value), stop, count)
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
         """Return the same as `seen`, for a worker that has just written the session. Only the rows that other callers
@@ -100,17 +110,13 @@ class History:
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
         """Return the session and the stop row of this run, in one read."""
         value, stop = await self.store.get([session_key(session_id), row_key(session_id, stop_sort(run_id))])
-        if value is None:
-            raise SessionNotFoundError(session_id)
-        return SessionRow.at(session_id, value), stop
+        return _session(session_id, value), stop
 
     async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
         """Return everything that a delivery of `call_model` needs at its start, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
         (value, run, stop), count = await self._changes.read(session_id, keys)
-        if value is None:
-            raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.at(session_id, value), stop, count), _run(session_id, run_id, run)
+        return Seen(_session(session_id, value), stop, count), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
         """Whether the session belongs to this user. A sub-agent's session belongs to the user of its root session,
@@ -214,10 +220,15 @@ class History:
         calls: list[CallRow | None] = [None] * step.calls
         for place, request in enumerate(answer.tool_calls):
             if request.id == call_id:
-                sort = message_sort(session.lineage, step.base + 1 + place)
-                (row,) = await self.store.get([row_key(session.session_id, sort)])
-                calls[place] = None if row is None else CallRow.read(session.session_id, sort, row)
+                key = call_key(session, place)
+                (row,) = await self.store.get([key])
+                calls[place] = None if row is None else CallRow.read(key.partition, key.sort, row)
         return OpenRows(answer, calls)
+
+    async def open_calls(self, session: SessionRow) -> list[CallRow]:
+        """Return the calls of the open step that have a row."""
+        rows = await self.open_rows(session)
+        return [row for row in rows.calls if row is not None] if rows is not None else []
 
     async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
         """Return asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
@@ -237,11 +248,10 @@ class History:
 
     async def unanswered(self, session: SessionRow) -> bool:
         """Whether a call of the open step waits for an answer, here or in a paused sub-agent."""
-        rows = await self.open_rows(session)
-        for row in rows.calls if rows is not None else ():
-            if row is not None and row.state == "asked":
+        for row in await self.open_calls(session):
+            if row.state == "asked":
                 return True
-            if row is not None and row.child is not None and row.state != "done":
+            if row.child is not None and row.state != "done":
                 child = await self.session(row.child.session_id)
                 if child is not None and child.status == "paused" and await self.unanswered(child):
                     return True
@@ -254,11 +264,10 @@ class History:
         if session.status == "paused":
             found = session.pending
         elif session.status == "interrupted":
-            rows = await self.open_rows(session)
-            for row in rows.calls if rows is not None else ():
-                if row is not None and row.state == "asked":
+            for row in await self.open_calls(session):
+                if row.state == "asked":
                     found.append(pending_of(row))
-                elif row is not None and row.child is not None and row.state != "done":
+                elif row.child is not None and row.state != "done":
                     child = await self.session(row.child.session_id)
                     if child is not None and await self.pending(child):
                         waiting = Pending(call_id=row.call_id, tool_name=row.tool_name, kind="child")

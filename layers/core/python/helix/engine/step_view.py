@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import CallRow
-from helix.core.row_keys import message_sort
 from helix.core.rows import StopRow
 from helix.core.session_row import SessionRow
-from helix.engine.history import row_key
+from helix.engine.history import call_key
 from helix.ports.state_store import Key
 
 
@@ -38,6 +37,4 @@ class StepView:
         return next(i for i, call in enumerate(self.rows.answer.tool_calls) if call.id == call_id)
 
     def key(self, call_id: str) -> Key:
-        assert self.session.open is not None
-        index = self.session.open.base + 1 + self.place(call_id)
-        return row_key(self.session.session_id, message_sort(self.session.lineage, index))
+        return call_key(self.session, self.place(call_id))

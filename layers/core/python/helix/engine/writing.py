@@ -18,7 +18,7 @@ from helix.core.status import EndStatus, check_move
 from helix.core.view_row import ViewRow
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
-from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 
 TRIES = 5
 CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
@@ -56,9 +56,20 @@ async def no_outcome_check() -> bool:
     return False
 
 
+async def are_written(engine: Engine, puts: Sequence[Put]) -> bool:
+    """Return whether the store has exactly these rows."""
+    stored = await engine.store.get([put.key for put in puts])
+    return all(value == put.value for value, put in zip(stored, puts, strict=True))
+
+
 def at_version(session: SessionRow) -> When:
     """Return the condition AT(v): the session is still this run's, and unchanged since it was read."""
     return When(equal={"version": session.version, "run_id": session.run_id, "status": "running"})
+
+
+def as_claimed(old: SessionRow) -> When:
+    """Return the condition CLAIM(s): status, version and run id are as read."""
+    return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
 
 
 def held_by_run(run_id: str) -> When:
@@ -97,6 +108,10 @@ def session_put(session: SessionRow, when: When) -> Put:
 
 def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: When | None = None) -> Put:
     return Put(row_key(session_id, message_sort(lineage, index)), entry_value(entry), when)
+
+
+def call_put(key: Key, row: CallRow, when: When) -> Put:
+    return Put(key, entry_value(row), when)
 
 
 def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:

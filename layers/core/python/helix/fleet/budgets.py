@@ -19,6 +19,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from helix._log import get_logger
+from helix.adapters.system import SystemClock
 from helix.core.budget import (
     CRITICAL,
     GLOBAL,
@@ -30,6 +31,7 @@ from helix.core.budget import (
     OnExceeded,
     TokenAlert,
 )
+from helix.core.damage import every_problem
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod, period_of
 from helix.core.user_budgets import EACH, TABLE, unit_of, whole_amount
@@ -37,7 +39,6 @@ from helix.engine.engine import Engine
 from helix.fleet.alerts import mark_published, read_alerts, unpublished_alerts
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
-from helix.runtime.system import SystemClock
 from helix.services.budget_rows import BudgetState
 from helix.services.row_budgets import RowBudgets
 
@@ -130,8 +131,7 @@ class BudgetManager:
                 scope=scope, period=period_of(period), unit=unit_of(unit), limit=limit, **alerts
             )
         except ValidationError as error:
-            problem = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'budget'}: {e['msg']}" for e in error.errors())
-            raise InvalidInputError(problem) from None
+            raise InvalidInputError(every_problem(error, "budget")) from None
         await self._budgets.define(definition, self.clock.now())
         return definition
 

@@ -77,7 +77,7 @@ class FleetControl:
         return [await self._status(entries[agent_name]) for agent_name in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
-        processes = [self._seen(info) for info in await read_processes(self._store, entry.agent_id)]
+        processes = [self.seen(info) for info in await read_processes(self._store, entry.agent_id)]
         live = [info for info in processes if info.alive]
         now = self._clock.now()
         return {
@@ -92,7 +92,7 @@ class FleetControl:
             "supervisor": entry.supervisor if entry.supervised(now) else None,
         }
 
-    def _seen(self, info: ProcessInfo) -> ProcessInfo:
+    def seen(self, info: ProcessInfo) -> ProcessInfo:
         """Return the process with its actual status. Its row may be outdated, because the supervisor that wrote it may have
         died too."""
         gone = info.alive and not self.is_live(info)

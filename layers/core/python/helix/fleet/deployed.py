@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from helix.core.errors import AgentNotFoundError, AgentStoppedError
+from helix.adapters.system import SystemClock, SystemIds
+from helix.core.errors import AgentNotFoundError, AgentStoppedError, DamagedRowError, SessionNotFoundError
 from helix.core.resources import ResourceConfig
-from helix.engine.engine import Engine
+from helix.core.rows import StopRow
+from helix.engine.engine import Engine, logger
+from helix.engine.runs.ends import put_stop
 from helix.fleet.control import NOT_FOUND, FleetControl
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.health import HealthChange
-from helix.fleet.stopping import stop_runs
 from helix.ports.clock import Clock
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Row, StateStore
 from helix.ports.tracing import NoTracer
 from helix.runtime.local import LocalExecutor
-from helix.runtime.system import SystemClock, SystemIds
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.row_slots import RowSlots
@@ -58,7 +59,7 @@ class DeployedRuntime:
 
     async def stop_runs(self, agent_id: str, force: bool = False) -> int:
         """Stop the agent's runs as `stop_agent` does, without closing its admission."""
-        return await stop_runs(self._engine(), agent_id, STOPPED, force=force)
+        return await _stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
         """Interrupt the active runs, and admit runs again. New code does not need a restart, because the next step already
@@ -158,3 +159,35 @@ class DeployedRuntime:
         engine = LocalExecutor(self.store, clock=self._clock, tracer=NoTracer()).engine
         engine.slots = self._slots
         return engine
+
+
+async def _stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
+    """Interrupt every active run of the agent. With `force`, abort active and waiting runs. Returns the number of stopped
+    runs.
+
+    Only stop records are written. A run's process sees its record within a second, or at the next delivery, and ends the
+    run. Waiting runs stay in the queue unless `force` aborts them, and continue when the agent starts again. A session
+    that cannot be read does not prevent other runs from being stopped.
+    """
+    waiting = set()
+    if engine.slots is not None and not force:
+        waiting = {ticket.candidate.run_id for ticket in await engine.slots.queue(agent)}
+    stopped = 0
+    for number in range(PARTITIONS):
+        async for rows in pages(engine.store, partition_name(number)):
+            for row in rows:
+                if row.value["agent_type"] == agent and row.key.sort not in waiting:
+                    stopped += await _stop(engine, row, "abort" if force else "interrupt", reason)
+    return stopped
+
+
+async def _stop(engine: Engine, row: Row, how: Literal["abort", "interrupt"], reason: str) -> bool:
+    run_id = row.key.sort
+    try:
+        stop = StopRow(run_id=run_id, stop=how, reason=reason, created_at=engine.clock.now())
+        return await put_stop(engine, row.value["session_id"], stop)
+    except SessionNotFoundError:
+        return False  # deleted, or expired
+    except DamagedRowError as error:  # the sweep fails its run
+        logger.warning("run %s of agent %s cannot be stopped: %s", run_id, row.value["agent_type"], error)
+        return False

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.health import (
     CheckFunction,
@@ -34,7 +35,6 @@ from helix.fleet import health_rows
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
 from helix.runtime.stores import MEMORY, open_store
-from helix.runtime.system import SystemClock
 from helix.services.activity import note_activity
 
 LLM = "llm"

@@ -13,18 +13,16 @@ import hmac
 from collections.abc import Mapping
 
 from helix.fleet.health_pages import bearer
-from helix.ports.ids import Ids
+from helix.ports.ids import Ids, new_secret
 from helix.ports.state_store import ABSENT, Key, Put, StateStore
 from helix.services.committing import refused
 
 TOKEN = Key("control", "metrics token", "token")
-RANDOM = 16
-"""The random characters at the end of an id, of 5 bits each."""
 
 
 async def make_token(store: StateStore, ids: Ids) -> str | None:
     """Create and return a token. Return None if there already is one."""
-    token = "metrics_" + ids.new("token")[-RANDOM:] + ids.new("token")[-RANDOM:]
+    token = "metrics_" + new_secret(ids)
     made = await refused(store, "metrics_token", [Put(TOKEN, {"hash": _hash(token)}, ABSENT)]) is None
     return token if made else None
 

@@ -19,7 +19,7 @@ from helix.core.reports import FleetAgent, FleetCheck, FleetDecision, FleetFound
 from helix.fleet import health_rows
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog, DecisionRow
-from helix.fleet.process_info import ProcessInfo, ProcessStatus
+from helix.fleet.process_info import ProcessInfo
 from helix.fleet.rows import AgentEntry, read_entries, read_entry, read_processes
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -111,8 +111,7 @@ class Overview:
         return await DecisionLog(self.store, self.clock, self.ids).history(agent, limit) if limit else []
 
     def _process(self, info: ProcessInfo) -> FleetProcess:
-        gone = info.alive and not FleetControl(self.store, self.clock).is_live(info)
-        seen = info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
+        seen = FleetControl(self.store, self.clock).seen(info)
         return FleetProcess.model_validate(seen.model_dump(mode="json", include=set(FleetProcess.model_fields)))
 
 

@@ -24,7 +24,7 @@ from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.core.frames import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
 from helix.ports.clock import Clock
-from helix.ports.ids import Ids
+from helix.ports.ids import Ids, new_secret
 from helix.ports.state_store import ABSENT, Delete, Key, Put, StateStore, Update, Value
 from helix.services.committing import refused
 
@@ -82,7 +82,6 @@ def refusal(why: str) -> NotAuthenticatedError:
 
 
 KEY = re.compile(r"helix_([0-9A-Z]{26})_([0-9A-Z]{32})")
-RANDOM = 16  # characters at the end of an id, 5 random bits each
 DAY_S = 86_400
 PAGE = 100
 
@@ -128,7 +127,7 @@ class ApiKeys:
         if len(name) > 200:
             raise InvalidInputError(f"name has {len(name)} characters; the limit is 200")
         key_id = ids.new("key").rpartition("_")[2]
-        secret = ids.new("secret")[-RANDOM:] + ids.new("secret")[-RANDOM:]
+        secret = new_secret(ids)
         value: Value = {"hash": _hash(secret), "user_id": principal.user_id, "tenant": principal.tenant}
         value |= {"name": name, "created_at": now, "expires_at": expires_at, "revoked_at": None}
         if operator:

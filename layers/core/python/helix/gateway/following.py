@@ -17,7 +17,7 @@ from helix.core.errors import StoreError
 from helix.core.wire import StreamMessage
 from helix.gateway import projecting
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import REPOST_S, Patience, Projected
+from helix.gateway.projecting import REPOST_S, Patience
 from helix.ports.clock import Clock
 from helix.ports.sockets import Sockets
 
@@ -44,27 +44,22 @@ class Follower:
     def __init__(self, connections: Connections, sockets: Sockets, clock: Clock) -> None:
         self._connections, self._sockets, self._clock = connections, sockets, clock
 
-    async def post(self, batch: Sequence[Appended]) -> Projected:
-        """Post the segments of a batch. Never raises an error that a repeat could fix; see `Projected.failed`."""
+    async def post(self, batch: Sequence[Appended]) -> str | None:
+        """Post the segments of a batch. Return the position of the first segment that must come again, or None. Never
+        raises an error that a repeat could fix."""
         since = self._clock.now() - REPOST_S
         streams: dict[str, list[Appended]] = {}
         for segment in batch:
             if segment.messages and segment.time >= since:
                 streams.setdefault(segment.stream_id, []).append(segment)
-        done = Projected()
-        failed = await asyncio.gather(*(self._stream(name, found, done) for name, found in streams.items()))
-        first = {position for position in failed if position is not None}
-        done.failed = next((segment.position for segment in batch if segment.position in first), None)
-        return done
+        failed = await asyncio.gather(*(self._stream(name, found) for name, found in streams.items()))
+        return next((segment.position for segment in batch if segment.position in failed), None)
 
-    async def _stream(self, stream_id: str, segments: Sequence[Appended], done: Projected) -> str | None:
+    async def _stream(self, stream_id: str, segments: Sequence[Appended]) -> str | None:
         messages = [message for segment in segments for message in segment.messages]
         try:
-            tally = await projecting.post_messages(self._connections, self._sockets, stream_id, messages, SHARD)
+            await projecting.post_messages(self._connections, self._sockets, stream_id, messages, SHARD)
         except StoreError as error:
             logger.error("stream %r cannot be posted: %s", stream_id, error)
             return segments[0].position
-        done.messages += len(messages)
-        done.posted += tally.sent
-        done.lagging += tally.lagging
         return None

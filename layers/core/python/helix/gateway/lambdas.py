@@ -93,14 +93,15 @@ class MessageEvent(_Event):
             raise ValueError("requestContext: Field required, or operator, and not both")
         return self
 
-    def message(self) -> str | bytes:
-        """Return the message. A binary frame comes in base64; if it is not valid, the message is empty."""
-        if not self.is_base64_encoded:
-            return self.body or ""
-        try:
-            return base64.b64decode(self.body or "", validate=True)
-        except binascii.Error:
-            return b""
+
+def content_of(body: str | None, is_base64_encoded: bool) -> str | bytes:
+    """Return an event's body. A binary one comes in base64; if it is not valid, the body is empty."""
+    if not is_base64_encoded:
+        return body or ""
+    try:
+        return base64.b64decode(body or "", validate=True)
+    except binascii.Error:
+        return b""
 
 
 async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery) -> Json:
@@ -153,7 +154,8 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
     """
     if event.request_context is None:
         return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
-    connection_id, body = event.request_context.connection_id, event.message()
+    connection_id = event.request_context.connection_id
+    body = content_of(event.body, event.is_base64_encoded)
     try:
         served = gateway(app)
     except DefinitionError as error:

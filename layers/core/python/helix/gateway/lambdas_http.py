@@ -7,13 +7,11 @@ has ended. A response therefore waits for at most `LONGEST_WAIT_S`, and a stream
 
 from __future__ import annotations
 
-import base64
-import binascii
 from contextlib import aclosing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from helix._log import get_logger
 from helix.core.errors import (
@@ -29,7 +27,7 @@ from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
 from helix.gateway.connections import Connection
-from helix.gateway.lambdas import authoriser, note
+from helix.gateway.lambdas import authoriser, content_of, note
 from helix.gateway.lambdas import backend as backend_of
 from helix.runtime.cloud import Application
 from helix.services.claim_input import check_run_id, check_session_id
@@ -63,8 +61,6 @@ class HttpEvent(BaseModel):
     """The values of the route's path parameters. None without any."""
     query: dict[str, str] | None = Field(default=None, alias="queryStringParameters")
     """The values of the query string. None without any."""
-    request_id: str = Field(default="", validation_alias=AliasPath("requestContext", "requestId"))
-    """The id that API Gateway gave the request."""
     body: str | None = None
     """The body as text, or in base64 (`is_base64_encoded`). None without a body."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
@@ -159,7 +155,7 @@ async def run(request: HttpRequest) -> HttpAnswer:
 
 def _given(app: Application, event: HttpEvent) -> JsonObject:
     """Return the body in the form of the socket's message `run`."""
-    body = load_object(_body(event))
+    body = load_object(content_of(event.body, event.is_base64_encoded))
     if body is None:
         raise InvalidInputError("the body must be a JSON object")
     if own := sorted(OURS & body.keys()):
@@ -169,15 +165,6 @@ def _given(app: Application, event: HttpEvent) -> JsonObject:
     given: JsonObject = {"agent": default_agent(app), **body} if default_agent(app) else body
     given = {**given, "v": VERSION, "id": app.ids.new("req"), "action": "run", "subscribe": False}
     return given if key is None else {**given, "key": key}
-
-
-def _body(event: HttpEvent) -> str | bytes:
-    if not event.is_base64_encoded:
-        return event.body or ""
-    try:
-        return base64.b64decode(event.body or "", validate=True)
-    except binascii.Error:
-        return b""
 
 
 @lru_cache(maxsize=1)

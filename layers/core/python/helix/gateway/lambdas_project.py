@@ -96,16 +96,16 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
     kinesis = [r.kinesis for r in event.records if isinstance(r, KinesisRecord)]
     if kinesis:
         batch = [LogRecord(record.position, record.partition, record.data, record.time) for record in kinesis]
-        done = await projector(app).project(batch)
+        failed = await projector(app).project(batch)
     else:
         rows = [r.dynamodb for r in event.records if isinstance(r, TableRecord)]
         batch = await asyncio.to_thread(lambda: [_appended(app, row) for row in rows])
-        done = await Follower(Connections(app.store, app.clock), app.sockets, app.clock).post(batch)
-    if batch and done.failed == batch[0].position:
+        failed = await Follower(Connections(app.store, app.clock), app.sockets, app.clock).post(batch)
+    if batch and failed == batch[0].position:
         raise StoreError(
             f"the first of {len(batch)} records was not projected, so the batch is retried: see the errors above"
         )
-    return {"batchItemFailures": [{"itemIdentifier": done.failed}] if done.failed is not None else []}
+    return {"batchItemFailures": [{"itemIdentifier": failed}] if failed is not None else []}
 
 
 def _appended(app: Application, row: TableData) -> Appended:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix._log import get_logger
+from helix.core.damage import first_problem
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CallerError,
@@ -159,8 +160,7 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> Run:
     try:
         return Run(**given, session_id=session, tags=[f"{PREFIX}{found.trigger}"])
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidInputError(f"{'.'.join(map(str, first['loc'])) or 'event'}: {first['msg']}") from None
+        raise InvalidInputError(first_problem(error, "event")) from None
 
 
 async def _given_up(app: Application, record: QueueRecord, code: str, reason: str) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, assert_never
 
 from helix._log import get_logger
@@ -51,35 +50,25 @@ LANE = Patience(post_s=2.0, frame_s=0.25, notice_s=0.5)
 """The limits for a shard with several lanes, in which a slow socket delays only its own lane."""
 
 
-@dataclass(slots=True)
-class Posting:
-    """The outcome of posting messages to the sockets of one stream."""
-
-    sent: int = 0
-    """The number of sockets that received all messages."""
-    lagging: int = 0
-    """The number of sockets that were too slow."""
-
-
 async def post_messages(
     connections: Connections,
     sockets: Sockets,
     stream_id: str,
     messages: Sequence[StreamMessage],
     patience: Patience,
-) -> Posting:
+) -> None:
     """Post `messages`, at least one, to the stream's subscribers.
 
     Raises `StoreError` if the store does not answer, or if the gateway accepts nothing for any socket. The caller then
     posts all messages again.
     """
-    tally = Posting()
     # Read after the append: earlier subscribers are in this list, and later ones find the messages in the log.
     subscribers = await connections.subscribers(stream_id)
     if not subscribers:
-        return tally
+        return
     frames = message_frames(stream_id, messages)
     notice = lagging_frame(stream_id, messages[0].sequence - 1)
+    sent: set[str] = set()
     faults: dict[str, StoreError] = {}
     ending = any(is_stream_end(message) for message in messages)
 
@@ -96,7 +85,7 @@ async def post_messages(
             return
         match outcome:
             case "sent":
-                tally.sent += 1
+                sent.add(name)
             case "gone":
                 await connections.close(name)
             case "slow":
@@ -105,7 +94,6 @@ async def post_messages(
                 assert_never(outcome)
 
     async def leave(name: str) -> None:
-        tally.lagging += 1
         await connections.mark_lagging(stream_id, name)
         await notify(name)
 
@@ -114,12 +102,11 @@ async def post_messages(
             await _post(sockets, name, [notice], patience.notice_s)
 
     await _all(serve(subscriber) for subscriber in subscribers)
-    if faults and not tally.sent:
+    if faults and not sent:
         raise next(iter(faults.values()))
     for name, fault in faults.items():
         logger.warning("connection %r: %s", name, fault)
     await _all(leave(name) for name in faults)
-    return tally
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -165,22 +152,6 @@ class Aside(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Projected:
-    """The outcome of a batch."""
-
-    failed: str | None = None
-    """The position of the first record that must come again. None if all are done."""
-    messages: int = 0
-    """The number of messages that were posted."""
-    posted: int = 0
-    """The number of sockets that received them, summed over the streams."""
-    lagging: int = 0
-    """The number of sockets that were too slow."""
-    aside: int = 0
-    """The number of records that cannot be read."""
-
-
 class _Item(NamedTuple):
     """A record after decoding."""
 
@@ -209,20 +180,16 @@ class Projector:
         self._log, self._connections, self._sockets, self._clock = log, connections, sockets, clock
         self._fetch, self._aside = fetch, aside
 
-    async def project(self, batch: Sequence[LogRecord]) -> Projected:
-        """Project records of one shard, in its order. Never raises an error that a repeat could fix; see
-        `Projected.failed`."""
+    async def project(self, batch: Sequence[LogRecord]) -> str | None:
+        """Project records of one shard, in its order. Return the position of the first record that must come again, or
+        None. Never raises an error that a repeat could fix."""
         batch = await self._unknown(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
         for item in items:
             streams.setdefault(item.record.partition, []).append(item)
-        done = Projected()
-        failed = await asyncio.gather(*(self._stream(name, found, done) for name, found in streams.items()))
-        places = {record.position: place for place, record in enumerate(batch)}
-        first = min((places[position] for position in failed if position is not None), default=None)
-        done.failed = None if first is None else batch[first].position
-        return done
+        failed = await asyncio.gather(*(self._stream(name, found) for name, found in streams.items()))
+        return next((record.position for record in batch if record.position in failed), None)
 
     async def _unknown(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
         """Return the batch without old records that are on the log already."""
@@ -251,14 +218,14 @@ class Projector:
             return _Item(record, None)
         return _Item(record, Entry(record.position, records) if stream_id == record.partition else None)
 
-    async def _stream(self, stream_id: str, items: Sequence[_Item], done: Projected) -> str | None:
+    async def _stream(self, stream_id: str, items: Sequence[_Item]) -> str | None:
         """Return the position from which the stream's records must come again, or None."""
         messages: list[StreamMessage] = []
         rest = list(items)
         failed: str | None = None
         try:
             while rest:
-                taken, said = await self._next(stream_id, rest, done)
+                taken, said = await self._next(stream_id, rest)
                 messages += said
                 del rest[:taken]
         except StoreError as error:
@@ -266,16 +233,13 @@ class Projector:
             failed = rest[0].record.position
         try:
             if messages:
-                tally = await post_messages(self._connections, self._sockets, stream_id, messages, LANE)
-                done.messages += len(messages)
-                done.posted += tally.sent
-                done.lagging += tally.lagging
+                await post_messages(self._connections, self._sockets, stream_id, messages, LANE)
         except StoreError as error:
             logger.error("stream %r cannot be posted: %s", stream_id, error)
             failed = items[0].record.position
         return failed
 
-    async def _next(self, stream_id: str, items: Sequence[_Item], done: Projected) -> tuple[int, list[StreamMessage]]:
+    async def _next(self, stream_id: str, items: Sequence[_Item]) -> tuple[int, list[StreamMessage]]:
         """Take the items before the next unreadable one, or that one itself. Return their number, and the messages that
         they made."""
         if items[0].fault is not None:
@@ -286,7 +250,7 @@ class Projector:
                 break
             entries.append(item.entry)
         if not entries:
-            return 1, await self._set_aside(stream_id, items[0].record, done)
+            return 1, await self._set_aside(stream_id, items[0].record)
         try:
             return len(entries), await self._log.project(stream_id, entries)
         except OperatorError:
@@ -299,12 +263,11 @@ class Projector:
         except OperatorError:
             raise
         except (HelixError, ValueError):
-            return 1, await self._set_aside(stream_id, items[0].record, done)
+            return 1, await self._set_aside(stream_id, items[0].record)
 
-    async def _set_aside(self, stream_id: str, record: LogRecord, done: Projected) -> list[StreamMessage]:
+    async def _set_aside(self, stream_id: str, record: LogRecord) -> list[StreamMessage]:
         """Store a record that cannot be read, and fail its stream, so that readers learn that messages are missing."""
         logger.error("record %s of stream %r is set aside", record.position, stream_id)
         if self._aside is not None:
             await self._aside.put(stream_id, record.position, record.data)
-        done.aside += 1
         return await self._log.fail(stream_id, UNREADABLE, record.position, now=self._clock.now())

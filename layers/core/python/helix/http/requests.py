@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from helix.core.damage import first_problem
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.http.bodies import Body
@@ -272,6 +273,4 @@ def _parse(cls: type[BodyT], text: Body) -> BodyT:
     try:
         return cls.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        raise InvalidInputError(f"{where}: {first['msg']}") from None
+        raise InvalidInputError(first_problem(error, "the body")) from None

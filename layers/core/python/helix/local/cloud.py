@@ -20,6 +20,7 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.emulator import ACCOUNT
 from helix.local.metrics import MetricForwarder
@@ -28,7 +29,6 @@ from helix.local.project import Project, read_assembly
 from helix.local.settings import machine_variables, store_secret, store_secrets
 from helix.local.stacks import Account, deploy
 from helix.runtime.project import read_project
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
 REGION = "us-east-1"

@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from helix.runtime.project import FILES, PACKAGE, PYPROJECT, HelixProject, ProjectError, read_project
+from helix.runtime.project import PACKAGE, PYPROJECT, HelixProject, ProjectError, read_project, shipped
 
 
 def look(root: Path, modules: list[str]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def look(root: Path, modules: list[str]) -> dict[str, Any]:
         sys.path.insert(0, str(project.source))
         for module in modules:
             importlib.import_module(module)
-        for file in sorted((FILES / "functions").resolve().glob("*/handler.py")):
+        for file in sorted(shipped("functions").glob("*/handler.py")):
             _load(file)
         check_imports(project, ",".join(modules))
     except ProjectError as error:

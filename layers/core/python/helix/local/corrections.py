@@ -20,12 +20,13 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
+from helix.adapters.system import SystemIds
 from helix.local import corrections_fleet, corrections_schedules, corrections_sockets
 from helix.local.corrections_fleet import Corrections
 from helix.local.corrections_sockets import SOCKET_MESSAGE
-from helix.local.credentials import RANDOM, new_secret
 from helix.local.pool import Pool
 from helix.local.workers import Code
+from helix.ports.ids import RANDOM, new_secret
 
 VERSION = "1.5.33"
 STATE_PAYLOAD = 256 * 1024
@@ -128,7 +129,8 @@ def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dic
         known: dict[str, str] = make(config)
         session = sts._sessions.pop(known["AWS_ACCESS_KEY_ID"])
         key = f"{config['FunctionArn']}:{config.get('Role', '')}"
-        given = _given_out.setdefault(key, (f"ASIA{new_secret()[:RANDOM]}", new_secret(), new_secret()))
+        ids = SystemIds()
+        given = _given_out.setdefault(key, (f"ASIA{new_secret(ids)[:RANDOM]}", new_secret(ids), new_secret(ids)))
         sts.register_session(given[0], {**session, "SecretAccessKey": given[1], "SessionToken": given[2]})
     return dict(zip(known, given, strict=True))
 

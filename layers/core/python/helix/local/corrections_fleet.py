@@ -20,7 +20,7 @@ from ministack.core import iam_actions
 from ministack.core.responses import get_account_id, get_region, request_scope
 from ministack.services import cloudwatch, sns
 
-from helix.runtime.system import SystemClock
+from helix.adapters.system import SystemClock
 
 State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
 Point = Mapping[str, Any]

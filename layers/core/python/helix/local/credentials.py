@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from helix.runtime.system import SystemIds
+from helix.adapters.system import SystemIds
+from helix.ports.ids import RANDOM, new_secret
 
-RANDOM = 16
-"""The random characters in an id of `SystemIds`, of 5 bits each."""
 ENV_FILE = "env"
 """The file of shell variables with which the AWS CLI, SDKs and examples find the offline cloud: `source .helix/env`."""
 
@@ -41,13 +40,8 @@ class Credentials:
 
 
 def new_credentials() -> Credentials:
-    return Credentials(f"AKIA{new_secret()[:RANDOM]}", new_secret())
-
-
-def new_secret() -> str:
-    """Return a secret of 160 random bits."""
     ids = SystemIds()
-    return "".join(ids.new("secret")[-RANDOM:] for _ in range(2))
+    return Credentials(f"AKIA{new_secret(ids)[:RANDOM]}", new_secret(ids))
 
 
 def write_variables(path: Path, variables: Mapping[str, str]) -> None:

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helix.adapters.system import SystemClock
 from helix.local.credentials import Credentials
-from helix.runtime.system import SystemClock
 
 if TYPE_CHECKING:
     from helix.local.commands import Commands

@@ -12,11 +12,11 @@ from ministack import app
 from ministack.core.iam_evaluator import AuthError, CredentialResolutionError, resolve_credential
 from ministack.core.responses import _account_from_sts_session
 
+from helix.adapters.system import SystemClock
 from helix.gateway.origins import hosts_of
 from helix.local.emulator import ACCOUNT
 from helix.local.guard import Guard
 from helix.local.signatures import SignatureError
-from helix.runtime.system import SystemClock
 
 _WELL_KNOWN = "test"
 

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.local.templates import Templates
 from helix.local.workers import KILLED, Code, Reply, Sink, Worker, content_name, ids_of
-from helix.runtime.system import SystemClock
 
 PER_CORE, LEAST = 16, 8
 WORKER_BYTES = 150 * 2**20

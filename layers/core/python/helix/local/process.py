@@ -23,10 +23,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any
 
+from helix._private_files import make_folder, make_private, private_files
 from helix.core.errors import OperatorError
 from helix.local.credentials import new_credentials
 from helix.local.emulator import HOSTS, settings
-from helix.runtime.private import make_folder, make_private, private_files
 
 START_S = 30.0
 END_S = 20.0

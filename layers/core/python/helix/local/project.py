@@ -25,9 +25,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from helix._private_files import make_private, private_files
 from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.process import OfflineError
-from helix.runtime.private import make_private, private_files
 from helix.runtime.project import PACKAGE, PYPROJECT, read_project
 
 _SESSIONS = re.compile(r"helix-([a-z][a-z0-9]*)-sessions")

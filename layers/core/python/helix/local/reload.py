@@ -16,12 +16,12 @@ from typing import Any
 from helix.core.errors import HelixError
 from helix.local.cloud import ALIAS, OfflineCloud
 from helix.local.project import SETTINGS, packed
-from helix.runtime.project import FILES, PACKAGE, HelixProject, read_project
+from helix.runtime.project import PACKAGE, HelixProject, read_project, shipped
 
 AGENTS = "agents"
 """The name in the description of the layer with the agents."""
 LOOK_MS = 200
-OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", FILES / "functions")})
+OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", shipped("functions"))})
 """Helix's own sources. They are in the project's folder only when someone works on Helix itself."""
 
 

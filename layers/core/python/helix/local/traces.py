@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix.adapters.system import SystemIds
 from helix.core import genai
 from helix.gateway.loopback_pages import LoopbackHandler, PageServer
-from helix.local.credentials import new_secret
+from helix.ports.ids import new_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class TraceReceiver:
         self._listener = listener
         self._lock = threading.Lock()
         self._traces: OrderedDict[str, dict[str, Received]] = OrderedDict()
-        self._secret = f"/{new_secret()}"
+        self._secret = f"/{new_secret(SystemIds())}"
         self._server = PageServer(port, _handler(self))
 
     @property

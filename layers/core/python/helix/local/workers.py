@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.local.templates import START_S, Process
 from helix.local.worker_process import MARK
-from helix.runtime.system import SystemClock
 
 LOG_S = 1.0
 """The maximum time that a response waits for the rest of its log."""

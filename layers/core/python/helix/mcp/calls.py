@@ -35,6 +35,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 from starlette.requests import Request
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.client import HelixClient
 from helix.core.chunks import StreamChunk
 from helix.core.errors import CallerError, CallNotPendingError, HelixError, InvalidInputError
@@ -46,7 +47,6 @@ from helix.mcp.runs import Found, Question, RunRef, ref_of
 from helix.mcp.sources import Source
 from helix.mcp.steps import step_in_words
 from helix.mcp.tools import Card
-from helix.runtime.system import SystemClock, SystemIds
 
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]

@@ -21,11 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from helix.core.errors import NotAuthenticatedError
 from helix.core.registry import AgentRegistry
 from helix.gateway.authoriser import Authoriser
+from helix.gateway.origins import LOOPBACK
 from helix.mcp.server import WAIT_S, make_server
 from helix.mcp.sources import ExecutorSource, Source
 from helix.runtime.executor import Executor
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_PAGES: Final = tuple(f"http://{host}:*" for host in LOOPBACK)
 
 

@@ -184,7 +184,7 @@ class Application:
             return model
         if not self.settings.model_secrets:
             return self.agents.model_of(agent)
-        from helix.runtime.rotated_keys import RotatedKeys
+        from helix.adapters.aws.secrets import RotatedKeys
 
         if not self._model_keys.known:  # before a model is made, which may need its key
             self._model_keys.refresh()

@@ -7,6 +7,8 @@ function's invocations, durations and errors for free.
 
 from __future__ import annotations
 
+from helix.core.damage import first_problem
+
 from helix.runtime.starting import started, starting  # isort: skip  first: it makes all other imports faster
 
 import json
@@ -104,6 +106,4 @@ def parse(name: str, event_type: type[EventT], event: Any) -> EventT:
     try:
         return event_type.model_validate(event)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "event"
-        raise InvalidInputError(f"{name}: {field}: {first['msg']}") from None
+        raise InvalidInputError(f"{name}: {first_problem(error, 'event')}") from None

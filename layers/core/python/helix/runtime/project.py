@@ -25,9 +25,15 @@ from helix.core.user_budgets import parse_user_budgets
 
 PYPROJECT = "pyproject.toml"
 PACKAGE = Path(__file__).resolve().parents[1]
-FILES = PACKAGE / "infra" / "files"
-"""The files that the package ships beside its modules: the functions' folders, the locked requirements of the deps
-layer, and the version of the CDK command line. In Helix's own repository they are links."""
+SHIPPED = {
+    "cdk.json": "infra/files/cdk.json",
+    "functions": "infra/files/functions",
+    "layers/agents/python/agents/__init__.py": "cli/init/templates/desk/agents/__init__.py",
+    "layers/deps/requirements.txt": "infra/files/requirements.txt",
+    "package.json": "infra/files/package.json",
+}
+"""The files and folders that the wheel contains besides the package's modules: paths in Helix's repository, and the
+paths in the package to which pyproject.toml copies them."""
 LOCKS = ("uv.lock", "pylock.toml")
 OWN_APP = "helix.infra.app"
 NOT_SOURCES = ("__pycache__", ".DS_Store")
@@ -180,6 +186,13 @@ class HelixProject:
             )
         names = file.relative_to(source).with_suffix("").parts
         return ".".join(names[:-1] if names[-1] == "__init__" and len(names) > 1 else names)
+
+
+def shipped(path: str) -> Path:
+    """Return a file or folder of `SHIPPED`, by its path in the repository. In an installed package it is the copy; in a
+    checkout of the repository it is the original."""
+    copy = PACKAGE / SHIPPED[path]
+    return copy if copy.exists() else PACKAGE.parents[3] / path
 
 
 def find_project(start: Path) -> Path:

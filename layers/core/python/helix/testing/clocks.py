@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from helix.runtime.system import SystemClock
+from helix.adapters.system import SystemClock
 
 
 class ShiftedClock(SystemClock):

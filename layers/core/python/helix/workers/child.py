@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from helix._private_files import make_folder
 from helix.core.json import JsonObject, load_object
 from helix.fleet.process_info import ProcessInfo
-from helix.runtime.private import make_folder
 from helix.workers.tasks import first_of
 
 LAST_WORDS = 2_000
@@ -153,10 +153,17 @@ class Child:
 
     def _last_words(self) -> str:
         """Return the last line of its log."""
-        with contextlib.suppress(OSError), self._log.open("rb") as file:
-            file.seek(max(0, self._log.stat().st_size - LAST_WORDS))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-            return lines[-1].strip()[:MAX_SAID] if lines else ""
+        lines = read_end(self._log, LAST_WORDS).strip().splitlines()
+        return lines[-1].strip()[:MAX_SAID] if lines else ""
+
+
+def read_end(log: Path, last_bytes: int) -> str:
+    """Return the last bytes of a log as text, or "" if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - last_bytes))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
         return ""
 
 

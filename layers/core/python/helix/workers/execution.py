@@ -15,10 +15,17 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from helix.core.delivery import Delivery, Position
-from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError, WorkInProgressError
+from helix.core.errors import (
+    AgentNotFoundError,
+    RunNotFoundError,
+    SessionNotFoundError,
+    StoreError,
+    WorkInProgressError,
+)
 from helix.engine.calls.execute import Call
 from helix.engine.claims.liveness import delivery_owner, died_in_call, expire_claims
 from helix.engine.engine import Engine, logger
+from helix.engine.stops import read_stop
 from helix.engine.verbs import (
     CALL_EVENTS,
     MODEL_EVENTS,
@@ -27,6 +34,7 @@ from helix.engine.verbs import (
     deliver_failure,
     deliver_model,
 )
+from helix.ports.state_store import Value
 from helix.services.work_queue import Signals, Work, WorkQueue
 from helix.workers.tasks import first_of
 
@@ -190,3 +198,30 @@ class Execution:
                 raise LeftError
         finally:
             waiting.cancel()
+
+
+async def end_stopped(engine: Engine, queue: WorkQueue, worker_id: str) -> int:
+    """Play every execution that no worker holds and that was asked to stop. Return their number. Their stop is recorded,
+    so no model is called and no tool is started."""
+    to_stop = set()
+    for row in await queue.open_work():
+        if queue.free(row.value) and await _is_to_stop(engine, row.value):
+            to_stop.add(row.value["name"])
+    ended = 0
+    while to_stop and (work := await queue.claim(worker_id, lambda value: value["name"] in to_stop)) is not None:
+        to_stop.discard(work.name)
+        if await Execution(engine, queue, work).play() == "ended":
+            await queue.finish(work)
+            ended += 1
+    return ended
+
+
+async def _is_to_stop(engine: Engine, value: Value) -> bool:
+    session = await engine.history.session(value["session_id"])
+    if session is None or session.run_id != value["run_id"]:
+        return False
+    try:
+        engine.agents(value["agent_type"])
+    except AgentNotFoundError:
+        return False
+    return session.status != "running" or await read_stop(engine.store, session, value["run_id"]) is not None

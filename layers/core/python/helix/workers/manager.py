@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.core.errors import ProcessFailedError, ProcessNotFoundError, StoreError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import logger
 from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus, born
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.runtime.system import SystemClock, SystemIds
-from helix.workers.child import Child, Command, NotReadyError
+from helix.workers.child import Child, Command, NotReadyError, read_end
 from helix.workers.tasks import end_tasks, first_of
 from helix.workers.usage import bind, read, share
 
@@ -215,12 +215,7 @@ class ProcessManager:
 
     def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
         """Return the end of its log, or an empty string if it has no log."""
-        path = self.logs / f"{process_id}.log"
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - last_bytes))
-            return file.read().decode("utf-8", "replace")
+        return read_end(self.logs / f"{process_id}.log", last_bytes)
 
     def drop(self, process_id: str) -> None:
         """Forget a stopped process of this manager, or of another one with the same log folder, and delete its log."""

@@ -23,7 +23,7 @@ from helix.runtime.tracing import open_tracer
 from helix.services.row_slots import RowSlots
 from helix.services.slot_counters import STORED, Stored
 from helix.services.work_queue import LEASE_S, WorkQueue
-from helix.workers.leftover_runs import end_stopped
+from helix.workers.execution import end_stopped
 
 
 class QueuedExecutor(LaunchingExecutor):

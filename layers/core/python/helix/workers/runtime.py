@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from helix.adapters.system import SystemIds
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, AgentStoppedError, InvalidInputError, ProcessFailedError, StoreError
@@ -42,7 +43,6 @@ from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.runtime.models import named_models
 from helix.runtime.stores import open_store
-from helix.runtime.system import SystemIds
 from helix.sessions.sweep import sweep
 from helix.workers import current
 from helix.workers.config import RuntimeConfig

@@ -32,7 +32,7 @@ from helix.runtime.launching import LaunchingExecutor
 from helix.services.work_queue import WorkQueue
 from helix.workers.child import Command
 from helix.workers.config import RuntimeConfig
-from helix.workers.leftover_runs import end_stopped
+from helix.workers.execution import end_stopped
 from helix.workers.manager import ProcessManager, RestartPolicy
 from helix.workers.registering import Registered
 from helix.workers.tasks import end_tasks, first_of

@@ -8,6 +8,7 @@ is cached.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -16,10 +17,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._log import get_logger
 from helix.adapters.aws.calls import denial
+from helix.core.config import LLMConfig
 from helix.core.context import secrets_of
 from helix.core.errors import InvalidInputError, SecretNotFoundError, StoreError
+from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.tool_settings import SecretPlace
 from helix.ports.clock import Clock
+from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 FRESH_S = 300.0
 REFUSALS = frozenset(
@@ -131,6 +135,29 @@ class ModelKeys:
         if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
             raise InvalidInputError(f"the secret {name!r} must be a JSON object whose values are strings")
         return variables
+
+
+class RotatedKeys(BaseAdapter):
+    """An adapter around `model`. If the provider refuses the key, `refresh` reads the keys again and returns whether
+    one has changed. In that case the model is called once more."""
+
+    def __init__(self, model: BaseAdapter, refresh: Callable[[], bool]) -> None:
+        self._model, self._refresh = model, refresh
+        self.repeats_failures = model.repeats_failures
+
+    def configured(self, config: LLMConfig) -> LLMConfig:
+        return self._model.configured(config)
+
+    def prepare(self, config: LLMConfig) -> None:
+        self._model.prepare(config)
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        result = await self._model.generate_step(request)
+        refused = isinstance(result, ErrorStepResult) and result.code == "authentication"
+        if not (refused and await asyncio.to_thread(self._refresh)):
+            return result
+        again = await self._model.generate_step(request)
+        return again.model_copy(update={"usage": result.usage + again.usage})
 
 
 def _field(name: str, place: SecretPlace, text: str) -> str:

@@ -180,8 +180,6 @@ def _choice(choice: str, thinks: bool) -> dict[str, Any]:
 
 
 def _answer(message: AssistantMessage) -> Blocks:
-    if not (message.content or "").strip() and not message.tool_calls:
-        return []
     return [block for part in in_order(message) if (block := _block(part))]
 
 

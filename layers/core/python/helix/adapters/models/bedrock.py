@@ -240,8 +240,6 @@ class _Exchange(NativeExchange):
         return made
 
     def _answer(self, message: AssistantMessage) -> Blocks:
-        if not (message.content or "").strip() and not message.tool_calls:
-            return []
         return [block for part in in_order(message) if (block := self._block(part))]
 
     def _block(self, part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | None:

@@ -32,13 +32,6 @@ _WIRES = {
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
 """The wire of each package: module of this folder, class, and the extra that installs the package."""
-INTERFACES = {
-    "boto3": "Converse",
-    "openai": "Responses; Chat Completions where a base URL names another server",
-    "anthropic": "Messages",
-    LITELLM: "the provider's own",
-}
-"""The interface that each package calls at the provider."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),

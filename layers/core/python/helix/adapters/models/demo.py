@@ -9,12 +9,11 @@ Law: the answer depends on the request alone, so a resumed run continues where i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from helix.adapters.models.evidence import Evidence, keywords, prose_of, stem, words
+from helix.adapters.models.evidence import Evidence, keywords, prose_of, stem, words, words_of
 from helix.adapters.models.filling import Filler
 from helix.adapters.models.playback import DELTA_CHARS, OutOfTimeError, Pace, calls_in_order, out_of_time, play
 from helix.adapters.system import SystemClock
@@ -176,7 +175,7 @@ class _Turn:
         asked = {stem(w) for w in words(self.question)}
         other: list[tuple[int, ToolSpec]] = []
         for tool in self._offered(None):
-            verbs = set(_words_of(tool.name))
+            verbs = set(words_of(tool.name))
             risky = verbs & _RISKY
             if verbs & known or self._times(tool) or not {stem(w) for w in risky} <= asked:
                 continue
@@ -206,8 +205,8 @@ class _Turn:
         tools = [t for t in self.tools if t.name != FINISH_TOOL_NAME and not is_sub_agent_tool(t.name)]
         if verbs is None:
             return tools
-        fitting = [t for t in tools if set(_words_of(t.name)) & verbs and not set(_words_of(t.name)) & _RISKY]
-        return [t for t in fitting if verbs is _SEARCH or not set(_words_of(t.name)) & _SEARCH]
+        fitting = [t for t in tools if set(words_of(t.name)) & verbs and not set(words_of(t.name)) & _RISKY]
+        return [t for t in fitting if verbs is _SEARCH or not set(words_of(t.name)) & _SEARCH]
 
     def _times(self, tool: ToolSpec) -> int:
         return sum(name == tool.name for name, _ in self.called)
@@ -266,10 +265,6 @@ class _Turn:
 
     def _opened(self, text: str) -> str:
         return f"{NOTICE}\n\n{text}".strip() if not self.answers else text
-
-
-def _words_of(name: str) -> list[str]:
-    return words(re.sub(r"([a-z])([A-Z])", r"\1 \2", name).replace("_", " "))
 
 
 def _estimate(request: LLMGenerateInput, result: AnyStepResult) -> Usage:

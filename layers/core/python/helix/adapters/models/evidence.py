@@ -26,6 +26,11 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in snake case or camel case."""
+    return words(re.sub(r"([a-z])([A-Z])", r"\1 \2", name).replace("_", " "))
+
+
 STOP_WORDS = frozenset(
     words(
         """a about after all also am an and any are as at be because been before between both but by can could did do

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from helix.adapters.models.evidence import Evidence, stem, words
+from helix.adapters.models.evidence import Evidence, stem, words, words_of
 
 _QUERY = {"query", "q", "search", "keywords", "term", "terms", "topic", "phrase", "pattern"}
 _QUESTION = {"question", "request", "prompt", "input"}
@@ -114,7 +114,7 @@ class Filler:
         return values
 
     def _texts(self, name: str) -> list[str]:
-        kinds = _kinds(name)
+        kinds = set(words_of(name))
         if kinds & _SOURCES:
             return self.evidence.sources
         if kinds & (_LABELS | _QUERY):
@@ -136,7 +136,7 @@ class Filler:
         return str(text if len(text) >= least else (text or "-").ljust(least, "."))
 
     def _text(self, name: str) -> str:
-        kinds = _kinds(name)
+        kinds = set(words_of(name))
         numbered = re.findall(r"\b[\w-]*\d[\w-]*\b", self.question)
         if kinds & _SOURCES and self.evidence.sources:
             return self.evidence.sources[0]
@@ -161,12 +161,12 @@ class Filler:
         numbers = [float(n) for n in re.findall(r"\b\d+(?:\.\d+)?\b", self.question)]
         if isinstance(given, (int, float)) and not isinstance(given, bool):
             value = float(given)
-        elif _kinds(name) & _SHARE:
+        elif set(words_of(name)) & _SHARE:
             bottom, top = max(low, 0), high if high != math.inf else 1
             value = bottom + round(self.evidence.coverage(), 2) * (top - bottom)
-        elif _kinds(name) & {"count", "total"} and self.final:
+        elif set(words_of(name)) & {"count", "total"} and self.final:
             value = float(len(self.evidence.sources))
-        elif _kinds(name) & {"limit", "max", "top", "k", "size", "lines"}:
+        elif set(words_of(name)) & {"limit", "max", "top", "k", "size", "lines"}:
             value = 5
         else:
             value = numbers[0] if numbers else 1
@@ -188,10 +188,6 @@ class Filler:
                 if named & wanted and not named & unwanted:
                     return value
         return next((v for v in values if {stem(w) for w in words(str(v))} & heard), values[0])
-
-
-def _kinds(name: str) -> set[str]:
-    return set(words(re.sub(r"([a-z])([A-Z])", r"\1 \2", name).replace("_", " ")))
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.openai_form import call_arguments, strict_tools
-from helix.adapters.models.pricing import Prices, micros
+from helix.adapters.models.pricing import Prices, Tokens, usage_of
 from helix.adapters.models.providers import unknown_provider
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Exchange, Piece, Redacted, Text, Thinking
 from helix.core.config import LLMConfig
@@ -168,21 +168,16 @@ def _ignore_its_warnings() -> None:
 
 def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
     """Return one call's usage from litellm's usage object. None (nothing reported) gives an unpriced call without
-    tokens. A call counts as one of unknown usage if nothing was reported or no prompt was counted."""
+    tokens."""
     if reported is None:
-        return Usage(calls=1, unknown_calls=1, priced=False)
-    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
-    usage = Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=min(
-            _count(getattr(reported, "completion_tokens_details", None), "reasoning_tokens"), completion
-        ),
-        cached_tokens=min(_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"), prompt),
-        calls=1,
-        unknown_calls=0 if prompt else 1,
+        return usage_of(Tokens(), None)
+    tokens = Tokens(
+        _count(reported, "prompt_tokens"),
+        _count(reported, "completion_tokens"),
+        reasoning=_count(getattr(reported, "completion_tokens_details", None), "reasoning_tokens"),
+        cached=_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"),
     )
-    return usage.model_copy(update=micros(_dollars(litellm, model, provider, reported, usage, prices)))
+    return usage_of(tokens, _dollars(litellm, model, provider, reported, tokens, prices))
 
 
 def _partial(chunks: list[Any]) -> Any:
@@ -194,17 +189,17 @@ def _partial(chunks: list[Any]) -> Any:
 
 
 def _dollars(
-    litellm: ModuleType, model: str, provider: str, reported: Any, usage: Usage, prices: Prices
+    litellm: ModuleType, model: str, provider: str, reported: Any, tokens: Tokens, prices: Prices
 ) -> float | None:
     if price := prices.get(model):
-        return usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]
+        return tokens.prompt * price[0] + tokens.completion * price[1]
     if provider in FREE_PROVIDERS:
         return 0.0
     try:
         parts = litellm.cost_per_token(
             model=model,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
+            prompt_tokens=tokens.prompt,
+            completion_tokens=tokens.completion,
             usage_object=reported,
         )
     except Exception:  # litellm raises several types for "no price known"

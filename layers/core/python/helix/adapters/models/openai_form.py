@@ -31,7 +31,7 @@ from helix.ports.model import LLMGenerateInput, ToolSpec
 # Providers that require a thinking model's plain reasoning beside its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
-_CHOICES = frozenset({"auto", "required", "none"})
+CHOICES = frozenset({"auto", "required", "none"})
 
 
 def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, strict_ok: bool) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def to_tools(
 
 
 def to_tool_choice(choice: str) -> str | dict[str, Any]:
-    return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
+    return choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
 
 
 def to_messages(

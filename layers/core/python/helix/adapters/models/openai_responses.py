@@ -14,6 +14,7 @@ from openai import APIError, BadRequestError
 from helix.adapters.models.failures import failure
 from helix.adapters.models.openai_api import CHAT_ONLY
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
+from helix.adapters.models.openai_form import CHOICES
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
 from helix.adapters.models.strict_schema import strict_schema
@@ -35,7 +36,6 @@ _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instruction
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
-_CHOICES = frozenset({"auto", "required", "none"})
 _UNSUMMARIZED = set[tuple[str, int]]()
 """The models that refused to show summaries because OpenAI has not verified the organization. Each has a hash of its
 options, which may contain a key."""
@@ -137,7 +137,7 @@ class ResponsesExchange(OpenAIExchange):
         if self.request.tools:
             body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
             choice = self.request.tool_choice
-            body["tool_choice"] = choice if choice in _CHOICES else {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
             body["instructions"] = "\n\n".join(system)
@@ -170,8 +170,6 @@ def _items(message: AnyMessage) -> list[dict[str, Any]]:
 
 def _answer(message: AssistantMessage) -> list[dict[str, Any]]:
     """Return the items of an answer. Reasoning alone is refused, so it is sent only with the items that follow it."""
-    if not (message.content or "").strip() and not message.tool_calls:
-        return []
     return [item for part in in_order(message) if (item := _item(part, message.metadata.get("phase")))]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from helix.adapters.models.catalog import FREE_PROVIDERS, Prices, entry_of
 from helix.core.usage import Usage
 
-__all__ = ["Prices", "Tokens", "count", "micros", "price"]
+__all__ = ["Prices", "Tokens", "count", "price", "usage_of"]
 
 _TIER = re.compile(r"_above_(\d+)k_tokens$")
 
@@ -39,24 +39,23 @@ class Tokens:
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
-    """Return one call's usage. None (nothing reported) gives an unpriced call without tokens. A call counts as one of
-    unknown usage if nothing was reported or no prompt was counted."""
-    if tokens is None:
-        return Usage(calls=1, unknown_calls=1, priced=False)
-    usage = Usage(
+    """Return one call's usage. None (nothing reported) gives an unpriced call without tokens."""
+    return usage_of(Tokens(), None) if tokens is None else usage_of(tokens, _dollars(model, tokens, prices))
+
+
+def usage_of(tokens: Tokens, dollars: float | None) -> Usage:
+    """Return the usage of a call with this price. None: the price is unknown. A call without prompt tokens counts as one
+    of unknown usage."""
+    return Usage(
         prompt_tokens=tokens.prompt,
         completion_tokens=tokens.completion,
         reasoning_tokens=min(tokens.reasoning, tokens.completion),
         cached_tokens=min(tokens.cached, tokens.prompt),
         calls=1,
         unknown_calls=0 if tokens.prompt else 1,
+        cost_micros=round((dollars or 0) * 1_000_000),
+        priced=dollars is not None,
     )
-    return usage.model_copy(update=micros(_dollars(model, tokens, prices)))
-
-
-def micros(dollars: float | None) -> dict[str, Any]:
-    """Return the fields of `Usage` for a call's price. None: the price is unknown."""
-    return {"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None}
 
 
 def _dollars(model: str, tokens: Tokens, prices: Prices) -> float | None:

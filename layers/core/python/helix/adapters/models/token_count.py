@@ -71,10 +71,6 @@ class TokenCounter:
         encoding, exact = _encoding(_table_of(model))
         return TokenCount(_count(encoding, text), not exact or encoding is None)
 
-    def is_estimated(self, model: str) -> bool:
-        encoding, exact = _encoding(_table_of(model))
-        return encoding is None or not exact
-
     def count_messages_tokens(
         self, messages: Iterable[Mapping[str, Any] | BaseModel], model: str = "gpt-4", *, tools: Sequence[Any] = ()
     ) -> int:

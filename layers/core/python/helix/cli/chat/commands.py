@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.cli.output import RefusedError
 from helix.cli.sessions.cost import COLUMNS, ledger_rows, usd_of
 from helix.cli.sessions.listing import session_rows
@@ -17,7 +18,6 @@ from helix.client import HelixClient
 from helix.core.ledger import NANOS, Line
 from helix.core.reports import CostFound
 from helix.core.request_fields import PAGE
-from helix.runtime.system import SystemClock
 
 SHOWN = ("service", "what", "step", "cost", "quantity", "how")
 LEAVE = ("/exit", "/quit", "/q")

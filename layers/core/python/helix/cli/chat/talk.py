@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from helix.adapters.system import SystemClock
 from helix.cli.output import RefusedError
 from helix.cli.view import formats
 from helix.client import HelixClient
@@ -26,7 +27,6 @@ from helix.core.handles import AgentExecutionHandle, SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, Message, UserMessage
 from helix.core.wire import StreamMessage
-from helix.runtime.system import SystemClock
 
 AGAIN_S = 2.0
 RUNS, RECENT = 10, 20
@@ -84,13 +84,7 @@ class Talk:
     @property
     def stalled(self) -> bool:
         """Whether the process of the run has died. Then /resume or the next message takes the run over."""
-        state = self.state
-        return (
-            state is not None
-            and state.status == "running"
-            and state.lease_expires > 0
-            and lapsed(state, SystemClock().now())
-        )
+        return self.state is not None and lapsed(self.state, SystemClock().now())
 
     # --- what the user does ---------------------------------------------------------------------------------------------
 

@@ -17,13 +17,13 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._version import __version__
+from helix.adapters.system import SystemClock
 from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Door, Finding, Probe, StageClients
 from helix.cli.cloud.dev import StageName
 from helix.cli.options import Context, Json, Profile, Region
 from helix.cli.output import COMPLETED, FAILED, RefusedError, write, write_json
 from helix.cli.stores import aws_client
 from helix.core.json import JsonObject
-from helix.runtime.system import SystemClock
 
 PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
 """The pattern of account numbers and keys, which the report masks."""

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from helix.adapters.system import SystemClock, SystemIds
+from helix.cli.cloud.stack import outputs_of
 from helix.client import ClientSettings, HelixClient
 from helix.client.remote_handle import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
@@ -19,7 +21,6 @@ from helix.fleet.lambdas import heard_key
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.runtime.check_agent import CALLS, Script
 from helix.runtime.cloud import CHECK_AGENT
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_stage
 
 PATIENCE_S = 120.0
@@ -76,10 +77,9 @@ class StageClients:
     def of(cls, client: Callable[[str], Any], stage: str) -> Self:
         """Look up a stage. Raises boto3's errors if it does not exist."""
         found = client("cloudformation").describe_stacks(StackName=f"helix-{stage}")["Stacks"][0]
-        outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
         function = client("lambda").get_function_configuration(FunctionName=f"helix-{stage}-ws_authorize")
         auth = function["Environment"]["Variables"].get("HELIX_AUTH", "keys")
-        return cls(stage, client, outputs, auth, f"{function['Runtime']} {function['Architectures'][0]}")
+        return cls(stage, client, outputs_of(found), auth, f"{function['Runtime']} {function['Architectures'][0]}")
 
     @property
     def stack(self) -> str:
@@ -197,6 +197,19 @@ async def alarm(probe: Probe) -> str:
     name = next((str(a["AlarmName"]) for a in found if a["StateValue"] != "ALARM"), None)
     if name is None:
         raise NotRunError(f"all of {', '.join(ALARMS)} sound already")
+    try:
+        async with asyncio.timeout(PATIENCE_S - 10):
+            await set_off_alarm(probe, name)
+    except TimeoutError:
+        given = {"AlarmName": name, "HistoryItemType": "Action", "MaxRecords": 1}
+        history = (await probe.aws("cloudwatch", "describe_alarm_history", **given))["AlarmHistoryItems"]
+        said = history[0]["HistorySummary"] if history else "its history shows no action"
+        raise CheckError(f"govern has not received alarm {name}: {said}") from None
+    return name
+
+
+async def set_off_alarm(probe: Probe, name: str) -> None:
+    """Set the alarm of this name, and wait until `govern` has recorded it."""
     (before,) = await probe.store.get([heard_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 
@@ -204,15 +217,7 @@ async def alarm(probe: Probe) -> str:
         (row,) = await probe.store.get([heard_key(name)])
         return row is not None and row != before
 
-    try:
-        async with asyncio.timeout(PATIENCE_S - 10):
-            await probe.until(heard)
-    except TimeoutError:
-        given = {"AlarmName": name, "HistoryItemType": "Action", "MaxRecords": 1}
-        history = (await probe.aws("cloudwatch", "describe_alarm_history", **given))["AlarmHistoryItems"]
-        said = history[0]["HistorySummary"] if history else "its history shows no action"
-        raise CheckError(f"govern has not received alarm {name}: {said}") from None
-    return name
+    await probe.until(heard)
 
 
 async def log(probe: Probe) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.dev import USER, CloudOptions, State, find_root, make_cloud
 from helix.cli.cloud.kills import INTRODUCTION, Kills
 from helix.cli.options import Model, Project
@@ -20,7 +21,6 @@ from helix.cli.run.agents import RemoteAgent, Showing
 from helix.cli.run.follow import code_of
 from helix.cli.where import Where
 from helix.local.run_report import lines_of, read_report
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_stage
 
 QUESTION = "How do I return something that arrived damaged?"

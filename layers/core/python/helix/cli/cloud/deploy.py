@@ -21,15 +21,13 @@ from typing import Annotated, Any, TextIO
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.check import run_checks
+from helix.cli.cloud.deploy_checks import check_secrets, check_shards, check_streaming, keep_key
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.images import check_builder
-from helix.cli.cloud.keeping import keep_key
-from helix.cli.cloud.secrets import check_secrets
-from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.cloud.stopping import schedules_on
-from helix.cli.cloud.streaming import check_streaming
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
@@ -41,8 +39,7 @@ from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.project import QUICK_SYNTH, app_command, read_assembly
 from helix.ports.state_store import StateStore
-from helix.runtime.project import FILES, find_project, read_project
-from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.project import find_project, read_project, shipped
 from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
@@ -122,7 +119,7 @@ class Target:
     def _program(self) -> list[str]:
         """Return the command that runs the CDK version that Helix requires: the project's own installation if it has that
         version, otherwise npx, which downloads it."""
-        wanted = json.loads((FILES / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
+        wanted = json.loads(shipped("package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
         modules = self.root / "node_modules"
         with contextlib.suppress(OSError, ValueError, KeyError):
             if json.loads((modules / "aws-cdk" / "package.json").read_text(encoding="utf-8"))["version"] == wanted:
@@ -229,7 +226,7 @@ def read_concurrency(target: Target) -> None:
         return
     client = target.client("lambda")
     limit: int = client.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
-    for verb in sorted(path.parent.name for path in FILES.glob("functions/*/handler.py")):
+    for verb in sorted(path.parent.name for path in shipped("functions").glob("*/handler.py")):
         try:
             known = client.get_function_concurrency(FunctionName=f"{target.stack}-{verb}")
         except client.exceptions.ResourceNotFoundException:

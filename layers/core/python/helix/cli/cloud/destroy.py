@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
+from helix.adapters.system import SystemClock
 from helix.cli.cloud.deploy import Deployment, Target, aws_errors
 from helix.cli.cloud.stack import Deployed, empty, look, protect_tables, release_failed
 from helix.cli.cloud.stopping import Stopping, schedules_off
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
-from helix.runtime.system import SystemClock
 from helix.runtime.tables import open_stage
 
 

@@ -20,6 +20,8 @@ from typing import Annotated, Any
 
 import typer
 
+from helix._private_files import STATE, make_folder
+from helix.adapters.system import SystemClock
 from helix.cli.cloud.images import in_place_of_images
 from helix.cli.options import Context, Model, Project
 from helix.cli.output import RefusedError, say, write, write_json
@@ -33,9 +35,7 @@ from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
 from helix.runtime.models import ModelChoice, check_model_name, variables_for
-from helix.runtime.private import STATE, make_folder
 from helix.runtime.project import find_project, read_project
-from helix.runtime.system import SystemClock
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
 
 Show = Callable[[list[Received]], None]

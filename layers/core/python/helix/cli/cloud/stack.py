@@ -94,14 +94,18 @@ def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
     return None if stack["StackStatus"] == "DELETE_COMPLETE" else stack
 
 
+def outputs_of(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Return the outputs of a stack that CloudFormation described."""
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
 def look(cloudformation: Any, name: str) -> Deployed | None:
     """Read the stage of this stack. Return None if it does not exist."""
     stack = described(cloudformation, name)
     if stack is None:
         return None
     protected = bool(stack.get("EnableTerminationProtection"))
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
-    exact = frozenset({outputs.get("BucketName", ""), *(f"{name}-{table}" for table in TABLES)})
+    exact = frozenset({outputs_of(stack).get("BucketName", ""), *(f"{name}-{table}" for table in TABLES)})
     resources = [
         replace(
             resource, own=resource.name in exact if resource.kind in (BUCKET, TABLE) else f"{name}-" in resource.name

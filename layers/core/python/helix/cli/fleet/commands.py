@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.options import Json, Limit, Store
 from helix.cli.output import COMPLETED, FAILED, RefusedError, say, write_json
 from helix.cli.stores import with_store
@@ -22,7 +23,6 @@ from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.health_rows import results, targets
 from helix.fleet.rows import read_crashes, read_processes
 from helix.ports.state_store import StateStore
-from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.user_budgets import project_user_budgets
 from helix.services.row_slots import RowSlots
 

@@ -20,7 +20,7 @@ import typer
 
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.core.errors import HelixError
-from helix.runtime.project import LOCKS, PYPROJECT, NoProjectError, read_project
+from helix.runtime.project import LOCKS, PYPROJECT, NoProjectError, read_project, shipped
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "PROJECT-NAME"
@@ -111,6 +111,8 @@ def _files(template: Template) -> dict[str, Path]:
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    if template == "desk":  # the agents that Helix's own repository deploys
+        found[f"{AGENTS}/__init__.py"] = shipped("layers/agents/python/agents/__init__.py")
     return dict(sorted(found.items()))
 
 

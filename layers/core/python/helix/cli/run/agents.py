@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, Self, TextIO
+from typing import Annotated, Any, Self, TextIO
 
 import typer
 
@@ -25,10 +25,8 @@ from helix.cli.run.follow import Follower, on_signals, open_questions
 from helix.cli.stores import require_session
 from helix.cli.view.base import Heading, Hints, JsonView, Question, command
 from helix.cli.view.terminal import TerminalView
-from helix.cli.where import Where, link_to
+from helix.cli.where import Where, link_to, named_agent
 from helix.client import HelixClient
-from helix.core.agents import Agent
-from helix.core.config import LLMConfig
 from helix.core.conversation.items import BUDGET
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
@@ -76,57 +74,8 @@ class Showing:
     """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
 
 
-class Partner(Protocol):
-    """An agent and the place of its sessions. Each method acts on a session and shows the run to its end."""
-
-    @property
-    def name(self) -> str:
-        """The agent's own name, as its sessions record it."""
-        ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def send(self, message: str, session_id: str | None) -> Result: ...
-
-    async def resume(self, session_id: str, message: str | None, checkpoint_id: str | None) -> Result: ...
-
-    async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result: ...
-
-    async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> Result: ...
-
-    async def questions(self, session_id: str) -> list[Question]: ...
-
-    def hint(self, session_id: str) -> str:
-        """Return the command that continues the session."""
-        ...
-
-    def end(self, result: Result) -> None:
-        """Show how to continue after a command's last run, unless the run's view has already shown it."""
-        ...
-
-
-def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
-    """Return the partner for the agent and the place that a command names. `stored` is a session that must exist.
-
-    Raises `RefusedError` for options that do not fit the place, and for an agent that cannot be loaded.
-    """
-    if where.here and showing.mode.fleet and options.model is not None:
-        raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
-    if where.here:
-        require_session(where.db, stored)
-        return LocalAgent(where.db, options, showing)
-    for name, given in {"--model": options.model is not None, "--fleet": showing.mode.fleet}.items():
-        if given:
-            raise RefusedError(
-                f"{name} is for agents that run on this machine; with {where.option} the service uses its own setting"
-            )
-    return RemoteAgent(options.agent, where, showing)
-
-
 class LocalAgent:
-    """Implements `Partner`. Raises `RefusedError` for an agent that cannot be loaded."""
+    """An agent of this machine. Raises `RefusedError` if it cannot be loaded."""
 
     def __init__(self, db: str, options: RunOptions, showing: Showing = Showing()) -> None:
         mode = showing.mode
@@ -140,6 +89,7 @@ class LocalAgent:
 
     @property
     def name(self) -> str:
+        """The agent's own name, as its sessions record it."""
         return self.agent.name
 
     async def __aenter__(self) -> Self:
@@ -178,12 +128,13 @@ class LocalAgent:
         return await self.do(actions.retry(session_id, message, from_start), session_id)
 
     def end(self, result: Result) -> None:
-        return
+        """Do nothing: the view of the command's last run has shown how to continue."""
 
     async def questions(self, session_id: str) -> list[Question]:
         return await open_questions(self._executor.sessions.load, session_id)
 
     def hint(self, session_id: str) -> str:
+        """Return the command that continues the session."""
         return self.hints("chat", "--session", session_id)
 
     async def check_model(self, store: StateStore, session_id: str | None) -> None:
@@ -203,14 +154,6 @@ class LocalAgent:
 
 
 UNKNOWN = ModelChoice(None)
-SERVICES_OWN = "the service's model"
-"""The text that is shown until the first answer names the model."""
-
-
-def named_agent(name: str) -> Agent[Any, Any]:
-    """Return a placeholder for a service's agent, since only its name is known."""
-    model = LLMConfig(model=SERVICES_OWN)
-    return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
 
 def place_of(where: Where) -> str:
@@ -218,7 +161,7 @@ def place_of(where: Where) -> str:
 
 
 class RemoteAgent:
-    """Implements `Partner` with an agent in a service. `choice` is the model that it calls, if this process knows it."""
+    """An agent in a service. `choice` is the model that it calls, if this process knows it."""
 
     def __init__(self, name: str, where: Where, showing: Showing = Showing(), choice: ModelChoice = UNKNOWN) -> None:
         self.name, self._where, self._showing = name, where, showing
@@ -238,11 +181,13 @@ class RemoteAgent:
         await self._client.close()
 
     def end(self, result: Result) -> None:
+        """Show how to continue after a command's last run."""
         if not self._showing.mode.json and self.session_id is not None:
             asks = result is not None and result.status == "paused" and result.completion_reason != BUDGET
             write(f"  {'answer' if asks else 'go on':<12}{self.hint(self.session_id)}")
 
     def hint(self, session_id: str) -> str:
+        """Return the command that continues the session."""
         return command("chat", self.name, *self._where.words(), "--session", session_id)
 
     async def send(self, message: str, session_id: str | None) -> Result:
@@ -328,3 +273,25 @@ class RemoteAgent:
                 return None
         self._view.result(result, await self.questions(handle.session_id) if result.status == "paused" else ())
         return result
+
+
+Partner = LocalAgent | RemoteAgent
+"""An agent and the place of its sessions. Each method acts on a session and shows the run to its end."""
+
+
+def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
+    """Return the partner for the agent and the place that a command names. `stored` is a session that must exist.
+
+    Raises `RefusedError` for options that do not fit the place, and for an agent that cannot be loaded.
+    """
+    if where.here and showing.mode.fleet and options.model is not None:
+        raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
+    if where.here:
+        require_session(where.db, stored)
+        return LocalAgent(where.db, options, showing)
+    for name, given in {"--model": options.model is not None, "--fleet": showing.mode.fleet}.items():
+        if given:
+            raise RefusedError(
+                f"{name} is for agents that run on this machine; with {where.option} the service uses its own setting"
+            )
+    return RemoteAgent(options.agent, where, showing)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.cli.output import OF_STATUS, STOPPED, RefusedError, say
 from helix.cli.view.base import Question, View
 from helix.core.agents import AnyAgent
@@ -29,7 +30,6 @@ from helix.core.json import loads
 from helix.fleet.rows import read_entry
 from helix.ports.clock import Clock
 from helix.runtime.executor import Executor
-from helix.runtime.system import SystemClock
 
 
 async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], session_id: str) -> list[Question]:

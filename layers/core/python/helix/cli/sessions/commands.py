@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from helix.adapters.system import SystemClock
 from helix.cli.options import SessionName
 from helix.cli.output import RefusedError, write
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import CheckpointNotFoundError, SessionNotFoundError
 from helix.core.request_fields import PAGE
-from helix.runtime.system import SystemClock
 from helix.services.claim_input import check_session_id
 
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Checkpoint to start from [default: the latest]")]

@@ -105,14 +105,13 @@ def streaming_of(where: Where) -> str:
         return "kinesis"
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from helix.cli.cloud.stack import described
+    from helix.cli.cloud.stack import described, outputs_of
 
     try:
         stack = described(aws_client("cloudformation", where.profile, where.region), f"helix-{where.stage}") or {}
     except (BotoCoreError, ClientError):
         return "kinesis"
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
-    return str(outputs.get("StreamingMode", "kinesis"))
+    return outputs_of(stack).get("StreamingMode", "kinesis")
 
 
 def ledger_rows(lines: Sequence[Line], session: str) -> list[list[str]]:

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
+from helix._private_files import write_whole
 from helix._version import __version__
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.options import SessionName
 from helix.cli.output import RefusedError, say, write
 from helix.cli.sessions.rows import read_tree
@@ -25,8 +27,6 @@ from helix.client import HelixClient
 from helix.core.errors import InvalidInputError
 from helix.core.printable import escape_json
 from helix.core.wire import StreamMessage, one_run
-from helix.runtime.private import write_whole
-from helix.runtime.system import SystemClock, SystemIds
 from helix.sessions.exports import Export, import_session, read_export
 
 TRIES = 5

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from helix.adapters.system import SystemClock
 from helix.cli.options import Json
 from helix.cli.output import COMPLETED, FAILED, RefusedError, ask, console, say, write_json
 from helix.cli.stores import aws_client, with_store
@@ -25,7 +26,6 @@ from helix.fleet.forgetting import Forgetting
 from helix.gateway.authoriser import ApiKeys
 from helix.ports.objects import NoObjects, Objects
 from helix.ports.state_store import StateStore
-from helix.runtime.system import SystemClock
 from helix.runtime.tables import open_objects
 
 STOP_S, LOOK_S = 60.0, 0.25

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element, tostring
 
+from helix._private_files import write_whole
 from helix._version import __version__
+from helix.adapters.system import SystemClock
 from helix.cli.output import RefusedError, say
 from helix.cli.sessions.cost import read_ledger, streaming_of
 from helix.cli.sessions.page import Page, read_page
@@ -31,8 +33,6 @@ from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, T
 from helix.core.printable import printable
 from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
-from helix.runtime.private import write_whole
-from helix.runtime.system import SystemClock
 
 OPEN_CHARS: Final = 600
 """The maximum total length of arguments and result, in characters, for a call that is shown expanded at first."""

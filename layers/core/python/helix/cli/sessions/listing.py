@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from helix.adapters.system import SystemClock
 from helix.cli.options import Json, Limit
 from helix.cli.output import RefusedError, say, write_json
 from helix.cli.run.follow import open_questions
@@ -21,7 +22,6 @@ from helix.client import HelixClient
 from helix.core.handles import SessionState
 from helix.core.request_fields import PAGE
 from helix.core.status import AgentStatus
-from helix.runtime.system import SystemClock
 
 TITLE_CHARS = 50
 UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from helix.adapters.system import SystemClock
 from helix.cli.options import Json, SessionName
 from helix.cli.output import one_line, say, write, write_json
 from helix.cli.sessions.listing import moment_of
 from helix.cli.stores import aws_client
 from helix.cli.where import NotThereError, Where, with_client
 from helix.core.json import load_object
-from helix.runtime.system import SystemClock
 
 
 def logs(

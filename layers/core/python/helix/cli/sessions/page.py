@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.text import Text
 
+from helix.adapters.system import SystemClock
 from helix.cli.options import Json, SessionName
 from helix.cli.output import RefusedError, console, write_json
 from helix.cli.run.follow import open_questions
@@ -22,7 +23,6 @@ from helix.core.handles import SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
 from helix.core.request_fields import PAGE
-from helix.runtime.system import SystemClock
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20

@@ -30,7 +30,7 @@ from helix.engine.observers import record, show
 from helix.engine.runs.ends import abort, finish_run
 from helix.engine.runs.intake import begin, begin_all, begin_attached
 from helix.engine.step_view import StepView
-from helix.engine.writing import commit, entry_put
+from helix.engine.writing import call_put, commit
 from helix.ports.state_store import When
 
 
@@ -137,11 +137,9 @@ async def _execute_elsewhere(
 
 async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) -> Progress:
     """Record a failed result for a child that must not be started. The parent's model sees the result."""
-    changes = {"state": "done", "content": result_content(reason, False), "success": False, "by": "plan"}
-    done = row.model_copy(update={**changes, "ended_at": run.now()})
+    done = row.ended(result_content(reason, False), False, "plan", run.now())
     key = view.key(row.call_id)
-    when = When(equal={"state": "claimed", "owner": row.owner})
-    put = entry_put(run.session_id, view.session.lineage, int(key.sort.rpartition("#")[2]), done, when)
+    put = call_put(key, done, When(equal={"state": "claimed", "owner": row.owner}))
     if not await commit(run.engine, "call_result", [put], lambda: is_done(run.engine, key)):
         return "again"
     show(run, CallDone(done))

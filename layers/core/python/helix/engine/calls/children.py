@@ -21,7 +21,7 @@ from helix.core.entries import CallRow, ChildRef
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import child_message
-from helix.core.row_keys import message_sort, token_sort
+from helix.core.row_keys import token_sort
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import Parent, SessionRow
@@ -30,9 +30,9 @@ from helix.core.usage import Usage
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.context import RunContext
 from helix.engine.engine import ChildWaits, Engine
-from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.history import DELETING, call_key, row_key, session_key
 from helix.engine.step_view import StepView
-from helix.engine.writing import beside, commit, entry_put, held_by_run, no_outcome_check
+from helix.engine.writing import are_written, beside, call_put, commit, held_by_run, no_outcome_check
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, When
 from helix.services.claim_input import ClaimInput, Opening
 
@@ -115,7 +115,7 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
             return None
         done = outcome_row(row, run, child.usage, engine.clock.now())
         owned = When(equal={"state": row.state, "owner": row.owner})
-        put = entry_put(parent.session_id, parent.lineage, int(key.sort.rpartition("#")[2]), done, owned)
+        put = call_put(key, done, owned)
         if parent.status == "paused":
             ask = ClaimInput("with_confirmation", extra=[put], version=parent.version)
             try:
@@ -129,12 +129,11 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
 async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
     """Return the key and the row of the call, if its step is the session's open step."""
     rows = await engine.history.open_call(session, call_id)
-    if rows is None or session.open is None:
+    if rows is None:
         return None
     for index, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if request.id == call_id:
-            sort = message_sort(session.lineage, session.open.base + 1 + index)
-            return row_key(session.session_id, sort), row
+            return call_key(session, index), row
     return None
 
 
@@ -149,15 +148,7 @@ def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
-    changes = {
-        "state": "done",
-        "content": content,
-        "success": success,
-        "by": "child",
-        "ended_at": now,
-        "usage": usage,
-    }
-    return row.model_copy(update=changes)
+    return row.ended(content, success, "child", now, usage=usage)
 
 
 async def add_token(engine: Engine, session_id: str, token: str) -> bool:
@@ -170,7 +161,7 @@ async def add_token(engine: Engine, session_id: str, token: str) -> bool:
         if session is None or session.status == DELETING:
             return False
         seen = Check(session_key(session_id), When(equal={"version": session.version}))
-        if await commit(engine, "add_token", [seen, put], lambda: _is_there(engine, put)):
+        if await commit(engine, "add_token", [seen, put], partial(are_written, engine, [put])):
             return True
 
 
@@ -181,7 +172,3 @@ async def wake_waiting(engine: Engine, session_id: str) -> None:
     for row in await engine.store.query("sessions", session_id, start="t#", end="t$"):
         await engine.launcher.wake(row.value["token"])
         await commit(engine, "drop_token", [Delete(row.key)], no_outcome_check)
-
-
-async def _is_there(engine: Engine, put: Put) -> bool:
-    return (await engine.store.get([put.key]))[0] is not None

@@ -24,8 +24,8 @@ from helix.engine.history import session_key
 from helix.engine.observers import show
 from helix.engine.step_view import StepView
 from helix.engine.stops import read_stop
-from helix.engine.writing import commit, entry_put, held_by_run
-from helix.ports.state_store import ABSENT, Check, Put, Watch
+from helix.engine.writing import are_written, commit, entry_put, held_by_run
+from helix.ports.state_store import ABSENT, Check, Watch
 
 CallKind = Literal["call_tool", "start_run"]
 
@@ -86,7 +86,8 @@ async def _claim_pages(run: RunContext, view: StepView) -> StepView:
         firsts = ((place, first_claim(run, answer.tool_calls[place], answer)) for place in free)
         page = list(islice(((place, first) for place, first in firsts if claimed_with_answer(run, first)), at_once))
         puts = [entry_put(session.session_id, session.lineage, first_index + n, row, ABSENT) for n, row in page]
-        if not puts or not await commit(run.engine, "claim_calls", [running, *puts], partial(_written, run, puts)):
+        written = partial(are_written, run.engine, puts)
+        if not puts or not await commit(run.engine, "claim_calls", [running, *puts], written):
             break
         for place, row in page:
             rows[place] = row
@@ -107,11 +108,6 @@ def show_results(run: RunContext, rows: OpenRows, calls: Collection[str]) -> lis
         elif row is None or row.state != "asked":
             left.append(request.id)
     return left
-
-
-async def _written(run: RunContext, puts: Sequence[Put]) -> bool:
-    stored = await run.engine.store.get([put.key for put in puts])
-    return all(value == put.value for value, put in zip(stored, puts, strict=True))
 
 
 def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[list[str], tuple[Call, ...]]:

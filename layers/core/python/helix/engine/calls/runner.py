@@ -16,6 +16,7 @@ from helix.core.agents import AnyAgent
 from helix.core.call_results import MAX_RESULT_BYTES, result_content
 from helix.core.chunks import CustomEventChunk
 from helix.core.context import ToolContext, idempotency_key
+from helix.core.damage import every_problem
 from helix.core.errors import FatalToolError, InvalidInputError, ToolError
 from helix.core.json import JsonObject, JsonValue, text_of
 from helix.core.messages import ToolCallRequest
@@ -152,7 +153,7 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
             try:
                 result = schema.model_validate(result.model_dump() if isinstance(result, BaseModel) else result)
             except ValidationError as error:
-                problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'result'}: {e['msg']}" for e in error.errors())
+                problems = every_problem(error, "result")
                 raise _ResultError(
                     f"result of tool {tool.name!r} does not fit its output schema: {problems}"
                 ) from error
@@ -176,7 +177,4 @@ def _message(error: BaseException) -> str:
 
 
 def _sum(usages: list[Usage]) -> Usage | None:
-    total: Usage | None = None
-    for usage in usages:
-        total = usage if total is None else total + usage
-    return total
+    return sum(usages, Usage()) if usages else None

@@ -26,7 +26,7 @@ from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
 from helix.engine.step_view import StepView
 from helix.engine.stops import judge_stop
-from helix.engine.writing import commit, entry_put, held_by_run
+from helix.engine.writing import as_read, call_put, commit, held_by_run
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 MAX_REASON = 2_000
@@ -196,9 +196,9 @@ async def _acquire_call(
             until = row.deadline or run.now() + 1
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
         new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
-        seen = {"state": "claimed", "owner": row.owner, "claim": row.claim, "deadline": row.deadline}
-        when = When(equal=seen)  # the deadline is part of it: a holder that renews its claim meanwhile keeps it
-    put = entry_put(session.session_id, session.lineage, _index(view, request.id), new, when)
+        # The deadline is part of it: a holder that renews its claim meanwhile keeps it.
+        when = When(equal={**as_read(row).equal, "deadline": row.deadline})
+    put = call_put(view.key(request.id), new, when)
     check = Check(session_key(session.session_id), held_by_run(run.run_id))
     if not await commit(run.engine, "claim_call", [check, put], lambda: _row_matches(run.engine, put.key, new)):
         return "again"
@@ -216,20 +216,15 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
     match tool.on_unknown if tool is not None else "skip":
         case "retry":
             row = row if row.released else row.model_copy(update={"deaths": row.deaths + 1})
-            return _crashed(run, row) if row.deaths >= MAX_DEATHS else claimed(run, row)
+            if row.deaths < MAX_DEATHS:
+                return claimed(run, row)
+            return row.ended(dumps(crashed_result(row.tool_name, row.deaths)), False, "policy", run.now())
         case "skip":
-            changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
-            return row.model_copy(update={**changes, "ended_at": run.now()})
+            return row.ended(dumps(UNKNOWN), False, "policy", run.now())
         case _:
             # With the dead claim's number, the log would drop the question as a repeat.
             changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
             return row.model_copy(update=changes)
-
-
-def _crashed(run: RunContext, row: CallRow) -> CallRow:
-    content = dumps(crashed_result(row.tool_name, row.deaths))
-    changes = {"state": "done", "content": content, "success": False, "by": "policy", "ended_at": run.now()}
-    return row.model_copy(update=changes)
 
 
 async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
@@ -238,24 +233,18 @@ async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> N
     if row.deaths:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
-    owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
     request = view.rows.answer.tool_calls[view.place(row.call_id)]
     if row.edited is not None or (tool is not None and approval_reason(tool, request) is not None):
         back = row.model_copy(update={"state": "approved", "owner": None})
-        put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), back, owner)
+        put = call_put(key, back, as_read(row))
         await commit(run.engine, "release_call", [put], partial(_row_matches, run.engine, key, back))
         return
-    await commit(run.engine, "release_call", [Delete(key, owner)], partial(_is_gone, run.engine, key))
+    await commit(run.engine, "release_call", [Delete(key, as_read(row))], partial(_is_gone, run.engine, key))
 
 
 async def _is_gone(engine: Engine, key: Key) -> bool:
     return (await engine.store.get([key]))[0] is None
-
-
-def _index(view: StepView, call_id: str) -> int:
-    assert view.session.open is not None
-    return view.session.open.base + 1 + view.place(call_id)
 
 
 async def _row_matches(engine: Engine, key: Key, wanted: CallRow) -> bool:
@@ -268,8 +257,7 @@ async def _row_matches(engine: Engine, key: Key, wanted: CallRow) -> bool:
 
 def _missing_tool_result(run: RunContext, row: CallRow) -> CallRow:
     content = dumps({"error": f"there is no tool {row.tool_name!r} any more"})
-    changes = {"state": "done", "content": content, "success": False, "by": "plan"}
-    return row.model_copy(update={**changes, "ended_at": run.now()})
+    return row.ended(content, False, "plan", run.now())
 
 
 async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
@@ -305,26 +293,23 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
 
 
 def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
-    changes = {
-        "state": "done",
-        "content": outcome.content,
-        "success": outcome.success,
-        "plain": outcome.plain,
-        "fatal": outcome.fatal,
-        "patches": outcome.patches,
-        "usage": outcome.usage,
-        "by": "tool",
-        "ended_at": run.now(),
-        "deadline": None,
-        "confirmation": None,
-    }
-    return row.model_copy(update=changes)
+    return row.ended(
+        outcome.content,
+        outcome.success,
+        "tool",
+        run.now(),
+        plain=outcome.plain,
+        fatal=outcome.fatal,
+        patches=outcome.patches,
+        usage=outcome.usage,
+        deadline=None,
+        confirmation=None,
+    )
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
     """4: record the result, on condition that the claim is still ours. If that is refused, the result is dropped."""
-    owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
-    put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), done, owner)
+    put = call_put(view.key(row.call_id), done, as_read(row))
     if await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done)):
         view.results[done.call_id] = done
         show(run, CallDone(done))  # 5

@@ -29,7 +29,7 @@ from helix.core.rows import CheckpointRow, LineageRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.states import merged_state
-from helix.engine.claims.claim_rows import Attempt, as_claimed, operations_of, run_of, session_of
+from helix.engine.claims.claim_rows import Attempt, operations_of, run_of, session_of
 from helix.engine.claims.liveness import clear_leftovers
 from helix.engine.claims.missed import Missed, read_missed
 from helix.engine.context import make_context
@@ -40,6 +40,7 @@ from helix.engine.runs.housekeeping import expiry_puts
 from helix.engine.seen import Newest
 from helix.engine.writing import (
     advance,
+    as_claimed,
     as_read,
     checkpoint,
     commit,

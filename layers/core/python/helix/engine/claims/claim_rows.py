@@ -21,6 +21,7 @@ from helix.engine.writing import (
     CRASHED,
     End,
     advance,
+    as_claimed,
     as_read,
     end,
     entry_put,
@@ -59,11 +60,6 @@ class Attempt:
     """The open step as read. None: the session has no open step, or is new."""
     plan: ClaimPlan
     """The plan for the claim's messages and for the session's position after it. Merging the state may add writes."""
-
-
-def as_claimed(old: SessionRow) -> When:
-    """Return the condition CLAIM(s): status, version and run id are as read."""
-    return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
 
 
 def session_of(attempt: Attempt) -> SessionRow:

@@ -29,8 +29,8 @@ from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine
-from helix.engine.writing import beside, commit, entry_put
-from helix.ports.state_store import Key, When
+from helix.engine.writing import are_written, beside, call_put, commit
+from helix.ports.state_store import When
 from helix.services.claim_input import ClaimInput, check_reason
 
 
@@ -64,23 +64,17 @@ async def answer(
         new = _answered(row, confirmation, engine.clock.now())
         if confirmation.arguments is not None:
             new = _edited(target, row, new, confirmation, engine.clock.now())
-        put = entry_put(session.session_id, session.lineage, int(key.sort.rpartition("#")[2]), new, ASKED)
+        put = call_put(key, new, ASKED)
         if session.status == "paused":
+            ask = ClaimInput("with_confirmation", extra=[put], version=session.version)
             try:
-                claimed = await claim(
-                    engine,
-                    target,
-                    session.session_id,
-                    ClaimInput("with_confirmation", extra=[put], version=session.version),
-                    delivery,
-                )
-                return Answered(session.session_id, claimed)
+                return Answered(session.session_id, await claim(engine, target, session.session_id, ask, delivery))
             except (AgentAlreadyRunningError, StaleStateError):
                 pass
         elif (
             session.status != "completed" and not session.aborted
         ):  # a running run picks it up, or cannot pause; a resume or a retry finds it
-            if await commit(engine, "answer", [beside(session), put], partial(_same, engine, key, new)):
+            if await commit(engine, "answer", [beside(session), put], partial(are_written, engine, [put])):
                 return Answered(session.session_id, None)
         else:
             raise _not_pending(session_id, confirmation.tool_call_id)
@@ -106,11 +100,6 @@ async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) ->
 
 
 ASKED = When(equal={"state": "asked"})
-
-
-async def _same(engine: Engine, key: Key, wanted: CallRow) -> bool:
-    (value,) = await engine.store.get([key])
-    return value is not None and CallRow.model_validate(value) == wanted
 
 
 def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
@@ -193,6 +182,4 @@ def _reported(row: CallRow, data: JsonValue, now: float) -> CallRow:
 
 
 def _done(row: CallRow, content: str, success: bool, now: float) -> CallRow:
-    return row.model_copy(
-        update={"state": "done", "ask": None, "content": content, "success": success, "by": "answer", "ended_at": now}
-    )
+    return row.ended(content, success, "answer", now, ask=None)

@@ -24,12 +24,11 @@ from helix.core.errors import (
     StoreError,
     WorkInProgressError,
 )
-from helix.core.row_keys import message_sort
 from helix.core.session_row import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
-from helix.engine.history import DELETING, row_key, session_key
-from helix.engine.writing import advance, at_version, commit, no_outcome_check, session_put
+from helix.engine.history import DELETING, call_key, row_key, session_key
+from helix.engine.writing import advance, as_read, at_version, commit, no_outcome_check, session_put
 from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Operation, Put, Update, Watch, When
 
 RETRY_S = 1.0
@@ -203,9 +202,9 @@ async def _move_session(run: RunContext, until: float) -> bool:
             changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
         if not changes or session.run_id != run.run_id or session.status != "running":
             return True
-        seen = When(equal={"version": session.version, "run_id": run.run_id, "status": "running"})
+        moved_to = Update(session_key(session.session_id), set=changes, when=at_version(session))
         try:
-            await engine.store.transact(HEARTBEAT, [Update(session_key(session.session_id), set=changes, when=seen)])
+            await engine.store.transact(HEARTBEAT, [moved_to])
         except ConditionFailedError:
             if await _taken(run, session):
                 return False
@@ -246,10 +245,9 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
 
     async def move(until: float) -> bool:
         nonlocal deadline
-        owned = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         changes = {"deadline": until} | ({"released": True} if until < run.now() else {})
         try:
-            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=owned)])
+            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=as_read(row))])
         except ConditionFailedError:
             return False
         deadline = until
@@ -324,9 +322,8 @@ async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
     mark, session = delivery_owner(worker, ""), await engine.history.session(session_id)
     if session is None or session.status != "running" or session.open is None:
         return False
-    rows = await engine.history.open_rows(session)
-    for row in rows.calls if rows is not None else ():
-        if row is None or row.state != "claimed":
+    for row in await engine.history.open_calls(session):
+        if row.state != "claimed":
             continue
         if row.child is None and (row.owner or "").startswith(mark):
             return True
@@ -337,11 +334,9 @@ async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
 
 
 async def _expire_call(engine: Engine, session: SessionRow, place: int, row: CallRow, died: bool) -> bool:
-    assert session.open is not None
-    key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
-    seen = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+    key = call_key(session, place)
     changes = {"deadline": DEAD, "released": not died}  # a worker that was over its limits may have released it
-    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], no_outcome_check)
+    return await commit(engine, "expire_call", [Update(key, set=changes, when=as_read(row))], no_outcome_check)
 
 
 LEFTOVERS_PAGE = 50

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import RunNotFoundError
@@ -33,17 +33,7 @@ Spelled = dict[str, Scalar]
 def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
     """Put the attempt row of the claimed call, whose answer was a final error. Its usage is counted with the run's."""
     claim = _claim(session)
-    row = AttemptRow(
-        run_id=claim.run_id,
-        step=claim.step,
-        attempt=claim.attempt,
-        outcome="failed",
-        model=model,
-        usage=usage,
-        error=error,
-        at=now,
-    )
-    return _put(session.session_id, row)
+    return _put(session.session_id, _attempt(claim, "failed", model, now, usage=usage, error=error))
 
 
 def summary_put(session: SessionRow, model: str | None, usage: Usage, now: float) -> Put:
@@ -85,18 +75,9 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
         known = None if value is None else AttemptRow.read(key.partition, key.sort, value)
         if known is not None and known.outcome == "lost":
             return
-        row = AttemptRow(
-            run_id=claim.run_id,
-            step=claim.step,
-            attempt=claim.attempt,
-            outcome="lost",
-            model=model,
-            usage=usage,
-            # the real usage replaces the assumed one, which is taken back if it was counted
-            assumed_micros=known.assumed_micros if known is not None else 0,
-            assumed_tokens=known.assumed_tokens if known is not None else 0,
-            at=engine.clock.now(),
-        )
+        # The real usage replaces the assumed one, which is taken back if it was counted.
+        assumed = {} if known is None else known.model_dump(include={"assumed_micros", "assumed_tokens"})
+        row = _attempt(claim, "lost", model, engine.clock.now(), usage=usage, **assumed)
         put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
         open_ = Update(run_key, add=late, when=When(equal=spelled))
         if await commit(engine, "late_usage", [open_, put], no_outcome_check):
@@ -183,16 +164,14 @@ def _claim(session: SessionRow) -> StepClaim:
 
 
 def _unheard(claim: StepClaim, outcome: Unheard, model: str, now: float) -> AttemptRow:
-    return AttemptRow(
-        run_id=claim.run_id,
-        step=claim.step,
-        attempt=claim.attempt,
-        outcome=outcome,
-        model=model or None,
-        assumed_micros=claim.micros,
-        assumed_tokens=claim.tokens,
-        at=now,
-    )
+    return _attempt(claim, outcome, model or None, now, assumed_micros=claim.micros, assumed_tokens=claim.tokens)
+
+
+def _attempt(
+    claim: StepClaim, outcome: Literal["failed", "lost"] | Unheard, model: str | None, now: float, **fields: Any
+) -> AttemptRow:
+    names = {"run_id": claim.run_id, "step": claim.step, "attempt": claim.attempt}
+    return AttemptRow(**names, outcome=outcome, model=model, at=now, **fields)
 
 
 def _put(session_id: str, row: AttemptRow, when: When | None = None) -> Put:

@@ -69,8 +69,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
             _commit(stream, row)
         case facts.StepFolded():
             _fold(stream, fact.checkpoint)
-        case facts.CallDone(row, version, arguments):
-            _result(stream, row, version, arguments)
+        case facts.CallDone(row, arguments):
+            _result(stream, row, arguments=arguments)
         case facts.RunClaimed(claimed):
             _claim(stream, claimed)
         case facts.RunEnded(ended):

@@ -81,7 +81,7 @@ async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
     slots = engine.slots
     if slots is None:
         return FREE
-    above = await _at_work_above(engine, session)
+    above = await at_work_above(engine, session)
     if above is not None:
         return FREE if await _works(engine, slots, above) else Admission("waits")
     alive = Check(session_key(session.session_id), held_by_run(run.run_id))
@@ -150,7 +150,7 @@ async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
     return found
 
 
-async def _at_work_above(engine: Engine, session: SessionRow) -> SessionRow | None:
+async def at_work_above(engine: Engine, session: SessionRow) -> SessionRow | None:
     """Return the topmost session above this one, if all sessions between the two are running."""
     top = None
     while session.parent is not None:

@@ -40,7 +40,18 @@ from helix.engine.runs.admission import begin_granted, launcher_of, part_of, rel
 from helix.engine.runs.housekeeping import fail_damaged, prune_checkpoints, skipping_damage
 from helix.engine.seen import Newest
 from helix.engine.steps.close import ended_with
-from helix.engine.writing import CRASHED, DENIED, End, advance, commit, end, session_put
+from helix.engine.writing import (
+    CRASHED,
+    DENIED,
+    End,
+    advance,
+    as_claimed,
+    at_version,
+    commit,
+    end,
+    held_by_run,
+    session_put,
+)
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
@@ -126,7 +137,7 @@ async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason:
 async def put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
     """Record the stop, if its run is running. False: it is not."""
     key = row_key(session_id, stop_sort(stop.run_id))
-    running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))
+    running = Check(session_key(session_id), held_by_run(stop.run_id))
     value = {"kind": "stop", **stop.dump()}
     when = ABSENT if stop.stop == "interrupt" else None
 
@@ -177,8 +188,8 @@ async def _abort(
             continue
         new = advance(session, now, aborted=True, abort_reason=reason)
         ended = end(new, End("failed", error=_abort_error(reason), reason=reason), now)
-        seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
-        if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
+        aborted: list[Operation] = [session_put(new, at_version(session)), ended]
+        if await commit(engine, "abort", aborted, lambda: _aborted(engine, session_id)):
             break
     if engine.launcher is not None and session.parent is None:  # a sub-agent's ends at its next delivery
         run = await engine.history.run(session_id, session.run_id)
@@ -214,9 +225,8 @@ async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, r
         started_at=now,
     )
     ended = end(new, End("failed", error=_abort_error(reason), reason=reason), now)
-    seen = When(equal={"status": session.status, "version": session.version, "run_id": session.run_id})
     operations: list[Operation] = [
-        session_put(new, seen),
+        session_put(new, as_claimed(session)),
         Update(row_key(session.session_id, run_sort(session.run_id)), set={"status": "superseded"}),
         Put(ended.key, {**run.dump(), **ended.set}, ABSENT),
     ]
@@ -240,11 +250,8 @@ def _abort_error(reason: str | None) -> ErrorInfo:
 async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
     """Return the sub-agents of the open step without a result, and those that a claim closed without completing their
     end."""
-    rows = await engine.history.open_rows(session)
-    left = [
-        row for row in (rows.calls if rows is not None else ()) if row and (row.state == "claimed" or row.by == "close")
-    ]
-    return [row.child for row in left if row.child is not None]
+    calls = await engine.history.open_calls(session)
+    return [row.child for row in calls if row.child is not None and (row.state == "claimed" or row.by == "close")]
 
 
 async def _abort_children(
@@ -273,14 +280,7 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
         return False
     new = advance(session, now)
     ended = end(new, End("failed", error=CRASHED), now)
-    seen = When(
-        equal={
-            "status": "running",
-            "version": session.version,
-            "run_id": session.run_id,
-            "lease_expires": session.lease_expires,
-        }
-    )
+    seen = When(equal={**at_version(session).equal, "lease_expires": session.lease_expires})
     failed: list[Operation] = [session_put(new, seen), ended]
     if not await commit(engine, "fail_run", failed, lambda: ended_with(engine, session, "failed")):
         return False
@@ -307,8 +307,7 @@ async def fail_run(
         new = advance(session, now)
         ended = end(new, End("failed", error=_error_by(cause)), now)
         ended = replace(ended, when=When(equal={"part": run.part if run.part > 1 else None}))
-        seen = When(equal={"status": "running", "version": session.version, "run_id": run_id})
-        failed: list[Operation] = [session_put(new, seen), ended]
+        failed: list[Operation] = [session_put(new, at_version(session)), ended]
         if await commit(engine, "fail_run", failed, partial(ended_with, engine, session, "failed")):
             return await finish_run(engine, agent, session_id, run_id, delivery)
 
@@ -345,13 +344,8 @@ async def sweep_session(
             await return_draws(engine, session, run)  # a zombie may have drawn after the effects
     if finished:
         session = await engine.history.session(session_id)
-    open_rows = (
-        await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
-    )
-    for call in open_rows.calls if open_rows is not None else ():
-        if (
-            call is not None and call.child is not None and call.by == "child"
-        ):  # the child reported, and may have died before its other effects
+    for call in await engine.history.open_calls(session) if session is not None and session.status != DELETING else ():
+        if call.child is not None and call.by == "child":  # it reported, and may have died before its other effects
             child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)
             claimed.extend(await sweep_session(engine, child_agent, call.child.session_id, delivery))
     return claimed

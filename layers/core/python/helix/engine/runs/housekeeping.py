@@ -33,7 +33,7 @@ from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.missing import RowMissingError
-from helix.engine.writing import End, advance, commit, end
+from helix.engine.writing import End, advance, at_version, commit, end
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, Update, When
 
 PAGE = 20
@@ -72,7 +72,7 @@ async def fail_damaged(
             session = await engine.history.session(session_id)
             if session is None or session.status != "running" or run_id not in (None, session.run_id):
                 return None
-            when = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
+            when = at_version(session)
         except DamagedRowError:
             rebuilt = await _rebuilt(engine, agent_type, session_id, now)
             if rebuilt is None:

@@ -23,6 +23,7 @@ from helix.engine.history import row_key
 from helix.engine.observers import record, show
 from helix.engine.runs.admission import (
     admit_run,
+    at_work_above,
     begin_again,
     begin_granted,
     candidate_of,
@@ -189,11 +190,7 @@ async def _fail(
 async def _parent_works(engine: Engine, session: SessionRow) -> bool:
     """Whether the execution of the topmost running ancestor runs. Its slot does not show that, because a run that was
     started before there was a limit has no slot."""
-    while session.parent is not None:
-        above = await engine.history.session(session.parent.session_id)
-        if above is None or above.status != "running":
-            break
-        session = above
+    session = await at_work_above(engine, session) or session
     run = await engine.history.run(session.session_id, session.run_id)
     return await launcher_of(engine).state(part_of(engine, engine.agents(session.agent_type), run)) == "running"
 

@@ -12,14 +12,14 @@ from helix.core.agents import AnyAgent
 from helix.core.delivery import Position
 from helix.core.entries import CallRow
 from helix.core.errors import ConditionFailedError
-from helix.core.row_keys import message_sort, run_sort
+from helix.core.row_keys import run_sort
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine, logger
-from helix.engine.history import row_key, session_key
+from helix.engine.history import call_key, row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of
-from helix.engine.writing import advance, at_version, commit, held_by_run, session_put
+from helix.engine.writing import advance, as_read, at_version, commit, held_by_run, session_put
 from helix.ports.state_store import Check, Operation, Update, When
 
 
@@ -89,9 +89,8 @@ async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]
     expiries: list[Operation] = []
     for place, row in enumerate(rows.calls if rows is not None else ()):
         if row is not None and row.run_id == session.run_id and _is_silent(row, before):
-            key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
-            seen = {"state": "claimed", "owner": row.owner, "claim": row.claim, "deadline": row.deadline}
-            expiries.append(Update(key, set={"deadline": DEAD}, when=When(equal=seen)))
+            seen = When(equal={**as_read(row).equal, "deadline": row.deadline})
+            expiries.append(Update(call_key(session, place), set={"deadline": DEAD}, when=seen))
     if not expiries:
         return []
     running = Check(session_key(session.session_id), held_by_run(session.run_id))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from helix.core.claim_plan import OpenRows
 from helix.core.errors import ContentionError, WorkInProgressError
 from helix.core.folding import Fold, fold_step
-from helix.core.row_keys import message_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
 from helix.core.session_row import SessionRow, StepClaim
 from helix.core.status import EndStatus
@@ -23,7 +22,7 @@ from helix.engine.claims.missed import show_missed
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
-from helix.engine.history import row_key
+from helix.engine.history import call_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
 from helix.engine.money.usage import assumed_put
@@ -160,8 +159,7 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
         if session.open.wide:  # each result moves the version, so AT(v) is enough
             break
         if row is not None and row.call_id in waiting:
-            key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
-            checks.append(Check(key, When(equal={"state": row.state})))
+            checks.append(Check(call_key(session, place), When(equal={"state": row.state})))
     return await close_run(run, session, Ending("paused", reason="pending", pending=pending, checks=checks))
 
 

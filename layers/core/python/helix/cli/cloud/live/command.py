@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from helix.adapters.system import SystemClock
 from helix.cli.cloud.check import fields_of, show, versions
 from helix.cli.cloud.checks import AS_DEPLOYED, Finding, NotRunError, Probe, StageClients
 from helix.cli.cloud.deploy import Deployment, Target, aws_errors, bring
@@ -28,7 +29,6 @@ from helix.cli.cloud.stack import described, look, templates
 from helix.cli.output import COMPLETED, FAILED, STOPPED, RefusedError, ask, say
 from helix.core.ledger import NANOS, total
 from helix.fleet.idle import idle_lines
-from helix.runtime.system import SystemClock
 
 PROJECT = Path(__file__).parent / "project"
 AT_ONCE = 6

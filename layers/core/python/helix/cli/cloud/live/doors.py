@@ -7,24 +7,15 @@ import json
 import urllib.error
 import urllib.request
 
-from helix.cli.cloud.checks import REASON, CheckError, Probe
+from helix.cli.cloud.checks import CheckError, Probe, set_off_alarm
 from helix.cli.cloud.live.scenes import SINGLE, end, expect
 from helix.engine.history import session_key
-from helix.fleet.lambdas import heard_key
 from helix.services.activity import read_beats
 
 
 async def alarm(probe: Probe) -> str:
     """Set an alarm, and verify that CloudWatch publishes it to the topic and `govern` receives it."""
-    name = f"{probe.at.stack}-queue-depth-{SINGLE}"
-    (before,) = await probe.store.get([heard_key(name)])
-    await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
-
-    async def heard() -> bool:
-        (row,) = await probe.store.get([heard_key(name)])
-        return row is not None and row != before
-
-    await probe.until(heard)
+    await set_off_alarm(probe, f"{probe.at.stack}-queue-depth-{SINGLE}")
     return ""
 
 

@@ -1,1 +1,0 @@
-../../../../../../../../agents/python/agents/__init__.py
