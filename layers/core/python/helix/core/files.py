@@ -6,7 +6,9 @@ by the hash of its bytes and never contains them.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, ClassVar, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -44,3 +46,78 @@ class FilePart(BaseModel):
         if (self.sha256 is None) == (self.url is None):
             raise ValueError("a file has either sha256 or url")
         return self
+
+
+class LocalFile(Protocol):
+    """A file on this machine, such as a `pathlib.Path`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, mode: Literal["rb"], /) -> IO[bytes]:
+        """Open the file for reading. Raises `OSError` if the file cannot be read."""
+        ...
+
+
+FileSource: TypeAlias = bytes | bytearray | LocalFile | str | FilePart
+"""The source of a file: its bytes, a path, an `https` URL, or a file that is stored already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text between the files of a message."""
+
+    text: str
+    """The text. Texts that follow each other become paragraphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FileInput:
+    """The fields of all files that a caller gives."""
+
+    kind: ClassVar[FileKind | None]
+    """The kind that the file must have. None for any kind."""
+
+    source: FileSource
+    """The bytes, a path, an `https` URL, or a file that is stored already."""
+    media_type: str | None = None
+    """The type, if the caller knows it, such as `text/csv`. It is used if the bytes allow it, and for URLs. None: it is
+    read from the bytes."""
+    name: str | None = None
+    """The name of the file for people and models. None: the name of the path, if the source is a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image(_FileInput):
+    """An image for the model, such as a PNG or JPEG."""
+
+    kind: ClassVar[FileKind | None] = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Audio(_FileInput):
+    """A recording for the model, such as a WAV or MP3."""
+
+    kind: ClassVar[FileKind | None] = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class Document(_FileInput):
+    """A document for the model: a PDF, an office document or a text file."""
+
+    kind: ClassVar[FileKind | None] = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class File(_FileInput):
+    """A file of any type. If its bytes are an image, audio or a document, the model gets it as that."""
+
+    kind: ClassVar[FileKind | None] = None
+
+
+FileInput: TypeAlias = Image | Audio | Document | File
+Part: TypeAlias = Text | FileInput | FilePart
+"""A part of a message or a tool result."""
+Content: TypeAlias = str | Part | bytes | bytearray | LocalFile | Sequence[str | Part | bytes | bytearray | LocalFile]
+"""The content of a message: a text, a part, or a sequence of both. Bytes and paths are files of any type. A string is a
+text, never a URL."""
