@@ -5,9 +5,18 @@ Law: a key never changes its bytes, so that a repeated `put` has no effect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+from urllib.parse import quote
+
+from helix.core.errors import InvalidInputError
+
+MAX_KEY: Final = 512
+"""The longest key in characters. It leaves room for a prefix: a key of S3 has at most 1,024."""
+_SEGMENT: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+_KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,8 @@ class Upload:
 
 class Blobs(Protocol):
     """A store of blobs. All verbs may be called from several tasks and processes at once. They raise `StoreError` if
-    the store cannot be reached."""
+    the store cannot be reached, and `InvalidInputError` for a key or prefix
+    that `check_blob_key` or `check_blob_prefix` refuses."""
 
     async def put(self, key: str, data: bytes, media_type: str) -> None:
         """Store the bytes. Idempotent."""
@@ -61,3 +71,27 @@ class Blobs(Protocol):
     def location(self, key: str) -> str | None:
         """Return the `s3://<bucket>/<key>` address of the blob. None: it is not in S3."""
         ...
+
+
+def check_blob_key(key: str) -> None:
+    """Check the form of a key, which is the same for every adapter. Its segments begin with a letter or a digit, so no key
+    leaves the folder of an adapter. Raises `InvalidInputError`."""
+    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+        raise InvalidInputError(
+            f"{key[:80]!r} is not a blob's key: it has at most {MAX_KEY} letters, digits and ._-, with / between its parts"
+        )
+
+
+def check_blob_prefix(prefix: str) -> None:
+    """Check that a prefix is empty or the beginning of a valid key. Raises `InvalidInputError`."""
+    if prefix and not _KEY.fullmatch(f"{prefix}x"):
+        raise InvalidInputError(f"{prefix[:80]!r} is not the beginning of a blob's key")
+
+
+def attachment(name: str | None) -> str:
+    """Return the value of a Content-Disposition header (RFC 6266) that makes a browser save the bytes and never show
+    them. `name`: the name to save them under, None for the browser's choice."""
+    if not name:
+        return "attachment"
+    plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
