@@ -134,6 +134,7 @@ class FileMissingError(CallerError, LookupError):
     code = "file_missing"
 
     def __init__(self, address: str, name: str | None = None) -> None:
+        self.address, self.name = address, name
         shown = f"file {name!r}" if name else f"the file {address[:80]!r}"
         super().__init__(f"{shown} does not exist: upload it again")
 

@@ -48,7 +48,7 @@ _NOUNS: Final[dict[FileKind | None, str]] = {
 
 
 def clean_name(name: str | None) -> str | None:
-    """Return the last part of a path, without characters that nobody sees. None if nothing is left of it. Raises
+    """Return the last part of a path, without invisible characters. None if nothing is left of it. Raises
     `InvalidFileError` if it is too long."""
     last = clean_text(name or "").replace("\\", "/").rpartition("/")[2]
     shown = "".join(char for char in unicodedata.normalize("NFC", last) if unicodedata.category(char) not in _HIDDEN)

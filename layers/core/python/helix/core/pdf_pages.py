@@ -1,7 +1,7 @@
 """The number of pages of a PDF, without a parser of PDF.
 
-Law: a number is returned only if the file confirms it: a linearized file that was not changed since says it itself, and in
-any other file the page objects must be as many as the page tree counts. Otherwise it is None.
+Law: a number is returned only if the file confirms it. A linearized file that was not changed since contains it. In any
+other file, the page tree must count as many pages as there are page objects. Otherwise the number is None.
 """
 
 from __future__ import annotations
