@@ -1,22 +1,22 @@
-"""The rows of blobs: who holds the bytes of a file, and when they are deleted.
+"""The rows of blobs: the sessions that hold the bytes of a file, and the time at which the bytes are deleted.
 
     control / blob#<owner>#<sha256> / blob           the blob itself: a `BlobRow`
-    control / blob#<owner>#<sha256> / h#<session>    one row for each session that holds it
+    control / blob#<owner>#<sha256> / h#<session>    one row for each session that holds it: {session_id}
     sessions / <session> / b#<sha256>#<owner>        the same hold, for the session: {key}
-    control / blobs-due#<n> / <due>#<key>            what `collect` looks at when it is due: {owner, sha256, key, deleting}
-    control / blobs-due#<n> / <due>#hold#<id>        a hold to confirm when it is due: {session_id, owner, hashes}
+    control / blobs-due#<n> / <due>#<key>            bytes that `collect` then deletes: {owner, sha256, key, deleting}
+    control / blobs-due#<n> / <due>#hold#<id>        holds that `collect` confirms then: {session_id, owner, hashes}
 
-The states of a blob. Each line but the last is one transaction; `collect` is the only one that deletes bytes.
+The states of a blob. Each line but the last is one transaction. Only `collect` deletes bytes.
 
-    | From                   | To        | By               | When                                                     |
-    |------------------------|-----------|------------------|----------------------------------------------------------|
-    | none                   | uploading | `reserve`        | before the bytes are stored, under a new key             |
-    | uploading              | marked    | `finish_upload`  | the bytes are there, and were read and checked           |
-    | marked                 | live      | `hold`           | the first session holds it                               |
-    | live                   | live      | `hold`,`release` | other sessions hold it                                   |
-    | live                   | marked    | `release`        | the last session released it                             |
-    | uploading, marked      | deleting  | `collect`        | it is due: the row goes, and its due row says `deleting` |
-    | deleting               | none      | `collect`        | the bytes are deleted; then the due row goes             |
+    | From              | To        | By                | When                                                          |
+    |-------------------|-----------|-------------------|---------------------------------------------------------------|
+    | none              | uploading | `begin`, `store`  | before the bytes are stored, under a new key                  |
+    | uploading         | marked    | `finish`, `store` | the bytes are there, and were read and checked                |
+    | marked            | live      | `hold`            | the first session holds it                                    |
+    | live              | live      | `hold`, `release` | other sessions hold it                                        |
+    | live              | marked    | `release`         | the last session released it                                  |
+    | uploading, marked | deleting  | `collect`         | it is due: its row is deleted, and its due row says so        |
+    | deleting          | none      | `collect`         | its bytes were deleted, and then its due row                  |
 
 Law: the bytes of a held blob exist. A blob is deleted only if no session holds it, because `hold` and `collect` write its
 row under conditions that only one of them can meet. The key of the bytes is never used again: a file that is uploaded while

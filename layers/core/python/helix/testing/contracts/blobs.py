@@ -133,6 +133,7 @@ class BlobsContract:
         async def work(store: Blobs, name: str) -> None:
             for _ in range(6):
                 await store.put(f"owner/{name}/x", name.encode(), PNG)
+                await asyncio.sleep(0)
                 assert await store.get(f"owner/{name}/x") == name.encode()
                 await store.delete(f"owner/{name}/x")
 
