@@ -26,6 +26,7 @@ from helix.ports.model import Files
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, StateStore
 from helix.services.blob_collector import BlobCollector
 from helix.services.blob_holders import BlobHolders
+from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_key, blob_owner, due_partition
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile
@@ -57,7 +58,7 @@ class World:
         ids = Numbers()
         self.uploads = BlobUploads(store, blobs, self.clock, ids)
         self.holders = BlobHolders(store, self.uploads, self.clock, ids)
-        self.collector = BlobCollector(store, blobs, self.holders, self.clock)
+        self.collector = BlobCollector(store, blobs, self.clock)
 
     async def send(self, session: str, *datas: bytes, owner: str = ADA) -> list[FilePart]:
         """Store and hold files, and create the session."""
@@ -68,6 +69,9 @@ class World:
     async def collect(self, after_s: float = HOUR_S + 1) -> int:
         self.clock.advance(after_s)
         return await self.collector.collect()
+
+    async def release(self, session: str, guard: Sequence[Operation] = ()) -> int:
+        return await release_blobs(self.store, self.clock, session, guard)
 
     async def left(self) -> list[Any]:
         """Return all due rows, bytes, and the rows of the picture."""
@@ -111,13 +115,13 @@ async def test_a_file_lives_as_long_as_a_session_holds_it(world: World) -> None:
         assert (part.sha256, part.media_type, part.width) == (SHA, "image/png", 4)
     (blob,) = (await world.holders.held("s1")).values()
     assert await world.blobs.get(blob.key) == png() and len(await world.blobs.list("")) == 1
-    assert await world.holders.release("s1") == 1
+    assert await world.release("s1") == 1
     assert await world.collect(DAY_S) == 0 and await world.blobs.get(blob.key) == png()
-    assert await world.holders.release("s2") == 1 and await world.holders.release("s2") == 0
+    assert await world.release("s2") == 1 and await world.release("s2") == 0
     assert await world.collect(HOUR_S / 2) == 0 and await world.blobs.get(blob.key) == png()
     (part,) = await world.send("s3", png())
     assert await world.collect(2 * HOUR_S) == 0, "a session held it again in time"
-    await world.holders.release("s3")
+    await world.release("s3")
     assert await world.collect() == 1
     assert await world.left() == []
 
@@ -161,7 +165,7 @@ async def test_users_do_not_share_a_file(here: World) -> None:
     await here.send("s2", png(), owner=BOB)
     keys = await here.blobs.list("")
     assert len(keys) == 2 and {key.split("/")[1] for key in keys} == {ADA, BOB}
-    await here.holders.release("s1")
+    await here.release("s1")
     assert await here.collect() == 1
     assert [key.split("/")[1] for key in await here.blobs.list("")] == [BOB]
 
@@ -209,7 +213,7 @@ async def test_many_sessions_share_a_file(here: World) -> None:
     (value,) = await here.store.get([blob_key(ADA, SHA)])
     assert value is not None and value["holders"] == 2_000
     for number in range(2_000):
-        await here.holders.release(f"s{number}")
+        await here.release(f"s{number}")
     await here.collect(2 * HOUR_S)
     assert await here.left() == []
 
@@ -218,7 +222,7 @@ async def test_a_file_is_uploaded_under_a_new_key_while_it_is_deleted(here: Worl
     """A collector that stops before it deletes the bytes deletes nothing that was uploaded since."""
     await here.send("s1", png())
     (old,) = await here.blobs.list("")
-    await here.holders.release("s1")
+    await here.release("s1")
     stopped, delete = [], here.blobs.delete
 
     async def stop(key: str) -> None:
@@ -246,7 +250,7 @@ async def test_a_branch_holds_the_files_of_its_source(here: World) -> None:
     for _ in range(2):
         await here.holders.share("s1", "s2", {SHA})
     await here.send("s2", owner=BOB)
-    await here.holders.release("s1")
+    await here.release("s1")
     assert await here.collect(2 * HOUR_S) == 1
     assert [blob.owner for blob in (await here.holders.held("s2")).values()] == [ADA]
     (part,) = await here.holders.hold(BOB, "s2", [describe(png())])
@@ -277,7 +281,7 @@ async def test_a_hold_whose_session_never_came_is_released(here: World) -> None:
 async def test_a_release_is_guarded(here: World) -> None:
     await here.send("s1", png())
     with pytest.raises(ConditionFailedError):
-        await here.holders.release("s1", [Check(Key("sessions", "s1", "session"), ABSENT)])
+        await here.release("s1", [Check(Key("sessions", "s1", "session"), ABSENT)])
     assert len(await here.holders.held("s1")) == 1
 
 
@@ -286,14 +290,14 @@ async def test_a_damaged_row_does_not_stop_a_deletion(here: World, value: dict[s
     """The session releases its blobs, and the sweep handles the others."""
     await here.send("s1", png(), png(note=b"other"))
     await here.store.transact("damage", [Put(blob_key(ADA, SHA), value)])
-    assert await here.holders.release("s1") == 2
+    assert await here.release("s1") == 2
     assert await here.holders.held("s1") == {}
     assert await here.collect(2 * HOUR_S) == 1
 
 
 async def test_a_sweep_stops_in_time(here: World) -> None:
     await here.send("s1", png())
-    await here.holders.release("s1")
+    await here.release("s1")
     here.clock.advance(2 * HOUR_S)
     assert await here.collector.collect(until=here.clock.now()) == 0
     assert await here.collector.collect(until=here.clock.now() + 1) == 1

@@ -20,6 +20,7 @@ from helix.core.file_checks import describe
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Put, Value, When
 from helix.services.blob_collector import BlobCollector
 from helix.services.blob_holders import BlobHolders
+from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_owner, due_key, due_partition, held_key, owner_prefix
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile
@@ -76,7 +77,7 @@ class Process:
         self.blobs: Any = Gated(walk.bytes, self)
         self.uploads = BlobUploads(self.store, self.blobs, walk.clock, walk.ids)
         self.holders = BlobHolders(self.store, self.uploads, walk.clock, walk.ids)
-        self.collector = BlobCollector(self.store, self.blobs, self.holders, walk.clock)
+        self.collector = BlobCollector(self.store, self.blobs, walk.clock)
 
     async def gate(self) -> None:
         self.calls += 1
@@ -174,7 +175,7 @@ class Walk:
         else:
             await process.store.transact("hide", [Put(key, hidden, When(equal={"version": found["version"]}))])
         guard = Check(key, When(equal=hidden))
-        await process.holders.release(session, [guard])
+        await release_blobs(process.store, self.clock, session, [guard])
         rows = await process.store.query("sessions", session, start="m#", end="m$")
         for row in rows:
             await process.store.transact("delete_rows", [guard, Delete(row.key)])
@@ -215,6 +216,7 @@ class Walk:
             _, sha256, owner = key.sort.split("#")
             assert Key("control", f"blob#{owner}#{sha256}", f"h#{key.partition}") in rows
             assert blobs[f"blob#{owner}#{sha256}"]["key"] == value["key"]
+        assert sum(holders.values()) == len(held), "a holder has its row in its session"
         self._check_messages(rows, {(key.partition, key.sort.split("#")[1]) for key in held})
 
     def _check_messages(self, rows: dict[Key, Value], held: set[tuple[str, str]]) -> None:

@@ -13,11 +13,12 @@ from helix.core.row_keys import SESSION
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, Scalar, StateStore, Value, When
-from helix.services.blob_holders import BlobHolders
+from helix.services.blob_releases import release_blob
 from helix.services.blob_rows import (
     PARTITIONS,
     blob_key,
     due_partition,
+    held_key,
     parse_object_key,
     read_blob,
     unchanged,
@@ -25,7 +26,7 @@ from helix.services.blob_rows import (
 from helix.services.committing import refused
 from helix.services.paging import pages
 
-logger = get_logger(__name__)
+logger = get_logger("helix")
 DELETING = "deleting"
 """The status of a session that is being deleted (`core.status`)."""
 
@@ -33,8 +34,8 @@ DELETING = "deleting"
 class BlobCollector:
     """Deletes blobs without holders. Any number of collectors may work at once."""
 
-    def __init__(self, store: StateStore, blobs: Blobs, holders: BlobHolders, clock: Clock) -> None:
-        self._store, self._blobs, self._holders, self._clock = store, blobs, holders, clock
+    def __init__(self, store: StateStore, blobs: Blobs, clock: Clock) -> None:
+        self._store, self._blobs, self._clock = store, blobs, clock
 
     async def collect(self, until: float = math.inf) -> int:
         """Delete all blobs that are due: those without a holder for an hour, and uploads that no message took. Release
@@ -88,7 +89,8 @@ class BlobCollector:
         guard = Check(session, ABSENT if found is None else When(equal=same))
         try:
             for sha256 in value["hashes"]:
-                await self._holders.release_one(value["session_id"], value["owner"], sha256, [guard])
+                hold = held_key(value["session_id"], sha256, value["owner"])
+                await release_blob(self._store, self._clock, hold, [guard])
         except ConditionFailedError:
             return  # the session was created or deleted meanwhile: the next call looks again
         await self._store.transact("confirm_hold", [Delete(key)])

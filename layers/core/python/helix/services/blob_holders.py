@@ -10,22 +10,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from helix._log import get_logger
-from helix.core.errors import ConditionFailedError, DamagedRowError, FileMissingError
+from helix.core.errors import FileMissingError
 from helix.core.files import FilePart
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, StateStore, Update, Value, When
+from helix.ports.state_store import ABSENT, Check, Operation, Put, StateStore, Update, Value, When
 from helix.services.blob_rows import (
     CONFIRM_S,
     HELD_END,
     HELD_START,
-    UNUSED_S,
     BlobRow,
     blob_key,
     due_deletes,
     due_key,
-    due_put,
     due_time,
     held_key,
     holder_key,
@@ -38,7 +35,6 @@ from helix.services.committing import Again, refused, repeat_attempt
 from helix.services.file_inputs import ReadFile
 from helix.services.paging import pages
 
-logger = get_logger(__name__)
 BATCH = 20
 """The number of blobs that one transaction holds. It has up to four operations for each."""
 UPLOADS = 5
@@ -114,53 +110,6 @@ class BlobHolders:
             if hashes is None or sha256 in hashes:
                 part = FilePart(kind="file", media_type="*/*", sha256=sha256)
                 await self._hold_batch(blob.owner, target_id, [part])
-
-    async def release(self, session_id: str, guard: Sequence[Operation] = ()) -> int:
-        """Release all blobs that the session holds, and return how many. `guard`: the conditions of each transaction,
-        such as that the session is hidden. Raises `ConditionFailedError` if they do not hold. Idempotent."""
-        count = 0
-        async for rows in pages(self._store, session_id, table="sessions", start=HELD_START, end=HELD_END):
-            for row in rows:
-                sha256, owner = parse_held(row.key.sort)
-                await self.release_one(session_id, owner, sha256, guard)
-                count += 1
-        return count
-
-    async def release_one(self, session_id: str, owner: str, sha256: str, guard: Sequence[Operation] = ()) -> None:
-        """Release one blob, like `release`."""
-
-        async def attempt() -> Literal[Again.AGAIN] | None:
-            blob, holder = await self._store.get([blob_key(owner, sha256), holder_key(owner, sha256, session_id)])
-            operations = [*guard, Delete(held_key(session_id, sha256, owner))]
-            if holder is None:
-                operations.append(Check(holder_key(owner, sha256, session_id), ABSENT))
-            else:
-                operations.append(Delete(holder_key(owner, sha256, session_id), When()))
-                operations += self._without_holder(owner, sha256, blob)
-            index = await refused(self._store, "release_blob", operations)
-            if index is not None and index < len(guard):
-                raise ConditionFailedError("release_blob", index)
-            return None if index is None else Again.AGAIN
-
-        await repeat_attempt(f"release#{session_id}#{sha256}", attempt)
-
-    def _without_holder(self, owner: str, sha256: str, value: Value | None) -> list[Operation]:
-        """Return the changes of a blob that loses a holder."""
-        try:
-            row = read_blob(owner, sha256, value)
-        except DamagedRowError as error:
-            logger.warning("a blob is not deleted with its last session: %s", error)
-            return []
-        if row is None or row.state != "live":
-            return []
-        key = blob_key(owner, sha256)
-        live = {"state": "live", "key": row.key}
-        if row.holders > 1:
-            return [Update(key, add={"holders": -1}, when=When(equal=live, at_least={"holders": 2}))]
-        due = due_time(self._clock.now(), UNUSED_S)
-        marked = {"state": "marked", "holders": 0, "due": due}
-        last = When(equal={**live, "holders": row.holders})
-        return [Update(key, set=marked, when=last), due_put(owner, sha256, row, due)]
 
     async def _hold_batch(self, owner: str, session_id: str, files: Sequence[FilePart]) -> dict[str, BlobRow]:
         async def attempt() -> dict[str, BlobRow] | Literal[Again.AGAIN]:
