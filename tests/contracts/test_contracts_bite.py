@@ -10,15 +10,17 @@ from tests.contracts import slots_races
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.segments import SegmentLogContract
 from tests.contracts.slots import SlotsContract
-from tests.support.broken import pipes, reads, services, slots, stores
+from tests.support.broken import blob_stores, pipes, reads, services, slots, stores
 from tests.support.memory_sockets import MemoryPeers, MemorySockets
 
 from helix import MemoryStateStore
+from helix.adapters.memory_blobs import MemoryBlobs
 from helix.core.errors import HelixError
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
 from helix.testing.contracts import (
+    BlobsContract,
     SocketsContract,
     StateStoreContract,
     StreamManagerContract,
@@ -147,6 +149,19 @@ SOCKETS = {
     "WaitsForTheSlow": "test_a_slow_one_holds_up_nobody",
     "CutsFrames": "test_what_is_too_large_is_refused",
 }
+BLOBS = {
+    "DropsEmptyBlobs": "test_bytes_come_back_as_they_were",
+    "CountsTheHead": "test_bytes_come_back_as_they_were",
+    "FindsByPrefix": "test_a_missing_blob_is_none",
+    "DeletesOnce": "test_put_and_delete_are_idempotent",
+    "ListsAsStored": "test_list_orders_pages_and_filters",
+    "ListsTheKeyBefore": "test_list_orders_pages_and_filters",
+    "TakesAnyKey": "test_other_keys_are_refused",
+    "TakesAnyPrefix": "test_other_prefixes_are_refused",
+    "RefusesASecondPut": "test_two_puts_of_one_key",
+    "WritesInParts": "test_a_reader_never_sees_a_part",
+    "DeletesTheFolder": "test_neighbours_are_not_disturbed",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +179,7 @@ async def obey(contract: Any, law: str, adapter: Any) -> None:
     cases = [case for mark in marks for case in mark.args[1]] or [()]
     names = inspect.signature(test).parameters
     given = [adapter] * len(
-        [n for n in names if n in ("store", "streams", "log", "sockets", "budgets", "slots", "other")]
+        [n for n in names if n in ("store", "streams", "log", "sockets", "budgets", "slots", "blobs", "other")]
     )
     given += [MemoryPeers(adapter)] * ("peers" in names)
     for case in cases:
@@ -212,11 +227,17 @@ async def test_broken_sockets_fail_their_law(name: str, law: str) -> None:
     assert await fails(SocketsContract(), law, getattr(pipes, name)())
 
 
+@pytest.mark.parametrize(("name", "law"), BLOBS.items())
+async def test_broken_blobs_fail_their_law(name: str, law: str) -> None:
+    assert await fails(BlobsContract(), law, getattr(blob_stores, name)())
+
+
 SOUND = [
     (StateStoreContract, STORES, MemoryStateStore),
     (StreamManagerContract, STREAMS, lambda: SegmentStreams(MemoryStateStore())),
     (SegmentLogContract, LOGS, lambda: SegmentStreams(MemoryStateStore())),
     (SocketsContract, SOCKETS, MemorySockets),
+    (BlobsContract, BLOBS, MemoryBlobs),
     (BudgetsContract, BUDGETS, lambda: RowBudgets(MemoryStateStore())),
     (SlotsContract, SLOTS, lambda: RowSlots(MemoryStateStore())),
 ]
@@ -231,8 +252,8 @@ async def test_a_sound_adapter_fails_none_of_them(contract: Any, laws: dict[str,
 
 
 def test_every_broken_adapter_is_tried() -> None:
-    tried = {*STORES, *STREAMS, *LOGS, *SOCKETS, *BUDGETS, *SLOTS}
-    kinds = (MemoryStateStore, SegmentStreams, MemorySockets, RowBudgets, RowSlots)
-    for module in (stores, pipes, reads, services, slots):
+    tried = {*STORES, *STREAMS, *LOGS, *SOCKETS, *BUDGETS, *SLOTS, *BLOBS}
+    kinds = (MemoryStateStore, SegmentStreams, MemorySockets, MemoryBlobs, RowBudgets, RowSlots)
+    for module in (blob_stores, stores, pipes, reads, services, slots):
         made = {n for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == module.__name__}
         assert {n for n in made if not n.startswith("_") and issubclass(getattr(module, n), kinds)} <= tried

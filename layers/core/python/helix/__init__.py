@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     from helix.core.errors import SessionNotFoundError as SessionNotFoundError
     from helix.core.errors import StoreError as StoreError
     from helix.core.errors import ToolError as ToolError
+    from helix.core.files import Audio as Audio
+    from helix.core.files import Document as Document
+    from helix.core.files import File as File
+    from helix.core.files import FilePart as FilePart
+    from helix.core.files import Image as Image
+    from helix.core.files import Text as Text
     from helix.core.functions import AgentClient as AgentClient
     from helix.core.handles import AgentExecutionHandle as AgentExecutionHandle
     from helix.core.handles import AgentResult as AgentResult
@@ -86,6 +92,7 @@ _NAMES = LazyNames(
         "helix.core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError "
         "CannotResumeError CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError "
         "SessionExistsError SessionNotFoundError StoreError ToolError",
+        "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.hooks": "Hooks",

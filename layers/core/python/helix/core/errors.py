@@ -122,6 +122,23 @@ class CheckpointNotFoundError(CallerError, LookupError):
     code = "checkpoint_not_found"
 
 
+class InvalidFileError(CallerError):
+    """A file is too large, or its bytes are not of a type that is accepted."""
+
+    code = "invalid_file"
+
+
+class FileMissingError(CallerError, LookupError):
+    """The bytes of a file do not exist: they were never uploaded, or were deleted."""
+
+    code = "file_missing"
+
+    def __init__(self, address: str, name: str | None = None) -> None:
+        self.address, self.name = address, name
+        shown = f"file {name!r}" if name else f"the file {address[:80]!r}"
+        super().__init__(f"{shown} does not exist: upload it again")
+
+
 class CannotResumeError(CallerError):
     """The session's status does not allow the resume, retry or answer. `reason` is one of `CanResumeReason`."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeGuard, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.errors import InvalidInputError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, check_text
 
 
@@ -108,6 +109,8 @@ class UserMessage(_Stored):
     """The role of the author, which distinguishes the message types."""
     content: str
     """The text as the user sent it."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files of the message, by their place in the text."""
 
 
 class AssistantMessage(_Stored):
@@ -137,6 +140,8 @@ class ToolResultMessage(_Stored):
     """The result: a string verbatim, or any other value as JSON. A failure is `{"error": message}`."""
     success: bool = True
     """Whether the call succeeded."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files that the tool returned, by their place in the text."""
 
 
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolResultMessage, Field(discriminator="role")]

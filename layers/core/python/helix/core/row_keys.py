@@ -10,6 +10,7 @@
     h#<run id>#<hook>  guard              marks a run-level hook as called
     t#<digest>         token              a parent's execution waiting for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
+    b#<sha256>#<owner> held blob          a stored file that the session holds (`services.blob_rows`)
 
 Law: numbers are zero-padded, so keys of one kind sort numerically and one query can read a range of them.
 """

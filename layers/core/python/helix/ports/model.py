@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from helix.core.config import LLMConfig
+from helix.core.errors import FileMissingError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage
 from helix.core.steps import AnyStepResult, ParsedToolCall
@@ -90,6 +92,29 @@ class Question:
     """The last user message, whose wording may differ. Empty without a threshold."""
 
 
+class Files(Protocol):
+    """The bytes of the files in a request's messages."""
+
+    async def read(self, file: FilePart) -> bytes:
+        """Return the bytes of a stored file. Raises `FileMissingError` if they were deleted."""
+        ...
+
+    def location(self, file: FilePart) -> str | None:
+        """Return the `s3://<bucket>/<key>` address of a stored file, for providers that read S3 themselves. None: the
+        bytes are not in S3."""
+        ...
+
+
+class NoFiles:
+    """Implements `Files` for requests without stored files."""
+
+    async def read(self, file: FilePart) -> bytes:
+        raise FileMissingError(file.sha256 or file.url or "", file.name)
+
+    def location(self, file: FilePart) -> str | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class LLMGenerateInput:
     """The input of one model call."""
@@ -113,6 +138,8 @@ class LLMGenerateInput:
     """The time left until the caller's deadline, in seconds. None: there is no deadline."""
     callbacks: LLMStreamCallbacks = field(default_factory=LLMStreamCallbacks)
     """The receivers of the streamed answer."""
+    files: Files = field(default_factory=NoFiles)
+    """The source of the bytes of files in `messages`. An adapter reads them only when it builds its request."""
     chosen: str = ""
     """Why a route chose `config.model`. Empty if no route chose it."""
     question: Question | None = None

@@ -32,6 +32,7 @@ from helix.engine.money.usage import close_effects
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, expiry_partition, expiry_puts, skipping_damage
 from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Operation, Put, Scalar, When
+from helix.services.blob_releases import is_hold, release_blob
 from helix.services.open_runs import open_deletion_key, open_deletion_put, open_run_key
 
 PAGE = 50
@@ -222,19 +223,23 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:
-    """Delete all rows except the session row. Sub-agents are deleted first, because only these rows have their ids.
-    `guard` is the condition of each page."""
+    """Delete all rows except the session row, and release the blobs that the session holds. Sub-agents are deleted first,
+    because only these rows have their ids. `guard` is the condition of each page."""
     while True:
         rows = await engine.store.query("sessions", session_id, limit=PAGE + 1)
         rows = [row for row in rows if row.key != session_key(session_id)]
         if not rows:
             return
+        for hold in [row.key for row in rows if is_hold(row.key)]:
+            await release_blob(engine.store, engine.clock, hold, guard)
+        rows = [row for row in rows if not is_hold(row.key)]
         for row in rows:
             with skipping_damage(f"sub-agents of session {session_id}"):
                 if row.value.get("kind") == "assistant":
                     for child in AssistantRow.read(session_id, row.key.sort, row.value).children.values():
                         await _delete_child(engine, child.session_id)
-        await engine.store.transact("delete_rows", [*guard, *(Delete(row.key) for row in rows)])
+        if rows:
+            await engine.store.transact("delete_rows", [*guard, *(Delete(row.key) for row in rows)])
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:

@@ -11,8 +11,8 @@
         async def other(self, store):        # the store of another process on the same data; default: `store`
             ...
 
-The same for `StreamManagerContract` (fixtures `streams`, `other`) and `SocketsContract` (`sockets`, `peers`). They need
-pytest and pytest-asyncio.
+The same for `StreamManagerContract` (fixtures `streams`, `other`), `SocketsContract` (`sockets`, `peers`) and
+`BlobsContract` (`blobs`, `other`). They need pytest and pytest-asyncio.
 """
 
 import pytest
@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
+            "blobs",
             "sockets",
             "state_store",
             "state_store_expiry",
@@ -33,11 +34,13 @@ pytest.register_assert_rewrite(
     )
 )
 
+from helix.testing.contracts.blobs import BlobsContract  # noqa: E402
 from helix.testing.contracts.sockets import SocketsContract  # noqa: E402
 from helix.testing.contracts.state_store import StateStoreContract  # noqa: E402
 from helix.testing.contracts.streams import StreamManagerContract  # noqa: E402
 
 __all__ = [
+    "BlobsContract",
     "SocketsContract",
     "StateStoreContract",
     "StreamManagerContract",

@@ -1,0 +1,51 @@
+"""Blobs in memory, for tests and for runs that need not outlive the process."""
+
+from __future__ import annotations
+
+import threading
+
+from helix.ports.blobs import Upload, check_blob_key, check_blob_prefix
+
+
+class MemoryBlobs:
+    """Implements `Blobs`."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    async def put(self, key: str, data: bytes, media_type: str) -> None:
+        check_blob_key(key)
+        with self._lock:
+            self._blobs[key] = bytes(data)
+
+    async def get(self, key: str) -> bytes | None:
+        check_blob_key(key)
+        return self._blobs.get(key)
+
+    async def head(self, key: str, length: int) -> tuple[int, bytes] | None:
+        data = await self.get(key)
+        return None if data is None else (len(data), data[:length])
+
+    async def delete(self, key: str) -> None:
+        check_blob_key(key)
+        with self._lock:
+            self._blobs.pop(key, None)
+
+    async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[str]:
+        check_blob_prefix(prefix)
+        with self._lock:
+            keys = list(self._blobs)
+        return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
+
+    async def upload(self, key: str, size: int, sha256: str, media_type: str, expires_s: float) -> Upload | None:
+        check_blob_key(key)
+        return None
+
+    async def download(self, key: str, name: str | None, expires_s: float) -> str | None:
+        check_blob_key(key)
+        return None
+
+    def location(self, key: str) -> str | None:
+        check_blob_key(key)
+        return None

@@ -1,0 +1,146 @@
+"""The content of a message as a caller gives it, turned into the text and the files of the message.
+
+Law: the order of texts and files is preserved. Each file has its place in the text, so the same content becomes the same
+message and the same prompt each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from helix.core.errors import InvalidFileError, InvalidInputError
+from helix.core.file_checks import MAX_BYTES, check_message, check_url, clean_name, describe, label
+from helix.core.files import Audio, Content, Document, File, FileInput, FilePart, Image, LocalFile, Text
+
+_INPUTS = (Image, Audio, Document, File)
+_PARTS = (Text, *_INPUTS, FilePart)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file of a message, before it is stored."""
+
+    part: FilePart
+    """The description of the file, which the message will contain."""
+    data: bytes | None = field(default=None, repr=False)
+    """The bytes to store. None for a URL, and for a file that is stored already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContent:
+    """The content of a message, before its files are stored."""
+
+    text: str
+    """The text of the message."""
+    files: list[ReadFile]
+    """The files in their order. Each has its place in the text (`FilePart.after_text`)."""
+
+
+async def read_content(content: Content) -> ReadContent:
+    """Read a message's content, and the files on this machine that it names. Texts are paragraphs: a line break separates
+    each from the text before it.
+
+    Raises `InvalidFileError` for a file that cannot be read or breaks a limit (`core.file_checks`), and
+    `InvalidInputError` for content of another type.
+    """
+    if isinstance(content, str):
+        return ReadContent(content, [])
+    return await asyncio.to_thread(_read, _items(content))
+
+
+def has_files(value: object) -> bool:
+    """Return whether a tool's result is content with files, and not a JSON value: a part, bytes, a path, or a list with one
+    of these in which everything else is a text."""
+    if isinstance(value, list | tuple):
+        return any(_is_file(item) for item in value) and all(isinstance(item, str) or _is_file(item) for item in value)
+    return _is_file(value)
+
+
+def _is_file(value: object) -> bool:
+    return isinstance(value, (*_PARTS, bytes, bytearray, Path))
+
+
+def _items(content: Any) -> Sequence[Any]:
+    if isinstance(content, (*_PARTS, bytes, bytearray)) or _is_local(content):
+        return [content]
+    if isinstance(content, list | tuple):
+        return content
+    raise InvalidInputError(
+        f"the content of a message is a string, a part (Text, Image, Audio, Document or File), bytes, a Path, or a list of "
+        f"these, not {type(content).__name__}"
+    )
+
+
+def _read(items: Sequence[Any]) -> ReadContent:
+    text, files = "", list[ReadFile]()
+    for number, item in enumerate(items, start=1):
+        if isinstance(item, str | Text):
+            more = item if isinstance(item, str) else item.text
+            if not isinstance(more, str):
+                raise InvalidInputError(
+                    f"part {number} of the message is a Text of {type(more).__name__}, not of a string"
+                )
+            text = f"{text}\n{more}" if text and more else text + more
+            continue
+        found = _read_file(item, number)
+        files.append(ReadFile(found.part.model_copy(update={"after_text": len(text)}), found.data))
+        check_message([file.part for file in files])  # after each, so that too many files are not all read
+    return ReadContent(text, files)
+
+
+def _read_file(item: Any, number: int) -> ReadFile:
+    if isinstance(item, FilePart):
+        return ReadFile(item)
+    if isinstance(item, bytes | bytearray) or _is_local(item):
+        item = File(item)
+    if not isinstance(item, _INPUTS):
+        raise InvalidInputError(
+            f"part {number} of the message is {type(item).__name__}: give a string, Text, Image, Audio, Document, File, "
+            "bytes or a Path"
+        )
+    return _read_input(item, number)
+
+
+def _read_input(given: FileInput, number: int) -> ReadFile:
+    source, kind, name = given.source, given.kind, given.name
+    wishes: dict[str, Any] = {"kind": kind, "media_type": given.media_type, "number": number}
+    if isinstance(source, FilePart):
+        if kind not in (None, source.kind):
+            raise InvalidFileError(
+                f"{label(source.name, number)} is stored as {source.media_type}: pass it as {source.kind.capitalize()}"
+            )
+        return ReadFile(source if name is None else source.model_copy(update={"name": clean_name(name)}))
+    if isinstance(source, str):
+        return ReadFile(check_url(source, name=name, **wishes))
+    if isinstance(source, bytes | bytearray):
+        data = bytes(source)
+    elif _is_local(source):
+        name = source.name if name is None else name
+        data = _read_bytes(source, label(clean_name(name), number))
+    else:
+        raise InvalidInputError(
+            f"part {number} of the message has a source of type {type(source).__name__}: give bytes, a Path, an https URL "
+            "or a FilePart"
+        )
+    return ReadFile(describe(data, name=name, **wishes), data)
+
+
+def _is_local(value: Any) -> bool:
+    return isinstance(value, Path) or (hasattr(value, "open") and isinstance(getattr(value, "name", None), str))
+
+
+def _read_bytes(source: LocalFile, what: str) -> bytes:
+    """Read a file whole, but no more than one byte over the limit, so that a huge file does not fill the memory."""
+    limit = max(MAX_BYTES.values())
+    try:
+        with source.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise InvalidFileError(f"{what} cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise InvalidFileError(f"{what} has more than {limit} bytes, which is the limit: make it smaller, or divide it")
+    return data

@@ -1,0 +1,42 @@
+"""The files of a session for a model call: the bytes come from the blobs that the session holds.
+
+Law: a file is read only through a hold of the session. So the hash of another user's file gives no access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from helix.core.errors import FileMissingError
+from helix.core.files import FilePart
+from helix.ports.blobs import Blobs
+from helix.services.blob_holders import HeldBlob
+
+
+class HeldFiles:
+    """Implements `helix.ports.model.Files`. `held`: what the session holds, as `BlobHolders.held` returns it."""
+
+    def __init__(self, blobs: Blobs, held: Mapping[str, HeldBlob]) -> None:
+        self._blobs, self._held = blobs, held
+
+    async def read(self, file: FilePart) -> bytes:
+        """Return the bytes of a stored file. Raises `FileMissingError` if the session does not hold it, or if its bytes
+        were deleted."""
+        data = await self._blobs.get(self._key(file))
+        if data is None:
+            raise FileMissingError(file.sha256 or "", file.name)
+        return data
+
+    def location(self, file: FilePart) -> str | None:
+        """Return the S3 address of a stored file. None if the bytes are not in S3."""
+        return self._blobs.location(self._key(file))
+
+    async def download(self, file: FilePart, expires_s: float) -> str | None:
+        """Return a URL from which a client reads the file. None: the bytes go through `read`."""
+        return await self._blobs.download(self._key(file), file.name, expires_s)
+
+    def _key(self, file: FilePart) -> str:
+        blob = self._held.get(file.sha256 or "")
+        if blob is None:
+            raise FileMissingError(file.sha256 or file.url or "", file.name)
+        return blob.key
