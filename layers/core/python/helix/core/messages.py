@@ -156,6 +156,15 @@ def check_message(text: object) -> None:
         raise InvalidInputError("message is empty: say what the agent should do")
 
 
+def has_files(messages: Iterable[AnyMessage]) -> bool:
+    return any(message.files for message in messages if isinstance(message, UserMessage | ToolResultMessage))
+
+
+def latest_files(messages: Sequence[AnyMessage]) -> Sequence[FilePart]:
+    """Return the files of the last user message."""
+    return next((message.files for message in reversed(messages) if isinstance(message, UserMessage)), ())
+
+
 def is_assistant_message(message: AnyMessage) -> TypeGuard[AssistantMessage]:
     return isinstance(message, AssistantMessage)
 

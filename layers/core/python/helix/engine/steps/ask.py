@@ -13,7 +13,14 @@ from helix._log import describe
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.config import LLMConfig
-from helix.core.errors import ContextTooLargeError, HelixError, InvalidInputError, ModelError, WorkInProgressError
+from helix.core.errors import (
+    ContextTooLargeError,
+    HelixError,
+    InvalidFileError,
+    InvalidInputError,
+    ModelError,
+    WorkInProgressError,
+)
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
@@ -184,6 +191,8 @@ async def prepare(
     )
     try:
         request = await choose_model(engine, new, request)
+        if (problem := engine.models(agent).unsupported(request, engine.catalog)) is not None:
+            return ErrorInfo(code=InvalidFileError.code, message=problem)
         return await recall(run, request)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
