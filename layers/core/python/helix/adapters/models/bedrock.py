@@ -20,12 +20,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import NoRegionError
 
-from helix.adapters.models.bedrock_stream import Conversation, watch_connections
+from helix.adapters.models.bedrock_stream import Conversation, send_bodies, watch_connections
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import bedrock_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.file_forms import CONVERSE_AUDIO, CONVERSE_DOCUMENTS, CONVERSE_VIDEO, IMAGES
-from helix.adapters.models.file_parts import RequestFiles, Sent
+from helix.adapters.models.file_parts import Encoded, JsonBody, RequestFiles, Sent, mapped
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, own_options
 from helix.adapters.models.turns import (
@@ -92,6 +92,7 @@ class BedrockWire:
                 )
                 made = boto3.Session(**session).client("bedrock-runtime", endpoint_url=endpoint, config=config)
                 watch_connections(made)
+                send_bodies(made)
                 self._clients[key] = made
             return self._clients[key]
 
@@ -152,7 +153,13 @@ class _Exchange(NativeExchange):
             raise AttemptFailedError(failure(self.model, "bad_request", problem)) from error
         await self._files.load()
         known = client.meta.service_model.operation_model("ConverseStream").input_shape.members
-        self._conversation = Conversation(client, self._arguments(options, frozenset(known)))
+        arguments, body = self._arguments(options, frozenset(known)), None
+        if self._files.loaded:
+            whole = {name: value for name, value in arguments.items() if "location" not in known[name].serialization}
+            body = JsonBody(mapped(whole, lambda leaf: Encoded(leaf) if isinstance(leaf, bytes) else leaf))
+            arguments = mapped(arguments, lambda leaf: b"-" if isinstance(leaf, Encoded) else leaf)
+        self._conversation = Conversation(client, arguments, body)
+        self._files.release()
         await self._conversation.start()
 
     async def next(self) -> Sequence[Piece] | None:
@@ -274,7 +281,7 @@ class _Exchange(NativeExchange):
 
     def _file(self, sent: Sent) -> dict[str, Any]:
         media_type, where = sent.file.media_type, {"s3Location": {"uri": sent.location}}
-        source: dict[str, Any] = where if sent.data is None else {"bytes": sent.data}
+        source: dict[str, Any] = where if sent.data is None else {"bytes": sent.encoded}
         match sent.form:
             case "image":
                 return {"image": {"format": IMAGES[media_type], "source": source}}

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from helix.adapters.models.catalog import info_of
@@ -24,8 +26,8 @@ from helix.core.messages import ToolResultMessage, UserMessage, latest_files
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import LLMGenerateInput
 
-_CHUNK = 3 * 64 * 1024
-"""The bytes that are encoded at once. A multiple of 3, so that only the last piece is padded."""
+_CHUNK = 256 * 1024
+"""The bytes of a body that are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,32 +163,22 @@ def placed(text: str, files: Sequence[FilePart]) -> Iterator[str | FilePart]:
 
 def plain(value: Any) -> Any:
     """Return a body with each file as its base64 text, for packages that take no other form."""
-    match value:
-        case Encoded():
-            return value.text()
-        case Mapping():
-            return {name: plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case _:
-            return value
+    return mapped(value, lambda leaf: leaf.text() if isinstance(leaf, Encoded) else leaf)
 
 
-def holds_files(value: Any) -> bool:
-    """Return whether a body contains the bytes of a file."""
+def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Return a copy of a JSON value with `leaf` applied to everything that is neither an object nor a list."""
     match value:
-        case Encoded():
-            return True
         case Mapping():
-            return any(map(holds_files, value.values()))
+            return {name: mapped(item, leaf) for name, item in value.items()}
         case list() | tuple():
-            return any(map(holds_files, value))
+            return [mapped(item, leaf) for item in value]
         case _:
-            return False
+            return leaf(value)
 
 
 class JsonBody:
-    """A JSON body that is encoded while it is sent. It may be iterated over again until `release`."""
+    """A JSON body that is encoded while it is sent. It can be read again until `release`."""
 
     def __init__(self, value: Any) -> None:
         self._parts: list[bytes | Encoded] = []
@@ -198,17 +190,36 @@ class JsonBody:
                 self._parts += [bytes(between), part]
                 between.clear()
         self._parts.append(bytes(between))
-        self.length = sum(_length(part) for part in self._parts)
+        self._ends = list(accumulate(map(_length, self._parts)))
+
+    @property
+    def length(self) -> int:
         """The length of the body in bytes."""
+        return self._ends[-1]
+
+    def read_at(self, start: int, size: int) -> bytes:
+        """Return up to `size` bytes from the position `start`. Empty at the end. It may return less."""
+        if start >= self.length:
+            return b""
+        index = bisect_right(self._ends, start)
+        part, begins = self._parts[index], self._ends[index - 1] if index else 0
+        start -= begins
+        if isinstance(part, bytes):
+            return part[start : start + size]
+        skipped = start % 4
+        first = (start - skipped) // 4 * 3
+        view = memoryview(part.data)[first : first + (size + skipped + 3) // 4 * 3]
+        return base64.b64encode(view)[skipped : skipped + size]
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self._parts:
-            for piece in _encoded(part):
-                yield piece
+        position = 0
+        while piece := self.read_at(position, _CHUNK):
+            yield piece
+            position += len(piece)
 
     def release(self) -> None:
         """Forget the body, once it is sent: the package keeps the request as long as its answer."""
-        self._parts = []
+        self._parts, self._ends = [], [0]
 
 
 def _parts(value: Any) -> Iterator[bytes | Encoded]:
@@ -217,12 +228,12 @@ def _parts(value: Any) -> Iterator[bytes | Encoded]:
             yield b'"' + _json(value.prefix)[1:-1]
             yield value
             yield b'"'
-        case Mapping() if holds_files(value):
+        case Mapping() if _holds_files(value):
             for number, (name, item) in enumerate(value.items()):
                 yield (b"," if number else b"{") + _json(name) + b":"
                 yield from _parts(item)
             yield b"}"
-        case list() | tuple() if holds_files(value):
+        case list() | tuple() if _holds_files(value):
             for number, item in enumerate(value):
                 yield b"," if number else b"["
                 yield from _parts(item)
@@ -236,14 +247,18 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+def _holds_files(value: Any) -> bool:
+    """Return whether a body contains the bytes of a file."""
+    match value:
+        case Encoded():
+            return True
+        case Mapping():
+            return any(map(_holds_files, value.values()))
+        case list() | tuple():
+            return any(map(_holds_files, value))
+        case _:
+            return False
+
+
 def _length(part: bytes | Encoded) -> int:
     return len(part) if isinstance(part, bytes) else -(-len(part.data) // 3) * 4
-
-
-def _encoded(part: bytes | Encoded) -> Iterator[bytes]:
-    if isinstance(part, bytes):
-        yield part
-        return
-    view = memoryview(part.data)
-    for start in range(0, len(view), _CHUNK):
-        yield base64.b64encode(view[start : start + _CHUNK])
