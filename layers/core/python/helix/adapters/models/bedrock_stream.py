@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import socket
 import threading
 from collections.abc import Mapping
@@ -109,7 +110,7 @@ def _put_body(params: dict[str, Any], **_: Any) -> None:
         params["body"] = _BodyFile(conversation.body)
 
 
-class _BodyFile:
+class _BodyFile(io.RawIOBase):
     """A body as the file that botocore signs and sends in pieces."""
 
     def __init__(self, body: JsonBody) -> None:
@@ -118,16 +119,21 @@ class _BodyFile:
     def __len__(self) -> int:
         return self._body.length
 
-    def read(self, size: int = -1) -> bytes:
-        piece = self._body.read_at(self._position, size if size >= 0 else len(self))
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._body.read_at(self._position, len(buffer))
+        buffer[: len(piece)] = piece
         self._position += len(piece)
-        return piece
+        return len(piece)
 
-    def seek(self, position: int) -> int:
-        self._position = position
-        return position
-
-    def tell(self) -> int:
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
+        self._position = start + offset
         return self._position
 
 
