@@ -156,8 +156,9 @@ def check_message(text: object) -> None:
         raise InvalidInputError("message is empty: say what the agent should do")
 
 
-def has_files(messages: Iterable[AnyMessage]) -> bool:
-    return any(message.files for message in messages if isinstance(message, UserMessage | ToolResultMessage))
+def files_of(messages: Iterable[AnyMessage]) -> list[FilePart]:
+    """Return the files of all messages, in their order."""
+    return [f for message in messages if isinstance(message, UserMessage | ToolResultMessage) for f in message.files]
 
 
 def latest_files(messages: Sequence[AnyMessage]) -> Sequence[FilePart]:

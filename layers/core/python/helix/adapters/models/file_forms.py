@@ -10,6 +10,7 @@ from __future__ import annotations
 import mimetypes
 from typing import Literal
 
+from helix.core.file_tokens import is_text
 from helix.core.files import FilePart
 from helix.ports.catalog import PDF, ModelInfo, refusal, takes, unsupported
 
@@ -54,13 +55,6 @@ CONVERSE_VIDEO = {
     "video/x-ms-wmv": "wmv",
     "video/3gpp": "three_gp",
 }
-_TEXTS = frozenset(
-    {
-        *("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/javascript"),
-        *("application/x-ndjson", "application/jsonl", "application/toml", "application/sql"),
-    }
-)
-"""The types of documents, besides `text/...`, that are text."""
 _PASSES_URLS = ("openai/", "azure/", "anthropic/")
 """The providers to which litellm passes the URL of an image. For others it may fetch the URL in this process."""
 _NAMES = {
@@ -102,12 +96,8 @@ def refused(file: FilePart, interface: Interface, info: ModelInfo) -> str | None
     return refusal(info.model, file, f"{name} does not take this type", "convert it to PDF, PNG, JPEG or text")
 
 
-def is_text(file: FilePart) -> bool:
-    return file.media_type.startswith("text/") or file.media_type in _TEXTS
-
-
 def note(file: FilePart, *, readable: bool) -> str:
-    """Return the text that stands for a file. `readable`: the model finds the file elsewhere in the prompt."""
+    """Return the text that names a file in its place. `readable`: the prompt also contains the file."""
     size = f", {file.size} bytes" if file.size else ""
     shown = f"{file.kind} {file.name!r}" if file.name else file.kind
     return f"[{shown} ({file.media_type}{size}){'' if readable else ', which this model cannot read'}]"

@@ -76,7 +76,10 @@ async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInpu
     route = config.route
     if route is None:
         return request
-    need = Need(estimate_request(request.messages, request.tools), config.max_output_tokens or DEFAULT_OUTPUT_TOKENS)
+    need = Need(
+        estimate_request(request.messages, request.tools, config.model),
+        config.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+    )
     offered = [_instance(engine, option) for option in route.models]
     level = "" if route.degrade_at is None else await budget_level(engine, new)
     degraded = route.degrade_at is not None and LEVELS.index(level) >= LEVELS.index(route.degrade_at)
