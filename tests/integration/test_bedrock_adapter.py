@@ -15,11 +15,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.support.model_dialects import BEDROCK, DialectServer, Entry, Says, frame
+from tests.support.request_files import Stored, image, pdf
 from tests.support_litellm import request, tool
 
 from helix.adapters.models.adapter import ModelAdapter
@@ -33,7 +37,7 @@ from helix.core.messages import (
     UserMessage,
 )
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult
-from helix.ports.model import LLMStreamCallbacks
+from helix.ports.model import LLMStreamCallbacks, NoFiles
 
 FINE = Says("fine", stop="end_turn")
 NOVA = "bedrock/us.amazon.nova-pro-v1:0"
@@ -54,8 +58,9 @@ def ask(servers: list[DialectServer]) -> Ask:
     async def asked(entry: Entry = FINE, options: dict[str, Any] | None = None, **named: Any) -> AnyStepResult:
         servers.append(DialectServer(BEDROCK, [entry]).start())
         given = {**BEDROCK.options(servers[-1].origin), **(options or {})}
+        files = named.pop("files", NoFiles())
         wanted = {"model": BEDROCK.model, "adapter": "native", **named}
-        return await ModelAdapter().generate_step(request(provider_options=given, **wanted))
+        return await ModelAdapter().generate_step(replace(request(provider_options=given, **wanted), files=files))
 
     return asked
 
@@ -303,3 +308,19 @@ def certify(folder: Path) -> Path:
     plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "key.pem").write_bytes(key.private_bytes(*plain))
     return folder / "server.pem"
+
+
+async def test_the_signature_covers_a_body_with_files(ask: Ask, servers: list[DialectServer]) -> None:
+    """The body is not the one that boto3 makes. The signature is computed here from the body that arrived."""
+    files = [image(3), pdf(3)]
+    result = await ask(messages=[*HISTORY[1:], UserMessage(content="see", files=files)], files=Stored(), tools=[tool()])
+    assert isinstance(result, TextStepResult)
+    (sent,) = servers[0].requests
+    signed, signature = re.findall(r"SignedHeaders=(\S+), Signature=(\w+)", sent.headers["authorization"])[0]
+    headers = {name: sent.headers[name] for name in signed.split(";")}
+    again = AWSRequest("POST", f"{servers[0].origin}{sent.path}", headers, sent.body)
+    again.context["timestamp"] = sent.headers["x-amz-date"]
+    auth = SigV4Auth(Credentials("AKIDEXAMPLE", "test-secret"), "bedrock", "us-east-1")
+    assert auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again) == signature
+    assert sent.json["messages"][1]["content"][1] == {"reasoningContent": {"redactedContent": "RU5D"}}
+    assert set(sent.json) == {"messages", "toolConfig"}, "what is not of the body is left out"

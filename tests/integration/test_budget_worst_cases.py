@@ -13,6 +13,7 @@ from tests.support_budgets import Prices, asks, config, left, manager, says, wor
 from tests.support_run import World, a_tool, call, play
 
 from helix import LocalExecutor
+from helix.adapters.models.file_parts import RequestFiles
 from helix.adapters.models.litellm import load_litellm
 from helix.adapters.models.openai_form import to_messages, to_tools
 from helix.core.messages import (
@@ -204,7 +205,8 @@ def test_a_prompts_bytes_are_more_than_its_tokens(texts: list[str]) -> None:
     messages: list[AnyMessage] = [SystemMessage(content="Do."), *(UserMessage(content=text) for text in texts)]
     messages.append(AssistantMessage(content=texts[0], tool_calls=[call_], thinking=[ThinkingContent(text=texts[-1])]))
     tools = [ToolSpec("look", texts[0], {"type": "object", "properties": {"text": {"type": "string"}}})]
-    told = to_messages(messages, "gpt-4o", "openai")
+    files = RequestFiles(LLMGenerateInput(messages, tools, config(), "s", "a"), "gpt-4o", "chat")
+    told = to_messages(messages, "gpt-4o", "openai", files)
     counted = load_litellm().token_counter(model="gpt-4o", messages=told, tools=to_tools(tools, strict=frozenset()))
     thought = len(load_litellm().encoding.encode(texts[-1], disallowed_special=()))
     assert prompt_tokens(messages, tools) >= counted + thought

@@ -23,6 +23,8 @@ _BLOCKS = {
     "thinking": {"type", "thinking", "signature"},
     "redacted_thinking": {"type", "data"},
     "tool_use": {"type", "id", "name", "input", "cache_control", "caller"},
+    "image": {"type", "source", "cache_control"},
+    "document": {"type", "source", "title", "context", "citations", "cache_control"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
     "": {"name", "description", "input_schema", "cache_control", "type", "strict"},
 }

@@ -52,6 +52,31 @@ def test_what_the_caller_says_wins() -> None:
     assert (catalog.info("gpt-4").max_input_tokens, catalog.info("gpt-4").max_output_tokens) == (7, 5)
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("openai/gpt-4o", (True, True, False, False, False)),
+        ("openai/gpt-3.5-turbo", (False, False, False, False, False)),
+        ("openai/gpt-audio", (False, False, True, False, False)),
+        ("anthropic/claude-sonnet-4-5", (True, True, False, False, False)),
+        ("bedrock/us.amazon.nova-pro-v1:0", (True, True, False, True, True)),
+        ("bedrock/us.amazon.nova-micro-v1:0", (False, None, False, False, False)),
+        ("bedrock/us.mistral.pixtral-large-2502-v1:0", (None, None, False, False, False)),
+        ("gemini/gemini-2.5-pro", (True, True, True, True, False)),
+        ("xai/grok-4.3", (True, None, False, False, False)),
+        ("someproxy/gpt-4o", (None, None, None, None, False)),
+    ],
+)
+def test_what_a_model_takes(name: str, inputs: tuple[bool | None, ...]) -> None:
+    """Images, PDF documents, audio, video, and files as S3 addresses. None is unknown, and is not refused."""
+    info = KNOWN.info(name)
+    assert (info.images, info.pdfs, info.audio, info.video, info.reads_s3) == inputs
+
+
+def test_audio_has_a_price_of_its_own() -> None:
+    assert KNOWN.info("openai/gpt-audio").audio_usd == 3.2e-5 and KNOWN.info("openai/gpt-4o").audio_usd is None
+
+
 def test_the_worst_price_is_that_of_the_dearest_tier() -> None:
     """Gemini doubles its price from 200,000 tokens on. Anthropic charges more for cache writes, and most for those of one
     hour."""

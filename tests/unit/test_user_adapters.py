@@ -7,6 +7,7 @@ from typing import Any
 from helix import Agent, LLMConfig, ScriptedModel
 from helix.core.registry import AgentRegistry
 from helix.core.steps import TextStepResult
+from helix.ports.catalog import ModelCatalog
 from helix.ports.model import LLMGenerateInput
 from helix.runtime.agents import Agents
 from helix.runtime.models import prepare_models
@@ -34,11 +35,15 @@ class Whole(Least):
     def prepare(self, config: LLMConfig) -> None:
         self.prepared.append(config.model)
 
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        return "no files"
+
 
 async def test_an_adapter_with_one_method_has_the_defaults_of_the_others() -> None:
     adapter = declared(Least())
     adapter.prepare(CONFIG)
     assert adapter.repeats_failures is False and adapter.configured(CONFIG) is CONFIG
+    assert adapter.unsupported(REQUEST, None) is None
     assert await adapter.generate_step(REQUEST) == TextStepResult(content="asked-for")
 
 
@@ -47,6 +52,7 @@ def test_an_adapter_keeps_its_own_members() -> None:
     adapter = declared(whole)
     adapter.prepare(CONFIG)
     assert adapter.repeats_failures is True and adapter.configured(CONFIG).model == "own"
+    assert adapter.unsupported(REQUEST, None) == "no files"
     assert whole.prepared == ["asked-for"]
 
 

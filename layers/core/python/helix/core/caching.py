@@ -88,21 +88,29 @@ def digest(value: Any) -> str:
 
 
 def as_sent(message: AnyMessage) -> JsonObject:
-    """Return the parts of a message that are sent to the model, without Helix's ids and timestamps."""
+    """Return the parts of a message that are sent to the model, without Helix's ids and timestamps. Files are part of
+    it by their hash. A message without files has no such part, as in the keys of earlier releases."""
     match message:
-        case SystemMessage() | UserMessage():
+        case SystemMessage():
             return {"role": message.role, "content": message.content}
+        case UserMessage():
+            return {"role": message.role, "content": message.content, **_files(message)}
         case AssistantMessage():
             return message.model_dump(mode="json", include={"role", "content", "tool_calls", "thinking"})
         case ToolResultMessage():
-            return message.model_dump(mode="json", include={"role", "tool_call_id", "tool_name", "content", "success"})
+            fields = {"role", "tool_call_id", "tool_name", "content", "success"}
+            return {**message.model_dump(mode="json", include=fields), **_files(message)}
+
+
+def _files(message: UserMessage | ToolResultMessage) -> JsonObject:
+    return {"files": [file.model_dump(mode="json") for file in message.files]} if message.files else {}
 
 
 def last_question(messages: Sequence[AnyMessage]) -> str | None:
-    """Return the text of the last message if it is a user message. Only the wording of this part may differ between two
-    requests."""
+    """Return the text of the last message if it is a user message without files. Only the wording of this part may
+    differ between two requests."""
     last = messages[-1] if messages else None
-    return last.content if isinstance(last, UserMessage) else None
+    return last.content if isinstance(last, UserMessage) and not last.files else None
 
 
 def is_sampled(temperature: float | None, options: JsonObject) -> bool:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from helix.core.file_tokens import file_tokens
 from helix.core.json import dumps
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, files_of
 
 PER_MESSAGE = 4
 """The overhead of a message's role and separators, in tokens."""
@@ -50,9 +51,10 @@ def estimate_text(text: str) -> int:
     return max(1, tokens + (3 * signs + 4) // 5 + len(_INDENTS.findall(text)) + (others + 3) // 4)
 
 
-def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] = ()) -> int:
-    """Return the estimated prompt tokens of a call: its messages with their tool calls, and the tool schemas."""
-    total = PRIMING
+def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] = (), model: str = "") -> int:
+    """Return the estimated prompt tokens of a call: its messages with their tool calls and files, and the tool schemas.
+    The tokens of a file depend on the provider of `model`."""
+    total = PRIMING + sum(file_tokens(file, model) for file in files_of(messages))
     for message in messages:
         total += PER_MESSAGE + estimate_text(message.content or "")
         match message:

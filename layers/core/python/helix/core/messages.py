@@ -156,6 +156,16 @@ def check_message(text: object) -> None:
         raise InvalidInputError("message is empty: say what the agent should do")
 
 
+def files_of(messages: Iterable[AnyMessage]) -> list[FilePart]:
+    """Return the files of all messages, in their order."""
+    return [f for message in messages if isinstance(message, UserMessage | ToolResultMessage) for f in message.files]
+
+
+def latest_files(messages: Sequence[AnyMessage]) -> Sequence[FilePart]:
+    """Return the files of the last user message."""
+    return next((message.files for message in reversed(messages) if isinstance(message, UserMessage)), ())
+
+
 def is_assistant_message(message: AnyMessage) -> TypeGuard[AssistantMessage]:
     return isinstance(message, AssistantMessage)
 

@@ -1,15 +1,18 @@
-"""The model catalog: context windows and list prices."""
+"""The model catalog: context windows, list prices, and the kinds of files that a model takes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from helix.core.files import FilePart
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The limits and list prices of one model. Limits are in tokens, prices in US dollars per token. None means
-    unknown; callers then assume their own upper bound for the price."""
+    """The limits, list prices and inputs of one model. Limits are in tokens, prices in US dollars per token. None means
+    unknown; callers then assume their own upper bound for the price, and send a file without a check."""
 
     model: str
     """The model's litellm id."""
@@ -27,6 +30,18 @@ class ModelInfo:
     """The maximum price of a prompt token, regardless of prompt length and caching. Reservations use it."""
     worst_output_usd: float | None = None
     """The maximum price of an answer token, including reasoning tokens. Reservations use it."""
+    audio_usd: float | None = None
+    """The price of a prompt token of audio. None: the same price as other prompt tokens."""
+    images: bool | None = None
+    """Whether the model takes images."""
+    pdfs: bool | None = None
+    """Whether the model takes PDF documents."""
+    audio: bool | None = None
+    """Whether the model takes audio."""
+    video: bool | None = None
+    """Whether the model takes video."""
+    reads_s3: bool = False
+    """Whether the provider can read the model's files from S3 itself. False if unknown."""
 
     @property
     def priced(self) -> bool:
@@ -47,6 +62,39 @@ class ModelInfo:
 
 class ModelCatalog(Protocol):
     def info(self, model: str) -> ModelInfo:
-        """Return the limits and prices of a model. Fast, without network access. Never raises: an unknown model has no
-        limits and no prices."""
+        """Return the limits, prices and inputs of a model. Fast, without network access. Never raises: an unknown model
+        has no limits and no prices."""
         ...
+
+
+def unsupported(info: ModelInfo, files: Sequence[FilePart]) -> str | None:
+    """Return why the model does not take one of the files, or None if it takes all of them, as far as is known."""
+    for file in files:
+        if takes(info, file) is False:
+            kind = _KINDS[file.kind]
+            return refusal(info.model, file, f"the model does not take {kind}", f"choose a model that takes {kind}")
+    return None
+
+
+def takes(info: ModelInfo, file: FilePart) -> bool | None:
+    """Return whether the model takes files of this type. None: it is not known. Any model takes a text, and a file of
+    kind `file` is only named in the prompt."""
+    match file.kind:
+        case "image":
+            return info.images
+        case "audio":
+            return info.audio
+        case "document" if file.media_type == PDF:
+            return info.pdfs
+        case _:
+            return None
+
+
+def refusal(model: str, file: FilePart, why: str, advice: str) -> str:
+    """Return the message about a file that cannot be sent to a model."""
+    shown = f"file {file.name!r}" if file.name else "a file"
+    return f"{shown} ({file.media_type}) cannot be sent to model {model!r}: {why}; {advice}, or leave the file out"
+
+
+PDF = "application/pdf"
+_KINDS = {"image": "images", "audio": "audio", "document": "PDF documents"}

@@ -11,9 +11,10 @@ from helix.core.config import LLMConfig
 from helix.core.errors import FileMissingError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
-from helix.core.messages import AnyMessage
+from helix.core.messages import AnyMessage, latest_files
 from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
+from helix.ports.catalog import ModelCatalog, unsupported
 
 MaybeAwaitable = Awaitable[None] | None
 OUT_OF_TIME = "deadline_exceeded"
@@ -182,6 +183,17 @@ class BaseAdapter(ABC):
         """Return the settings that the adapter actually uses for `config`. An adapter that may call a different model
         than the request names returns that model, because prices, context windows and the cache depend on it."""
         return config
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        """Return why no model of the request takes the files of its last user message, or None. The engine asks before
+        it reserves money for the call. A model that is not known is not refused."""
+        files = latest_files(request.messages)
+        if not files or catalog is None:
+            return None
+        problems = [
+            unsupported(catalog.info(model), files) for model in [request.config.model, *request.config.fallbacks]
+        ]
+        return None if None in problems else problems[0]
 
     def prepare(self, config: LLMConfig) -> None:
         """Import what the first call with `config` needs, which blocks. It creates no client and reads no environment

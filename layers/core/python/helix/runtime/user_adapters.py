@@ -14,6 +14,7 @@ from typing_extensions import TypeIs
 
 from helix.core.config import LLMConfig
 from helix.core.steps import AnyStepResult
+from helix.ports.catalog import ModelCatalog
 from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput
 
 
@@ -35,6 +36,7 @@ class _Declared(BaseAdapter):
         self.repeats_failures = bool(getattr(adapter, "repeats_failures", False))
         self._configured = getattr(adapter, "configured", super().configured)
         self._prepare = getattr(adapter, "prepare", super().prepare)
+        self._unsupported = getattr(adapter, "unsupported", super().unsupported)
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         found: LLMConfig = self._configured(config)
@@ -42,6 +44,10 @@ class _Declared(BaseAdapter):
 
     def prepare(self, config: LLMConfig) -> None:
         self._prepare(config)
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        found: str | None = self._unsupported(request, catalog)
+        return found
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         return await self._adapter.generate_step(request)

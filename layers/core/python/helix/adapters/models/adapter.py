@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from helix._log import get_logger
 from helix.adapters.models.attempt import Call, attempt
-from helix.adapters.models.choice import package_of, wire_of
+from helix.adapters.models.catalog import info_of
+from helix.adapters.models.choice import interface_of, package_of, wire_of
 from helix.adapters.models.failures import Failure, failure
+from helix.adapters.models.file_forms import refused
 from helix.adapters.models.playback import notify
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.wire import Wire
 from helix.adapters.system import SystemClock
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
+from helix.core.files import FilePart
+from helix.core.messages import latest_files
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
+from helix.ports.catalog import ModelCatalog, ModelInfo, unsupported
 from helix.ports.clock import Clock
 from helix.ports.model import OUT_OF_TIME, BaseAdapter, LLMGenerateInput
 from helix.services.retrying import wait_before_retry
@@ -68,6 +74,21 @@ class ModelAdapter(BaseAdapter):
     def package(self, model: str, config: LLMConfig) -> str:
         """Return the name of the package that calls `model`."""
         return package_of(model, config)
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        config, files = request.config, latest_files(request.messages)
+        problems = [
+            self._refused(model, config, files, info_of(model) if catalog is None else catalog.info(model))
+            for model in ([config.model, *config.fallbacks] if files else ())
+        ]
+        return None if None in problems else next(iter(problems), None)
+
+    def _refused(self, model: str, config: LLMConfig, files: Sequence[FilePart], info: ModelInfo) -> str | None:
+        try:
+            interface = interface_of(model, config, self.package(model, config))
+        except DefinitionError:  # the call reports it
+            return unsupported(info, files)
+        return next((problem for file in files if (problem := refused(file, interface, info))), None)
 
     def prepare(self, config: LLMConfig) -> None:
         """Import the packages of the config's models, which blocks. A missing package is left to the call, which may

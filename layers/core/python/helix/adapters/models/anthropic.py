@@ -13,6 +13,7 @@ from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.decompression import BOUNDED
 from helix.adapters.models.effort import claude_options
 from helix.adapters.models.failures import failure
+from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
 from helix.adapters.models.turns import (
@@ -27,7 +28,7 @@ from helix.adapters.models.turns import (
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
@@ -47,6 +48,8 @@ class AnthropicWire:
 class _Exchange(SdkExchange):
     """Implements `Exchange`."""
 
+    interface = "messages"
+
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream: Any) -> None:
         super().__init__(request, model, prices, clients, stream)
         self._reported: dict[str, Any] = {}
@@ -59,6 +62,7 @@ class _Exchange(SdkExchange):
         base = given.get("base_url") or os.environ.get("ANTHROPIC_API_BASE") or os.environ.get("ANTHROPIC_BASE_URL")
         given["base_url"] = base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
         client = self.clients.client(**given)
+        await self.files.load()
         try:
             await self.post(client, "/v1/messages", self._body(options), options)
         except TypeError as error:  # the package raises this if it has no credentials
@@ -109,7 +113,9 @@ class _Exchange(SdkExchange):
             body["stop_sequences"] = config.stop
         mark = cache_mark(config)
         body |= own_options(options, _EXTRA | OPENAIS | ({"cache_control"} if mark else set()))
-        system, messages = turns(self.request.messages, text=_text, answer=_answer, result=_result)
+        system, messages = turns(
+            self.request.messages, text=_text, content=self._content, answer=_answer, result=self._result
+        )
         if system:
             body["system"] = [_text(system)]
         if tools:
@@ -121,6 +127,14 @@ class _Exchange(SdkExchange):
                 if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
                     blocks[-1]["cache_control"] = mark
         return {**body, "model": self.name, "messages": messages, "stream": True}
+
+    def _content(self, message: UserMessage | ToolResultMessage) -> Blocks:
+        return [_text(part) if isinstance(part, str) else _file(part) for part in self.files.content(message)]
+
+    def _result(self, message: ToolResultMessage) -> dict[str, Any]:
+        content = self._content(message) if message.files else said(message.content)
+        made = {"type": "tool_result", "tool_use_id": call_id(message.tool_call_id), "content": content}
+        return made if message.success else {**made, "is_error": True}
 
     @property
     def name(self) -> str:
@@ -199,6 +213,10 @@ def _thought(block: ThinkingContent) -> dict[str, Any]:
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
 
-def _result(message: ToolResultMessage) -> dict[str, Any]:
-    made = {"type": "tool_result", "tool_use_id": call_id(message.tool_call_id), "content": said(message.content)}
-    return made if message.success else {**made, "is_error": True}
+def _file(sent: Sent) -> dict[str, Any]:
+    source: dict[str, Any] = {"type": "url", "url": sent.file.url}
+    if sent.data is not None:
+        source = {"type": "base64", "media_type": sent.file.media_type, "data": sent.encoded}
+    if sent.form == "image":
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, **({"title": sent.file.name} if sent.file.name else {})}

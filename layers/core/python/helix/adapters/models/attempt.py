@@ -17,6 +17,7 @@ from helix.adapters.models.effort import with_verbosity
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
 from helix.adapters.models.reasoning import request_for
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
+from helix.core.messages import files_of
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
@@ -112,7 +113,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
         if isinstance(error, TimeoutError) and limit.expired():
             return failure(model, "timeout", f"the attempt took more than {seconds:g} s")
         billed = reading.heard or may_be_billed(error)
-        return classify(error, model, now=now(), secrets=call.secrets)
+        return classify(error, model, now=now(), secrets=call.secrets, with_files=bool(files_of(request.messages)))
     finally:
         with contextlib.suppress(Exception):
             await exchange.close()

@@ -10,34 +10,38 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import count as count_from
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import NoRegionError
 
-from helix.adapters.models.bedrock_stream import Conversation, watch_connections
+from helix.adapters.models.bedrock_stream import Conversation, send_bodies, watch_connections
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import bedrock_options
 from helix.adapters.models.failures import failure
+from helix.adapters.models.file_forms import CONVERSE_AUDIO, CONVERSE_DOCUMENTS, CONVERSE_VIDEO, IMAGES
+from helix.adapters.models.file_parts import Encoded, JsonBody, RequestFiles, Sent, mapped
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, own_options
 from helix.adapters.models.turns import (
     LEAST_ANSWER,
+    NOTHING,
     Blocks,
     cache_mark,
     call_id,
     in_order,
-    said,
     takes_temperature,
     thinks_first,
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.ports.model import LLMGenerateInput
 
 _OF_THE_SESSION = {
@@ -57,6 +61,9 @@ _LONGEST_S = 86_400
 """The read timeout of boto3, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
 _CONNECT_S = 10
 _CONNECTIONS = 64
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9 ()\[\]-]")
+_LONGEST_NAME = 190
+"""The characters of a document's name, without its number. Converse accepts 200."""
 _ANY: JsonObject = {"type": "object", "properties": {}}
 
 
@@ -85,6 +92,7 @@ class BedrockWire:
                 )
                 made = boto3.Session(**session).client("bedrock-runtime", endpoint_url=endpoint, config=config)
                 watch_connections(made)
+                send_bodies(made)
                 self._clients[key] = made
             return self._clients[key]
 
@@ -95,6 +103,8 @@ class _Exchange(NativeExchange):
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, wire: BedrockWire) -> None:
         super().__init__(request, model, prices)
         self._wire = wire
+        self._files = RequestFiles(request, model, "converse")
+        self._names: list[str] = []
         self._conversation: Conversation | None = None
 
     @property
@@ -141,8 +151,15 @@ class _Exchange(NativeExchange):
         except NoRegionError as error:
             problem = "no AWS region: set AWS_REGION, or provider_options['aws_region_name']"
             raise AttemptFailedError(failure(self.model, "bad_request", problem)) from error
+        await self._files.load()
         known = client.meta.service_model.operation_model("ConverseStream").input_shape.members
-        self._conversation = Conversation(client, self._arguments(options, frozenset(known)))
+        arguments, body = self._arguments(options, frozenset(known)), None
+        if self._files.loaded:
+            whole = {name: value for name, value in arguments.items() if "location" not in known[name].serialization}
+            body = JsonBody(mapped(whole, lambda leaf: Encoded(leaf) if isinstance(leaf, bytes) else leaf))
+            arguments = mapped(arguments, lambda leaf: b"-" if isinstance(leaf, Encoded) else leaf)
+        self._conversation = Conversation(client, arguments, body)
+        self._files.release()
         await self._conversation.start()
 
     async def next(self) -> Sequence[Piece] | None:
@@ -184,7 +201,9 @@ class _Exchange(NativeExchange):
         """Return the arguments of `ConverseStream`. A provider option that has the name of an argument is passed as
         that argument. All others are passed as fields of the model."""
         entry = entry_of(self.model)
-        system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
+        system, messages = turns(
+            self.request.messages, text=_text, content=self._content, answer=self._answer, result=self._result
+        )
         arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
         more = own_options(
             options, known | OPENAIS | {"cache_control"} | ({"top_p"} if self._is_claude else {"top_p", "thinking"})
@@ -252,8 +271,39 @@ class _Exchange(NativeExchange):
                 signed = self._is_claude and (part.signature or part.redacted)
                 return {"reasoningContent": _thought(part)} if signed else None
 
+    def _content(self, message: UserMessage | ToolResultMessage) -> Blocks:
+        made = [_text(part) if isinstance(part, str) else self._file(part) for part in self._files.content(message)]
+        if any("document" in block for block in made) and not any("text" in block for block in made):  # required
+            made.append(_text(NOTHING))
+        return made
+
+    def _file(self, sent: Sent) -> dict[str, Any]:
+        media_type, where = sent.file.media_type, {"s3Location": {"uri": sent.location}}
+        source: dict[str, Any] = where if sent.data is None else {"bytes": sent.encoded}
+        match sent.form:
+            case "image":
+                return {"image": {"format": IMAGES[media_type], "source": source}}
+            case "audio":
+                return {"audio": {"format": CONVERSE_AUDIO[media_type], "source": source}}
+            case "video":
+                return {"video": {"format": CONVERSE_VIDEO[media_type], "source": source}}
+            case _:
+                name = self._document_name(sent)
+                return {"document": {"format": CONVERSE_DOCUMENTS[media_type], "name": name, "source": source}}
+
+    def _document_name(self, sent: Sent) -> str:
+        """Return a name that Converse accepts: of few characters, and unique in the request. It depends on the earlier
+        documents only, so that the next step's prompt begins with the same bytes."""
+        stem = re.sub(r"\s+", " ", _NOT_IN_NAMES.sub(" ", sent.name.rpartition(".")[0] or sent.name)).strip()
+        stem = stem[:_LONGEST_NAME].rstrip() or "document"
+        names = (stem if number == 1 else f"{stem} ({number})" for number in count_from(1))
+        name = next(name for name in names if name.lower() not in self._names)
+        self._names.append(name.lower())
+        return name
+
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
-        made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": [_text(said(message.content))]}
+        content = self._content(message) or [_text(NOTHING)]
+        made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": content}
         if not message.success and (self._is_claude or self._is_nova):  # other models refuse the field
             made["status"] = "error"
         return {"toolResult": made}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import socket
 import threading
 from collections.abc import Mapping
@@ -16,14 +17,18 @@ from typing import Any
 
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 
+from helix.adapters.models.file_parts import JsonBody
+
 _thread = threading.local()
 
 
 class Conversation:
-    """A conversation in a thread. Call `await start()`, then `await next()` until None, and `abort()` in any case."""
+    """A conversation in a thread. Call `await start()`, then `await next()` until None, and `abort()` in any case.
+    `body` replaces the one that boto3 makes of the arguments, which would be several copies of a file."""
 
-    def __init__(self, client: Any, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, client: Any, arguments: Mapping[str, Any], body: JsonBody | None = None) -> None:
         self._client, self._arguments = client, arguments
+        self.body = body
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._lock = threading.Lock()
@@ -70,6 +75,8 @@ class Conversation:
         stream: Any = None
         try:
             stream = self._client.converse_stream(**self._arguments)["stream"]
+            if self.body is not None:
+                self.body.release()
             self._report({})
             for event in stream:
                 self._report(event)
@@ -90,6 +97,44 @@ class Conversation:
 def watch_connections(client: Any) -> None:
     """Make the client's connections report to the conversation of their thread when they send its request."""
     client._endpoint.http_session._pool_classes_by_scheme.update(http=_Pool, https=_SecurePool)
+
+
+def send_bodies(client: Any) -> None:
+    """Make the client send the body of its thread's conversation, if it has one."""
+    client.meta.events.register("before-call.bedrock-runtime.ConverseStream", _put_body)
+
+
+def _put_body(params: dict[str, Any], **_: Any) -> None:
+    conversation: Conversation = _thread.conversation
+    if conversation.body is not None:
+        params["body"] = _BodyFile(conversation.body)
+
+
+class _BodyFile(io.RawIOBase):
+    """A body as the file that botocore signs and sends in pieces."""
+
+    def __init__(self, body: JsonBody) -> None:
+        self._body, self._position = body, 0
+
+    def __len__(self) -> int:
+        return self._body.length
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._body.read_at(self._position, len(buffer))
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
+        self._position = start + offset
+        return self._position
 
 
 class _Noted:

@@ -1,4 +1,4 @@
-"""Context windows and list prices, from the table that litellm ships.
+"""Context windows, list prices and kinds of input, from the table that litellm ships.
 
 Law: litellm itself is not imported, because that takes seconds. Its table is read at the first request, once per
 process. Values from the caller override the table. A name that only resembles another provider's model is unknown,
@@ -35,6 +35,12 @@ FREE_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 _TABLE = "model_prices_and_context_window_backup.json"
 _PROMPT_TIER = re.compile(r"_above_\d+k_tokens$")
 _CACHE_LIFE = re.compile(r"_above_\d+hr$")
+_CHAT_MODES = ("chat", "responses")
+_SEES = re.compile(r"\bft:|vision|pixtral|-vl\b")
+"""A pattern for models with images that the table does not mark."""
+_NOVA = re.compile(r"amazon\.nova-(?!micro)(\d-)?(lite|pro|premier)")
+"""A pattern for the models of Amazon Bedrock that take video, and files as S3 addresses
+(docs.aws.amazon.com/bedrock/latest/userguide/conversation-inference-supported-models-features.html)."""
 
 logger = get_logger(__name__)
 
@@ -67,7 +73,7 @@ class LitellmCatalog:
         price, limit = self._prices.get(model), self._limits.get(model)
         info = ModelInfo(model)
         if price is None or limit is None:
-            info = _read(model, entry_of(model))
+            info = info_of(model)
         if price is not None:
             info = replace(
                 info,
@@ -76,10 +82,16 @@ class LitellmCatalog:
                 cached_input_usd=None,
                 worst_input_usd=price[0],
                 worst_output_usd=price[1],
+                audio_usd=None,
             )
         if limit is not None:
             info = replace(info, max_input_tokens=limit[0], max_output_tokens=limit[1] or info.max_output_tokens)
         return info
+
+
+def info_of(model: str) -> ModelInfo:
+    """Return what the table says about `model`."""
+    return _read(model, entry_of(model))
 
 
 def entry_of(model: str) -> Mapping[str, Any]:
@@ -116,7 +128,7 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
     input_usd, output_usd = _price(entry, "input_cost_per_token"), _price(entry, "output_cost_per_token")
     if output_usd is None and entry.get("mode") == "embedding":
         output_usd = 0.0
-    return ModelInfo(
+    info = ModelInfo(
         model,
         max_input_tokens=_count(entry, "max_input_tokens") or (None if answer else _count(entry, "max_tokens")),
         max_output_tokens=answer,
@@ -125,6 +137,30 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
         cached_input_usd=_price(entry, "cache_read_input_token_cost"),
         worst_input_usd=_most(entry, input_usd, "input_cost_per_token", "cache_creation_input_token_cost"),
         worst_output_usd=_most(entry, output_usd, "output_cost_per_token", "output_cost_per_reasoning_token"),
+        audio_usd=_price(entry, "input_cost_per_audio_token"),
+    )
+    return _with_inputs(info, entry)
+
+
+def _with_inputs(info: ModelInfo, entry: Mapping[str, Any]) -> ModelInfo:
+    """Return the info with the kinds of files that the model takes. The table marks what a chat model takes. A missing
+    mark means that it does not, except for PDF documents of a model with images, and for names that suggest images."""
+    nova = info.model.startswith("bedrock/") and bool(_NOVA.search(info.model))
+    if entry.get("mode") not in _CHAT_MODES:
+        return replace(info, video=True, reads_s3=True) if nova else info
+    modalities = entry.get("supported_modalities") or ()
+    marked = bool(entry.get("supports_vision") or entry.get("supports_image_input") or "image" in modalities)
+    images = marked or (None if "supports_vision" not in entry and _SEES.search(info.model) else False)
+    pdfs = entry.get("supports_pdf_input")
+    if pdfs is None and images is False and not info.model.startswith("bedrock/"):  # Converse reads documents itself
+        pdfs = False
+    return replace(
+        info,
+        images=images,
+        pdfs=pdfs,
+        audio=bool(entry.get("supports_audio_input") or "audio" in modalities),
+        video=nova or bool(entry.get("supports_video_input") or "video" in modalities),
+        reads_s3=nova,
     )
 
 

@@ -16,6 +16,8 @@ from functools import cache
 from typing import Any
 
 from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.file_forms import Interface
+from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.providers import FAMILIES
 from helix.adapters.models.wire import Wire
@@ -69,6 +71,20 @@ def provider_of(model: str) -> str:
     if slash:
         return provider.lower()
     return next((owner for start, owner in FAMILIES.items() if model.lower().startswith(start)), "openai")
+
+
+def interface_of(model: str, config: LLMConfig, package: str) -> Interface:
+    """Return the interface that `package` calls for `model`."""
+    match package:
+        case "boto3":
+            return "converse"
+        case "anthropic":
+            return "messages"
+        case _ if model.startswith(("openai/", "azure/")) or package == "openai":
+            api = api_of(model, config)
+            return "litellm" if package == LITELLM and api == "chat" else api
+        case _:
+            return "litellm"
 
 
 def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None = None) -> str:

@@ -22,6 +22,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, ThinkingContent, T
 from helix.core.steps import AnyStepResult, ParsedSubAgentCall, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
+from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.model import BaseAdapter, LLMGenerateInput, ToolSpec
 
@@ -60,6 +61,9 @@ class DemonstrationModel(BaseAdapter):
     ) -> None:
         self._delta_delay_s, self._delta_chars = delta_delay_s, delta_chars
         self._clock: Clock = clock or SystemClock()
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        return None  # a program accepts all files, and reads none
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         turn = _Turn.of(request)

@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from helix._log import content_shown
-from helix.core.errors import ModelError
+from helix.core.errors import InvalidFileError, ModelError
 
 _ADVICE = {
     "rate_limited": "wait, lower the request rate, or add a fallback model",
@@ -29,14 +29,22 @@ _ADVICE = {
     "authentication": "set the provider's API key, or correct it",
     "permission_denied": "give the API key access to this model, or choose another one",
     "bad_request": "correct the request (LLMConfig, provider_options, tool schemas); HELIX_LOG_CONTENT=1 shows why",
-    "context_too_long": "shorten the conversation, or choose a model with a larger context window",
+    "context_too_long": "shorten the conversation, send fewer or smaller files, or choose a model with a larger context "
+    "window",
+    "invalid_file": "send a smaller file of another type, or leave it out; HELIX_LOG_CONTENT=1 shows why",
+    "store_error": "the store of the files did not respond: try again later",
     "content_filter": "the provider's content policy refused it: change the prompt",
     "refusal": "the model declined to answer: change the prompt, or choose another model",
     "max_tokens": "raise max_output_tokens, or ask for less",
     "model_not_found": "check the model id (<provider>/<model>) and that the account may use it",
     "model_error": "HELIX_LOG_CONTENT=1 shows what the provider said",
 }
-_RETRYABLE = frozenset({"rate_limited", "server_error", "connection_error", "stalled", "timeout", "deadline_exceeded"})
+_RETRYABLE = frozenset(
+    {
+        *("rate_limited", "server_error", "connection_error", "stalled", "timeout", "deadline_exceeded"),
+        "store_error",
+    }
+)
 _BY_STATUS = {
     400: "bad_request",
     401: "authentication",
@@ -64,6 +72,16 @@ _BY_BODY_CODE = {
     "model_not_found": "model_not_found",
     "rate_limit_exceeded": "rate_limited",
 }
+_FILE_CODES = frozenset(
+    {
+        *("invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "image_too_large"),
+        *("image_too_small", "image_parse_error", "invalid_image_mode", "image_file_too_large"),
+        *("unsupported_image_media_type", "empty_image_file", "failed_to_download_image", "image_file_not_found"),
+        *("sanitizer_server_error", "unsupported_file", "invalid_file"),
+    }
+)
+"""OpenAI's codes of errors about a file (`openai.types.responses.ResponseError`, and others that it sends)."""
+_BY_BODY_CODE |= dict.fromkeys(_FILE_CODES, "invalid_file") | {"image_content_policy_violation": "content_filter"}
 _BY_BODY_TYPE = {
     "invalid_request_error": "bad_request",
     "authentication_error": "authentication",
@@ -104,6 +122,20 @@ _TOO_LONG = re.compile(
     r"(?i)(prompt|input) is too long|too many (input )?tokens|maximum context length"
     r"|exceeds? (the )?(context|maximum number of tokens)"
 )
+_ABOUT_FILE = re.compile(
+    "(?i)"
+    + "|".join(
+        (
+            r"(could not|unable to|cannot|failed to|error while) (process|decode|parse|read|fetch|download)",
+            r"(image|document|file|media|audio|video|pdf)s?\b.{0,40} (exceeds?|is too|are too|not supported|not valid)",
+            r"(unsupported|invalid|supports?|provide|include) .{0,20}(image|document|file|media|audio|video|pdf)",
+            r"(image|audio|file)\w* (is|are) only supported|image dimensions|pdf pages|password.protected",
+            r"too many (images|documents)|more than \d+ (images|documents)|document names?\b|\.source\.(base64|url)",
+        )
+    )
+)
+"""A pattern for errors of OpenAI, Anthropic, Bedrock and Google about a file: too large, not supported, damaged, or not
+available at its URL. Only a request with files is compared with it."""
 _NO_SUCH_MODEL = re.compile(r"(?i)model identifier is invalid|model .*(does not|doesn't) exist")
 _ABOUT_REASONING = re.compile(
     r"(?i)signature|redacted_thinking|thinking`? blocks?|encrypted[_ ]content|of type .?reasoning|\breasoning.? items?\b"
@@ -172,11 +204,13 @@ def failure(
     return Failure(code, f"model {model!r}: {what}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s)
 
 
-def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
+def classify(
+    error: BaseException, model: str, *, now: float, secrets: Iterable[str] = (), with_files: bool = False
+) -> Failure:
     """Classify an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to read a
-    Retry-After date."""
+    Retry-After date. `with_files`: the request has files, which the provider may have refused."""
     chain = list(_chain(error))
-    code = _code(chain)
+    code = _code(chain, with_files)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
     known = "set api='responses'" if any(_WANTS_RESPONSES.search(_said(error)) for error in chain) else ""
     made = failure(model, code, _detail(chain) if content_shown() else known, retry_after_s, secrets)
@@ -220,10 +254,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = getattr(current, "original_exception", None) or current.__cause__ or current.__context__
 
 
-def _code(chain: list[BaseException]) -> str:
+def _code(chain: list[BaseException], with_files: bool = False) -> str:
     code = _kind(chain)
     if code == "bad_request" and any(_TOO_LONG.search(_said(error)) for error in chain):
         return "context_too_long"  # only the message distinguishes it
+    if with_files and code == "bad_request" and any(_ABOUT_FILE.search(_said(error)) for error in chain):
+        return InvalidFileError.code
     return code
 
 

@@ -20,6 +20,7 @@ from helix.core.steps import (
     TextStepResult,
     ToolCallsStepResult,
 )
+from helix.ports.catalog import ModelCatalog
 from helix.ports.model import BaseAdapter, LLMGenerateInput
 
 MODEL = "function"
@@ -32,6 +33,9 @@ class FunctionModel(BaseAdapter):
         if agent.function is None:
             raise DefinitionError(f"agent {agent.name!r}", "function", "FunctionModel plays function agents only")
         self._agent, self._function = agent, agent.function
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        return None  # a program accepts all files, and reads none
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         result = self._answer(request.messages[-1], sum(isinstance(m, AssistantMessage) for m in request.messages))

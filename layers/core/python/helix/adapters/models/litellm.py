@@ -15,6 +15,7 @@ from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.catalog import FREE_PROVIDERS
 from helix.adapters.models.choice import LITELLM
 from helix.adapters.models.failures import failure
+from helix.adapters.models.file_parts import RequestFiles
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.openai_form import call_arguments, strict_tools
@@ -94,7 +95,10 @@ class _Exchange:
             raise AttemptFailedError(failure(model, "model_not_found", unknown_provider(model))) from error
         strict_ok = bool(litellm.supports_response_schema(model=model))
         self.strict = strict_tools(self._request, self._provider, strict_ok)
-        arguments = call_arguments(self._request, model, self._provider, strict_ok=strict_ok)
+        files = RequestFiles(self._request, model, "litellm")
+        await files.load()
+        arguments = call_arguments(self._request, model, self._provider, files, strict_ok=strict_ok)
+        files.release()
         self._stream = await litellm.acompletion(**arguments)
         self._tap = StreamTap(self._stream)
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from helix.adapters.models.failures import failure
+from helix.adapters.models.file_parts import plain
 from helix.adapters.models.openai_api import name_of, provider_of
 from helix.adapters.models.openai_exchange import KEYS
 from helix.adapters.models.openai_responses import ResponsesExchange
@@ -48,7 +49,9 @@ class LiteLLMResponses(ResponsesExchange):
         own = {"custom_llm_provider": provider_of(self.model), "timeout": self.request.config.timeout_s}
         extra = {name: options[name] for name in ("extra_headers", "extra_query", "extra_body") if name in options}
         asked = {**body, **client, **own, **extra, "model": name_of(self.model), "num_retries": 0, "max_retries": 0}
-        self._stream = await self._litellm.aresponses(**asked)
+        whole = plain(asked) if self.files.loaded else asked
+        self._stream = await self._litellm.aresponses(**whole)
+        self.files.release()
 
     async def event(self) -> Any:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from helix.adapters.models.catalog import entry_of
@@ -41,7 +41,7 @@ def name_of(model: str) -> str:
     return model.removeprefix(f"{provider_of(model)}/").removeprefix("responses/")
 
 
-def api_of(model: str, config: LLMConfig) -> str:
+def api_of(model: str, config: LLMConfig) -> Literal["responses", "chat"]:
     """Return `responses` or `chat`: see `LLMConfig.api`."""
     name, options = name_of(model), config.provider_options
     if config.api is not None:

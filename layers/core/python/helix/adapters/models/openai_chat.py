@@ -18,9 +18,12 @@ from helix.core.json import dumps
 class ChatExchange(OpenAIExchange):
     """Implements `Exchange`."""
 
+    interface = "chat"
+
     async def open(self) -> None:
         options = self.options
         client = self.connect(options)
+        await self.files.load()
         self.strict = self.constrained()
         await self.post(client, "/chat/completions", self._body(options), options)
 
@@ -64,7 +67,7 @@ class ChatExchange(OpenAIExchange):
             body["tools"] = to_tools(self.request.tools, strict=self.strict)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
         mark = cache_mark(config) if is_claude(self.model) else None  # Claude behind a gateway with OpenAI's interface
-        made = to_messages(self.request.messages, self.model, "openai", mark=mark)
+        made = to_messages(self.request.messages, self.model, "openai", self.files, mark=mark)
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {
             **body,

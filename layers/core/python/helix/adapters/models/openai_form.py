@@ -11,6 +11,8 @@ from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
 from helix.adapters.models.effort import litellm_effort
+from helix.adapters.models.file_forms import CHAT_AUDIO, note
+from helix.adapters.models.file_parts import RequestFiles, Sent, plain
 from helix.adapters.models.openai_api import takes_verbosity
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
@@ -34,7 +36,9 @@ _STRICT_PROVIDERS = frozenset({"openai", "azure"})
 CHOICES = frozenset({"auto", "required", "none"})
 
 
-def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, strict_ok: bool) -> dict[str, Any]:
+def call_arguments(
+    request: LLMGenerateInput, model: str, provider: str, files: RequestFiles, *, strict_ok: bool
+) -> dict[str, Any]:
     """Return the keyword arguments of `litellm.acompletion` for `model`. `provider_options` override other settings,
     except those that the adapter depends on (streaming, its own retries, the conversation)."""
     config = request.config
@@ -60,7 +64,7 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
         arguments["tool_choice"] = to_tool_choice(request.tool_choice)
     return arguments | {
         "model": model,
-        "messages": to_messages(request.messages, model, provider, mark=mark),
+        "messages": plain(to_messages(request.messages, model, provider, files, mark=mark)),
         "stream": True,
         "stream_options": {"include_usage": True},
         "num_retries": 0,
@@ -99,28 +103,73 @@ def to_tool_choice(choice: str) -> str | dict[str, Any]:
 
 
 def to_messages(
-    messages: Sequence[AnyMessage], model: str, provider: str, *, mark: JsonObject | None = None
+    messages: Sequence[AnyMessage], model: str, provider: str, files: RequestFiles, *, mark: JsonObject | None = None
 ) -> list[dict[str, Any]]:
-    """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them."""
+    """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them. The
+    result of a tool is text only, so a user message after a step's results has their files."""
     made: list[dict[str, Any]] = []
+    returned: list[dict[str, Any]] = []
     for message in messages:
+        if returned and not isinstance(message, ToolResultMessage):
+            made.append({"role": "user", "content": returned})
+            returned = []
         match message:
             case SystemMessage():
                 made.append({"role": "system", "content": message.content})
             case UserMessage():
-                made.append({"role": "user", "content": message.content})
+                made.append({"role": "user", "content": _content(message, files)})
             case AssistantMessage():
                 if message.content or message.tool_calls:
                     made.append(_assistant(message, model, provider))
             case ToolResultMessage():
-                made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
+                content, more = _result(message, files)
+                made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": content})
+                returned += more
             case _:
                 assert_never(message)
+    if returned:
+        made.append({"role": "user", "content": returned})
     if mark is not None and made:
         # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
         for message_ in {0: made[0], 1: made[-1]}.values():
             _mark(message_, mark)
     return made
+
+
+def _content(message: UserMessage, files: RequestFiles) -> str | list[dict[str, Any]]:
+    if not message.files:
+        return message.content
+    return [_text(part) if isinstance(part, str) else _file(part) for part in files.content(message)]
+
+
+def _result(message: ToolResultMessage, files: RequestFiles) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text of a result, which names the files in their places, and the parts of the message after it."""
+    if not message.files:
+        return message.content, []
+    texts: list[str] = []
+    parts: list[dict[str, Any]] = []
+    for part in files.content(message):
+        if isinstance(part, str):
+            texts.append(part)
+        else:
+            texts.append(note(part.file, readable=True))
+            parts += [_text(f"From the result of call {message.tool_call_id}: {texts[-1]}"), _file(part)]
+    return "\n".join(texts), parts
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _file(sent: Sent) -> dict[str, Any]:
+    match sent.form:
+        case "image":
+            return {"type": "image_url", "image_url": {"url": sent.address}}
+        case "audio":
+            audio = {"data": sent.encoded, "format": CHAT_AUDIO[sent.file.media_type]}
+            return {"type": "input_audio", "input_audio": audio}
+        case _:
+            return {"type": "file", "file": {"filename": sent.name, "file_data": sent.address}}
 
 
 def _assistant(message: AssistantMessage, model: str, provider: str) -> dict[str, Any]:
@@ -151,5 +200,7 @@ def _mark(message: dict[str, Any], mark: JsonObject) -> None:
     """Put a cache mark on a message, in the place where litellm reads it for its role."""
     if message["role"] == "tool":
         message["cache_control"] = mark
-    elif isinstance(message["content"], str) and message["content"]:
+    elif isinstance(message["content"], list):
+        message["content"][-1]["cache_control"] = mark
+    elif message["content"]:
         message["content"] = [{"type": "text", "text": message["content"], "cache_control": mark}]

@@ -12,6 +12,7 @@ from typing import Any
 from openai import APIError, BadRequestError
 
 from helix.adapters.models.failures import failure
+from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.openai_api import CHAT_ONLY
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.openai_form import CHOICES
@@ -45,6 +46,8 @@ _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"
 class ResponsesExchange(OpenAIExchange):
     """Implements `Exchange`."""
 
+    interface = "responses"
+
     async def open(self) -> None:
         options = self.options
         client = self.connect(options)
@@ -55,6 +58,7 @@ class ResponsesExchange(OpenAIExchange):
                 else "is not an option of the Responses API: leave it out, or set api='chat'"
             )
             raise AttemptFailedError(failure(self.model, "bad_request", f"provider_options[{name!r}] {what}"))
+        await self.files.load()
         self.strict = self.constrained()
         self._begun: set[int] = set()
         try:
@@ -141,8 +145,23 @@ class ResponsesExchange(OpenAIExchange):
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
             body["instructions"] = "\n\n".join(system)
-        items = [item for message in self.request.messages for item in _items(message)]
+        items = [item for message in self.request.messages for item in self._items(message)]
         return {**body, "model": self.name, "input": items, "stream": True}
+
+    def _items(self, message: AnyMessage) -> list[dict[str, Any]]:
+        match message:
+            case UserMessage():
+                return [{"role": "user", "content": self._content(message)}]
+            case AssistantMessage():
+                return _answer(message)
+            case ToolResultMessage():
+                id = call_id(message.tool_call_id)
+                return [{"type": "function_call_output", "call_id": id, "output": self._content(message)}]
+            case _:
+                return []
+
+    def _content(self, message: UserMessage | ToolResultMessage) -> str | list[dict[str, Any]]:
+        return [_part(part) for part in self.files.content(message)] if message.files else message.content
 
     @property
     def _asking(self) -> tuple[str, int]:
@@ -155,17 +174,14 @@ class ResponsesExchange(OpenAIExchange):
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}
 
 
-def _items(message: AnyMessage) -> list[dict[str, Any]]:
-    match message:
-        case UserMessage():
-            return [{"role": "user", "content": message.content}]
-        case AssistantMessage():
-            return _answer(message)
-        case ToolResultMessage():
-            id = call_id(message.tool_call_id)
-            return [{"type": "function_call_output", "call_id": id, "output": message.content}]
-        case _:
-            return []
+def _part(part: str | Sent) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "input_text", "text": part}
+    if part.form == "image":
+        return {"type": "input_image", "detail": "auto", "image_url": part.address}
+    if part.data is None:
+        return {"type": "input_file", "file_url": part.file.url}
+    return {"type": "input_file", "filename": part.name, "file_data": part.address}
 
 
 def _answer(message: AssistantMessage) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from helix.core.messages import AnyMessage, AssistantMessage
 from helix.core.steps import AnyStepResult, StepResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.core.usage import Usage
+from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.model import BaseAdapter, LLMGenerateInput
 
@@ -92,6 +93,9 @@ class ScriptedModel(BaseAdapter):
         for entry in [*self._script, *(entry for route in (self._routes or {}).values() for entry in route)]:
             if not callable(entry):
                 self._read(entry, 0)
+
+    def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
+        return None  # a program accepts all files, and reads none
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         if self._record:

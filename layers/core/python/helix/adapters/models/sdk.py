@@ -12,6 +12,8 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from helix.adapters.models.file_forms import Interface
+from helix.adapters.models.file_parts import JsonBody, RequestFiles
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.wire import NativeExchange
 from helix.core.json import dumps
@@ -62,31 +64,43 @@ class Clients:
 
 
 class SdkExchange(NativeExchange):
-    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `stream_class` is the package's
-    `AsyncStream`."""
+    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `interface` is the one that it
+    calls, and `stream_class` the package's `AsyncStream`."""
+
+    interface: Interface
 
     def __init__(
         self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream_class: Any
     ) -> None:
         super().__init__(request, model, prices)
         self.clients, self._stream_class = clients, stream_class
+        self.files = RequestFiles(request, model, self.interface)
         self._stream: Any = None
 
     async def post(self, client: Any, path: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Send the request. `options` may hold `extra_headers`, `extra_query` and `extra_body`."""
-        request_options = {
-            "headers": options.get("extra_headers") or {},
-            "params": options.get("extra_query") or {},
-            "timeout": self.request.config.timeout_s,
-        }
-        self._stream = await client.post(
-            path,
-            body={**body, **(options.get("extra_body") or {})},
-            cast_to=object,
-            stream=True,
-            stream_cls=self._stream_class[object],
-            options=request_options,
-        )
+        headers = dict(options.get("extra_headers") or {})
+        whole = {**body, **(options.get("extra_body") or {})}
+        files = JsonBody(whole) if self.files.loaded else None
+        if files is not None:
+            headers["Content-Length"] = str(files.length)
+        try:
+            self._stream = await client.post(
+                path,
+                **({"body": whole} if files is None else {"content": files}),
+                cast_to=object,
+                stream=True,
+                stream_cls=self._stream_class[object],
+                options={
+                    "headers": headers,
+                    "params": options.get("extra_query") or {},
+                    "timeout": self.request.config.timeout_s,
+                },
+            )
+            self.files.release()
+        finally:
+            if files is not None:
+                files.release()
 
     @property
     def asked(self) -> Any:

@@ -21,8 +21,9 @@ from pydantic import BaseModel
 
 from helix._log import get_logger
 from helix.core.estimating import estimate_text
+from helix.core.file_tokens import file_tokens
 from helix.core.json import dumps
-from helix.core.messages import AssistantMessage, ToolResultMessage
+from helix.core.messages import AssistantMessage, ToolResultMessage, UserMessage
 
 PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
 """The overheads that OpenAI adds for a message, a name in it, the reply, and a tool."""
@@ -79,7 +80,8 @@ class TokenCounter:
         encoding, _ = _encoding(_table_of(model))
         tokens = PRIMING
         for message in messages:
-            tokens += PER_MESSAGE + sum(_count(encoding, text) for text in _texts(message)) + _extra(message)
+            tokens += PER_MESSAGE + sum(_count(encoding, text) for text in _texts(message))
+            tokens += _extra(message, model)
         for tool in tools:
             tokens += PER_TOOL + _count(encoding, _described(tool))
         return tokens
@@ -129,8 +131,10 @@ def _part(part: object) -> str:
     return text if isinstance(text, str) else _json(part)
 
 
-def _extra(message: Mapping[str, Any] | BaseModel) -> int:
-    """Return the tokens besides text: the overhead of a name, and images."""
+def _extra(message: Mapping[str, Any] | BaseModel, model: str) -> int:
+    """Return the tokens besides text: the overhead of a name, images and other files."""
+    if isinstance(message, UserMessage | ToolResultMessage):
+        return sum(file_tokens(file, model) for file in message.files)
     if not isinstance(message, Mapping):
         return 0
     content = message.get("content")

@@ -34,10 +34,12 @@ def turns(
     messages: Sequence[AnyMessage],
     *,
     text: Callable[[str], dict[str, Any]],
+    content: Callable[[UserMessage], Blocks],
     answer: Callable[[AssistantMessage], Blocks],
     result: Callable[[ToolResultMessage], dict[str, Any]],
 ) -> tuple[str, Blocks]:
-    """Return the system prompt, and the turns as `{"role", "content"}`. The three functions make their content."""
+    """Return the system prompt, and the turns as `{"role", "content"}`. The four functions make their content:
+    `content` that of a user message, without blank texts."""
     system: list[str] = []
     made: Blocks = []
     for message in messages:
@@ -46,7 +48,7 @@ def turns(
                 system.append(message.content)
                 continue
             case UserMessage():
-                role, blocks = "user", [text(said(message.content))]
+                role, blocks = "user", content(message) or [text(NOTHING)]
             case AssistantMessage():
                 role, blocks = "assistant", answer(message)
             case ToolResultMessage():

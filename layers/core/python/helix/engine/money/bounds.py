@@ -31,12 +31,14 @@ from helix.core.budget import (
     unpacked,
 )
 from helix.core.config import LENGTHS, THINKING_TOKENS, LLMConfig
+from helix.core.file_tokens import most_file_tokens
 from helix.core.json import dumps
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, files_of
 from helix.core.session_row import Bounds, SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import AlertListener, Engine, Worst, logger
 from helix.engine.writing import at_version, no_outcome_check, session_put
+from helix.ports.catalog import ModelInfo
 from helix.ports.clock import Clock
 from helix.ports.model import LLMGenerateInput, ToolSpec
 from helix.services.budget_rows import BudgetState
@@ -163,6 +165,8 @@ PER_MESSAGE = 32
 PER_TOOL = 64
 WITH_TOOLS = 1024
 """The tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
+LARGEST_WINDOW = 2_000_000
+"""The context window, in tokens, that is assumed of a model whose window is unknown."""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _FIXED = frozenset({*_LIMITS, "n", "thinking", "reasoning", "reasoning_effort"})
 """The provider options that set the answer's length, or a part that must fit into it. With any of them, answers are not
@@ -207,10 +211,12 @@ class Estimate:
 def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate]:
     """Return the request with an output limit, and the worst case of one attempt at it."""
     config, catalog = request.config, engine.catalog
-    infos = [catalog.info(model) for model in models_of(config)] if catalog is not None else []
+    infos = [ModelInfo(model) if catalog is None else catalog.info(model) for model in models_of(config)]
     ceiling = float(engine.settings.worst_case_micros_per_token)
-    inputs = [_micros(info.worst_input_usd, info.input_usd, ceiling) for info in infos] or [ceiling]
-    outputs = [_micros(info.worst_output_usd, info.output_usd, ceiling) for info in infos] or [ceiling]
+    inputs = [_micros(info.worst_input_usd, info.input_usd, ceiling) for info in infos]
+    outputs = [_micros(info.worst_output_usd, info.output_usd, ceiling) for info in infos]
+    if any(file.kind == "audio" for file in files_of(request.messages)):
+        inputs += [info.audio_usd * MICROS for info in infos if info.audio_usd is not None]
     known = [info.max_output_tokens for info in infos if info.max_output_tokens is not None]
     options = config.provider_options
     limit = _option(options, _LIMITS) or config.max_output_tokens
@@ -219,7 +225,7 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
         config = config.model_copy(update={"max_output_tokens": limit})
         request = replace(request, config=config)
     copies = max(1, _option(options, ("n",)) or 1)
-    prompt = prompt_tokens(request.messages, request.tools) + _bytes(LENGTHS.get(config.verbosity or "", ""))
+    prompt = prompt_tokens(request.messages, request.tools, infos) + _bytes(LENGTHS.get(config.verbosity or "", ""))
     estimate = Estimate(
         prompt,
         limit * copies,
@@ -242,9 +248,13 @@ def models_of(config: LLMConfig) -> Sequence[str]:
     return [config.model, *config.fallbacks]
 
 
-def prompt_tokens(messages: Sequence[AnyMessage], tools: Sequence[ToolSpec]) -> int:
-    """Return an upper bound of the prompt's tokens: its bytes."""
-    total = sum(_message_bytes(message) + PER_MESSAGE for message in messages)
+def prompt_tokens(messages: Sequence[AnyMessage], tools: Sequence[ToolSpec], infos: Sequence[ModelInfo] = ()) -> int:
+    """Return an upper bound of the prompt's tokens: the bytes of its texts, and what its files may be for any of the
+    models. No provider reads, or bills, more of them than fits in the model's window."""
+    models = [info.model for info in infos]
+    files = sum(most_file_tokens(file, models) for file in files_of(messages))
+    windows = [info.max_input_tokens or LARGEST_WINDOW for info in infos] or [LARGEST_WINDOW]
+    total = min(files, max(windows)) + sum(_message_bytes(message) + PER_MESSAGE for message in messages)
     total += sum(_bytes(t.name) + _bytes(t.description) + _bytes(dumps(t.parameters)) + PER_TOOL for t in tools)
     return total + (WITH_TOOLS if tools else 0)
 

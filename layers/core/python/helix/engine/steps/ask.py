@@ -14,7 +14,14 @@ from helix._log import describe
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.config import LLMConfig
-from helix.core.errors import ContextTooLargeError, HelixError, InvalidInputError, ModelError, WorkInProgressError
+from helix.core.errors import (
+    ContextTooLargeError,
+    HelixError,
+    InvalidFileError,
+    InvalidInputError,
+    ModelError,
+    WorkInProgressError,
+)
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
@@ -73,7 +80,10 @@ async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInpu
     route = config.route
     if route is None:
         return request
-    need = Need(estimate_request(request.messages, request.tools), config.max_output_tokens or DEFAULT_OUTPUT_TOKENS)
+    need = Need(
+        estimate_request(request.messages, request.tools, config.model),
+        config.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+    )
     offered = [_instance(engine, option) for option in route.models]
     level = "" if route.degrade_at is None else await budget_level(engine, new)
     degraded = route.degrade_at is not None and LEVELS.index(level) >= LEVELS.index(route.degrade_at)
@@ -197,6 +207,8 @@ async def prepare(
         request = summary_request(request, plan.view, history, plan.summary, recalls)
     try:
         request = await choose_model(engine, new, request)
+        if (problem := engine.models(agent).unsupported(request, engine.catalog)) is not None:
+            return ErrorInfo(code=InvalidFileError.code, message=problem)
         return Prepared(await find_cached(run, request), plan, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
