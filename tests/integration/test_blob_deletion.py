@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from helix.runtime.system import SystemClock
 from tests.properties.blob_walk import Numbers
 from tests.support.sample_files import png
 from tests.support_crash import LONG, S, executor, fresh, model, plain
@@ -11,7 +12,6 @@ from helix.adapters.memory_blobs import MemoryBlobs
 from helix.core.file_checks import describe
 from helix.ports.state_store import Key, Put, StateStore, Value
 from helix.ports.streams import StreamManager
-from helix.runtime.system import SystemClock
 from helix.services.blob_holders import BlobHolders
 from helix.services.blob_rows import blob_owner
 from helix.services.blob_uploads import BlobUploads

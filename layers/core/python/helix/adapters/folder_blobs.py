@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from helix.adapters.private import make_folder
+from helix._private_files import make_folder
 from helix.core.errors import StoreError
 from helix.ports.blobs import Upload, check_blob_key, check_blob_prefix
 

@@ -7,8 +7,10 @@ session's position afterwards. The engine turns it into one transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
+
+from pydantic import TypeAdapter
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import (
@@ -18,6 +20,7 @@ from helix.core.errors import (
     SessionNotFoundError,
     damaged_row,
 )
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, dumps
 from helix.core.lineage import ROOT, fork
 from helix.core.prompt import NOT_EXECUTED, UNKNOWN
@@ -53,6 +56,8 @@ class Request:
     """Top-level fields to merge into the custom state. None leaves the state unchanged."""
     metadata: JsonObject = field(default_factory=dict)
     """A JSON object to store with the message."""
+    files: Sequence[FilePart] = ()
+    """The files of the message."""
     checkpoint: CheckpointRow | None = None
     """The checkpoint that `from_checkpoint` goes back to. None for other modes."""
     failed_run: RunRow | None = None
@@ -187,7 +192,9 @@ def plan_claim(
             run = request.failed_run
             assert run is not None
             row = fork(source, run.start_count, session.lineages + 1)
-            message = message if message is not None else (run.input or {}).get("message")  # type: ignore[assignment]
+            if message is None:
+                message = (run.input or {}).get("message")  # type: ignore[assignment]
+                request = replace(request, files=files_of(run.input))
             return _append(
                 row,
                 run.start_count,
@@ -292,4 +299,11 @@ def _append(
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:
     if message is None:
         return None
-    return UserRow(content=message, run_id=run_id, created_at=now, metadata=request.metadata)
+    return UserRow(
+        content=message, files=[*request.files], run_id=run_id, created_at=now, metadata=request.metadata
+    )
+
+
+def files_of(run_input: JsonObject | None) -> list[FilePart]:
+    """Return the files in the input of a run."""
+    return TypeAdapter(list[FilePart]).validate_python((run_input or {}).get("files", []))

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from helix.core.compact import StoredUsage
 from helix.core.errors import damaged_row
+from helix.core.files import FilePart
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AssistantMessage,
@@ -34,7 +35,9 @@ class UserRow(Stored):
     kind: Literal["user"] = "user"
     """The tag of this kind of row in the store."""
     content: str
-    """The text as the caller sent it."""
+    """The text as the caller sent it. Empty if the message has only files."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files of the message, by their place in the text. The session holds them."""
     run_id: str
     """The run that the message started."""
     created_at: float
@@ -142,6 +145,8 @@ class CallRow(Stored):
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
     """The text of the result. None until the call is `done`."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files that the tool returned, by their place in `content`. The session holds them."""
     success: bool | None = None
     """Whether the call succeeded. None until it is `done`."""
     plain: bool = False
@@ -209,6 +214,7 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 id=ident,
                 run_id=entry.run_id,
                 content=entry.content,
+                files=entry.files,
                 created_at=entry.created_at,
                 metadata=entry.metadata,
             )
@@ -235,6 +241,7 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 tool_call_id=entry.call_id,
                 tool_name=entry.tool_name,
                 content=entry.content or "",
+                files=entry.files,
                 success=bool(entry.success),
                 metadata={} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")},
             )

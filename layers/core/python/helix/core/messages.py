@@ -149,10 +149,10 @@ AnyMessage = SystemMessage | UserMessage | AssistantMessage | ToolResultMessage
 M = TypeVar("M", bound=AnyMessage)
 
 
-def check_message(text: object) -> None:
-    """Raise `InvalidInputError` unless `text` is valid as a user message."""
+def check_message(text: object, files: Sequence[FilePart] = ()) -> None:
+    """Raise `InvalidInputError` unless `text` is valid as a user message with these files."""
     check_text(text, "message")
-    if not str(text).strip():
+    if not str(text).strip() and not files:
         raise InvalidInputError("message is empty: say what the agent should do")
 
 

@@ -28,6 +28,7 @@ from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
+from helix.services.session_files import SessionFiles
 from helix.services.usage_counters import Counters
 
 logger = get_logger("helix")
@@ -138,6 +139,8 @@ class Engine:
     """The destination of metrics."""
     catalog: ModelCatalog | None = None
     """Windows and list prices of models. None: nothing is known of any model."""
+    files: SessionFiles | None = None
+    """The files of messages and tool results. None: the store has no place for their bytes."""
     cache: RowCache | None = None
     """The response cache. None: no answer is cached, even if an agent's policy asks for it."""
     tracer: Tracer = field(default_factory=NoTracer)

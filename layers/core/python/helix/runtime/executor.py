@@ -113,7 +113,8 @@ class Executor(ABC):
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run of a new session, or with the next message of a session that is not running.
 
-        input: a message, or a mapping with `message` and `state`.
+        input: a message, or a mapping with `message` and `state`. A message is a text, or a list of texts and files:
+            `Text`, `Image`, `Audio`, `Document`, `File`, bytes and paths.
         branch: a mapping with `from_session_id`, and `checkpoint_id` if that is not the latest. It first makes a new
             session from that checkpoint of another session.
         run_id: the id of the run (default: a new one, see `core.row_keys.make_run_id`).
@@ -128,7 +129,7 @@ class Executor(ABC):
         Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins. Raises
         `QueueFullError` if the queue of the agent's waiting runs is full.
         """
-        asked = parse_input(agent, input)
+        asked, files = await read_input(agent, input)
         self.agents.know(agent)
         if (known := await self._known(agent, key, user_id)) is not None:
             return known
@@ -155,7 +156,7 @@ class Executor(ABC):
             key=key,
             made=made,
         )
-        return await self.start_run(agent, target, ask)
+        return await self.start_run(agent, target, ask, files)
 
     async def resume(
         self,
@@ -163,7 +164,7 @@ class Executor(ABC):
         session_id: str,
         *,
         mode: ResumeMode = "continue",
-        message: str | None = None,
+        message: Content | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
         user_id: str | None = None,
@@ -200,8 +201,9 @@ class Executor(ABC):
             claim_mode = mode_after_lapse(mode)
             if claim_mode != "takeover":
                 await fail_lapsed(self.engine, agent, session_id, self._delivery())
-        ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
-        return await self.start_run(agent, session_id, ask)
+        text, files = await read_message(message)
+        ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
+        return await self.start_run(agent, session_id, ask, files)
 
     async def retry(
         self,
@@ -209,7 +211,7 @@ class Executor(ABC):
         session_id: str,
         *,
         mode: RetryMode = "from_checkpoint",
-        message: str | None = None,
+        message: Content | None = None,
         user_id: str | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
@@ -225,9 +227,9 @@ class Executor(ABC):
         await self._check_user(session_id, user_id)
         await fail_lapsed(self.engine, agent, session_id, self._delivery())
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
-        return await self.start_run(
-            agent, session_id, ClaimInput(claim_mode, message, opening=Opening(user_id=user_id), key=key)
-        )
+        text, files = await read_message(message)
+        ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key)
+        return await self.start_run(agent, session_id, ask, files)
 
     async def answer(
         self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
@@ -246,10 +248,34 @@ class Executor(ABC):
         return answered
 
     async def start_run(
-        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput, files: Sequence[ReadFile] = ()
     ) -> AgentExecutionHandle[OutputT]:
-        check_input(session_id, ask)
-        return await self._start(agent, session_id, ask)
+        """Start the run that `ask` describes. `files`: the files of its message, which are stored first."""
+        check_input(session_id, replace(ask, files=[file.part for file in files]))
+        if not files:
+            return await self._start(agent, session_id, ask)
+        for attempt in range(1, HOLDS + 1):
+            held = replace(ask, files=await self._hold(agent, session_id, ask, files))
+            try:
+                return await self._start(agent, session_id, held)
+            except StaleStateError:  # the session changed, or its hold has expired since
+                if attempt == HOLDS or ask.version is not None:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _hold(
+        self, agent: AnyAgent, session_id: str, ask: ClaimInput, files: Sequence[ReadFile]
+    ) -> list[FilePart]:
+        if agent.function is not None:
+            raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
+        if self.engine.files is None:
+            raise InvalidFileError(NO_FILES)
+        session = None if ask.made else await self.engine.history.session(session_id)
+        user_id, root = ask.opening.user_id, session_id
+        if session is not None:
+            root = session.stream_id
+            user_id = (session if root == session_id else await self.engine.history.existing(root)).user_id
+        return await self.engine.files.take(user_id, root, session_id, files)
 
     async def _start(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
@@ -360,15 +386,26 @@ class Executor(ABC):
         Raises `CheckpointNotFoundError`."""
         await name_checkpoint(self.engine, session_id, checkpoint_id, name)
 
+    async def read_file(self, session_id: str, file: FilePart) -> bytes:
+        """Return the bytes of a file that a message or a result of the session names. Raises `FileMissingError`."""
+        session = await self.engine.history.existing(session_id)
+        if self.engine.files is None:
+            raise FileMissingError(file.sha256 or file.url or "", file.name)
+        return await (await self.engine.files.of(session, [file])).read(file)
+
     async def delete(self, session_id: str) -> bool:
         """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it
         runs."""
         return await delete_session(self.engine, session_id)
 
     async def expire(self) -> int:
-        """Delete the sessions that were not used for `Settings.session_ttl_s`, and expired rows (`StateStore.purge`).
+        """Delete the sessions that were not used for `Settings.session_ttl_s`, expired rows (`StateStore.purge`), and
+        files that no session holds.
         Return the number of sessions. Fleets and deployments do this on their own."""
-        return await expire_all(self.engine, self._delivery())
+        expired = await expire_all(self.engine, self._delivery())
+        if self.engine.files is not None:
+            await self.engine.files.collector.collect()
+        return expired
 
     async def stream_messages(
         self, session_id: str, run_id: str, *, after: int | None = None

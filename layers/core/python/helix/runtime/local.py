@@ -25,6 +25,7 @@ from helix.engine.engine import Engine, Settings, logger
 from helix.engine.placement import IN_PROCESS
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
 from helix.engine.verbs import Executed, execute_run
+from helix.ports.blobs import Blobs
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -37,7 +38,7 @@ from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.load import LoadWatch
 from helix.runtime.places import AT_WORK, Places
-from helix.runtime.stores import open_store
+from helix.runtime.stores import open_blobs, open_store
 from helix.runtime.tracing import open_tracer
 from helix.runtime.user_budgets import project_user_budgets
 from helix.services.claim_input import ClaimInput
@@ -45,6 +46,7 @@ from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.segments import SegmentStreams
+from helix.services.session_files import SessionFiles
 from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
@@ -65,6 +67,7 @@ class LocalExecutor(Executor):
     metrics: receives measures. Default: they are dropped.
     tracer: receives spans. Default: the one that the environment names, see `helix.runtime.tracing`.
     catalog: windows and prices of models, for routes and budgets. Default: litellm's own table.
+    blobs: the bytes of files. Default: a folder beside the SQLite file, and memory for a store in memory.
     cache: stored answers for agents whose `LLMConfig.response_cache` allows their reuse. Default: rows of the same store.
     secrets: the values that `ToolContext.secret` returns. Default: the process's environment.
     max_runs: the limit of runs that work in this process at a time; None for no limit. Others wait in order, before they
@@ -88,6 +91,7 @@ class LocalExecutor(Executor):
         tracer: Tracer | None = None,
         catalog: ModelCatalog | None = None,
         cache: RowCache | None = None,
+        blobs: Blobs | None = None,
         settings: Settings | None = None,
         secrets: Mapping[str, str] | None = None,
         user_budgets: Mapping[str, Any] | None = None,
@@ -95,14 +99,15 @@ class LocalExecutor(Executor):
         max_waiting: int = MAX_WAITING,
     ) -> None:
         opened = open_store(store)
+        blobs = blobs or open_blobs(store)
         agents = Agents(registry, model)
-        clock = clock or SystemClock()
+        clock, ids = clock or SystemClock(), ids or SystemIds()
         declared = project_user_budgets() if user_budgets is None else parse_user_budgets({"user": user_budgets})
         engine = Engine(
             store=opened,
             streams=streams or SegmentStreams(opened),
             clock=clock,
-            ids=ids or SystemIds(),
+            ids=ids,
             models=agents.model_of,
             agents=agents.named,
             hooks=HookManager(hooks),
@@ -112,6 +117,7 @@ class LocalExecutor(Executor):
             metrics=metrics or NoMetrics(),
             tracer=tracer or open_tracer(os.environ),
             catalog=catalog or LitellmCatalog(),
+            files=None if blobs is None else SessionFiles(opened, blobs, clock, ids),
             cache=cache or RowCache(opened, clock=clock),
             secrets=secrets_of(os.environ if secrets is None else secrets, SECRETS_ADVICE),
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from helix.core.errors import DefinitionError, InvalidInputError
+from helix.ports.blobs import Blobs
 from helix.ports.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -41,6 +42,23 @@ def open_store(store: str | Path | StateStore) -> StateStore:
     if not isinstance(store, (str, Path)):
         return store
     return _opener_of(str(store)).open(str(store))
+
+
+def open_blobs(store: str | Path | StateStore) -> Blobs | None:
+    """Return the place for files beside a store: a folder next to a SQLite file, or memory. None: another kind of store
+    has no such place."""
+    from helix.adapters.memory import MemoryStateStore
+    from helix.adapters.memory_blobs import MemoryBlobs
+
+    if isinstance(store, MemoryStateStore) or str(store) == MEMORY:
+        return MemoryBlobs()
+    if not isinstance(store, str | Path) or _opener_of(str(store)) is not _SQLITE:
+        return None
+    from helix.adapters.folder_blobs import FolderBlobs
+    from helix.adapters.sqlite import read_sqlite_url
+
+    path = read_sqlite_url(str(store))[0]
+    return FolderBlobs(path.with_name(f"{path.name}-files"))
 
 
 def store_exists(store: str) -> bool:

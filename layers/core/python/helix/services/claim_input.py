@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from helix.core.checks import is_int
 from helix.core.errors import InvalidInputError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
 from helix.core.rows import CheckpointRow
@@ -53,6 +54,8 @@ class ClaimInput:
     """The custom state that the caller gives. It is merged into the session's state. None to leave the state as it is."""
     checkpoint_id: str | None = None
     """The checkpoint to go back to. The mode `from_checkpoint` needs it, unless `point` is given."""
+    files: list[FilePart] = field(default_factory=list)
+    """The files of the user's message, which the session holds."""
     metadata: JsonObject = field(default_factory=dict)
     """The metadata of the user's message."""
     run_id: str | None = None
@@ -128,7 +131,7 @@ def check_input(session_id: str, ask: ClaimInput) -> None:
     if priority is not None and not (is_int(priority) and -MAX_PRIORITY <= priority <= MAX_PRIORITY):
         raise InvalidInputError(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
     if ask.message is not None:
-        check_message(ask.message)
+        check_message(ask.message, ask.files)
     elif ask.mode in ("execute", "with_message"):
         raise InvalidInputError(f"{ask.mode!r} needs a message")
 

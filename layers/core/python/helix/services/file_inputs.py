@@ -7,13 +7,15 @@ message and the same prompt each time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helix.core.agents import AnyAgent
 from helix.core.errors import InvalidFileError, InvalidInputError
 from helix.core.file_checks import MAX_BYTES, check_message, check_url, clean_name, describe, label
+from helix.core.initial import AgentInput, Input, parse_input
 from helix.core.files import Audio, Content, Document, File, FileInput, FilePart, Image, LocalFile, Text
 
 _INPUTS = (Image, Audio, Document, File)
@@ -50,6 +52,29 @@ async def read_content(content: Content) -> ReadContent:
     if isinstance(content, str):
         return ReadContent(content, [])
     return await asyncio.to_thread(_read, _items(content))
+
+
+async def read_message(message: Content | None) -> tuple[str | None, list[ReadFile]]:
+    """Return the text and the files of a message; None without a message."""
+    if message is None:
+        return None, []
+    content = await read_content(message)
+    return content.text, content.files
+
+
+async def read_input(agent: AnyAgent, given: Input | Content) -> tuple[AgentInput, list[ReadFile]]:
+    """Parse the input of `execute`, and read the files in its message. Raises `InvalidInputError` and
+    `InvalidFileError`."""
+    if isinstance(given, str | AgentInput):
+        return parse_input(agent, given), []
+    if not isinstance(given, Mapping):
+        content = await read_content(given)
+        return AgentInput(message=content.text), content.files
+    message = given.get("message")
+    if message is None or isinstance(message, str) or agent.function is not None:
+        return parse_input(agent, given), []
+    content = await read_content(message)
+    return parse_input(agent, {**given, "message": content.text}), content.files
 
 
 def has_files(value: object) -> bool:

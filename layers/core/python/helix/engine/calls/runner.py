@@ -27,6 +27,7 @@ from helix.core.usage import Usage
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.facts import ToolCall
+from helix.services.file_inputs import ReadFile, has_files, read_content
 from helix.services.run_stream import Writer
 
 _THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="helix-tool")
@@ -48,6 +49,8 @@ class ToolOutcome:
     """The JSON Patch operations by which the tool changed the custom state. Empty after a failure."""
     usage: Usage | None = None
     """The usage of model calls inside of the tool. None: it reported none."""
+    files: list[ReadFile] = field(default_factory=list)
+    """The files that the tool returned, which are not stored yet."""
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
@@ -79,8 +82,12 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
         )
         try:
             result = await _execute(tool, call.request, context)
+            files: list[ReadFile] = []
+            if has_files(result):
+                result, files = await _read_files(tool, result)
             content, plain = _checked(agent, tool, result)
-            return ToolOutcome(content, True, plain, patches=context.tracker.get_patches(), usage=_sum(context.usage))
+            patches = context.tracker.get_patches()
+            return ToolOutcome(content, True, plain, patches=patches, usage=_sum(context.usage), files=files)
         except TimeoutError:
             if tool.retry_timeouts and attempt < tool.retries and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
@@ -140,6 +147,17 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
         if inner is error and inner is not None:
             raise ToolError(f"{type(error).__name__}: {text_of(error)}") from error
         raise
+
+
+async def _read_files(tool: AnyTool, result: Any) -> tuple[str, list[ReadFile]]:
+    """Return the text and the files of a result."""
+    if tool.output_schema is not None or tool.finish_with:
+        raise _ResultError(f"tool {tool.name!r} returned a file, but its result must be JSON: it becomes an output")
+    try:
+        content = await read_content(result)
+    except InvalidInputError as error:
+        raise _ResultError(f"result of tool {tool.name!r}: {error}") from error
+    return content.text, content.files
 
 
 def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Literal
 
 from helix.core.entries import AssistantRow, CallRow
-from helix.core.errors import WorkInProgressError
+from helix.core.call_results import result_content
+from helix.core.errors import FileMissingError, InvalidFileError, WorkInProgressError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import ToolCallRequest
 from helix.core.prompt import UNKNOWN, crashed_result
@@ -28,6 +30,7 @@ from helix.engine.step_view import StepView
 from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, call_put, commit, held_by_run
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
+from helix.services.session_files import NO_FILES
 
 MAX_REASON = 2_000
 """The most characters of the reason that an approval rule gives."""
@@ -285,14 +288,16 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
     show(run, call)
     try:
         with within_tool(run, call.row):
-            return _done(run, call.row, await run_tool(run, call, state))
+            return await _done(run, call.row, await run_tool(run, call, state))
     except BaseException as error:
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
         show(run, ToolEnded(call.tool, call.request, call.row, begun, error=name))
         raise
 
 
-def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
+async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
+    """Return the row with the outcome. Its files are stored first."""
+    outcome, files = await _take_files(run, outcome)
     return row.ended(
         outcome.content,
         outcome.success,
@@ -302,9 +307,24 @@ def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
         fatal=outcome.fatal,
         patches=outcome.patches,
         usage=outcome.usage,
+        files=files,
         deadline=None,
         confirmation=None,
     )
+
+
+async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcome, list[FilePart]]:
+    """Store the files of the outcome, and hold them for the session. A file that cannot be stored fails the call."""
+    if not outcome.files:
+        return outcome, []
+    session, files = run.session, run.engine.files
+    try:
+        if files is None:
+            raise InvalidFileError(NO_FILES)
+        root = session if session.parent is None else await run.engine.history.existing(session.stream_id)
+        return outcome, await files.take(root.user_id, root.session_id, session.session_id, outcome.files)
+    except (InvalidFileError, FileMissingError) as error:
+        return ToolOutcome(result_content(str(error), False), False, usage=outcome.usage), []
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:

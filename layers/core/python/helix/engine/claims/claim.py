@@ -105,7 +105,7 @@ async def claim(
         if again is None and session is None:
             await clear_leftovers(engine, session_id)
         keyed = ask.key is not None and await keyed_run(engine.store, ask.key) is not None
-        if ask.extra or keyed:  # the extra operations may be what was refused: the caller reads again
+        if ask.extra or ask.files or keyed:  # the extra operations may be what was refused: the caller reads again
             raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
@@ -214,7 +214,7 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
     elif session is not None and ask.mode == "from_start":
         failed = await engine.history.run(session.session_id, session.run_id)
         source = await engine.history.lineage(session.session_id, failed.start_lineage)
-    return Request(ask.mode, ask.message, ask.state, ask.metadata, row, failed), source
+    return Request(ask.mode, ask.message, ask.state, ask.metadata, ask.files, row, failed), source
 
 
 async def _state(attempt: Attempt) -> tuple[JsonObject | None, list[JsonObject]]:

@@ -121,6 +121,9 @@ def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
     start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
     closing = not plan.new_lineage and not plan.keeps_open
     given = {"message": plan.input_message} | ({"state": ask.state} if ask.state else {})
+    files = next((row.files for _, row in plan.writes if isinstance(row, UserRow)), [])
+    if files:
+        given["files"] = [file.model_dump(mode="json", exclude_defaults=True) for file in files]
     return RunRow(
         run_id=new.run_id,
         session_id=new.session_id,
@@ -178,6 +181,8 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             version = checkpoint_version(new.session_id, plan.state_at)
             ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
     ops.extend(_message_puts(attempt, new))
+    if ask.files and attempt.engine.files is not None:
+        ops.extend(attempt.engine.files.checks(new.user_id, new.stream_id, new.session_id, ask.files))
     if ask.key is not None:
         ops.append(key_put(ask.key, run, now))
     return [*ops, *ask.extra]
