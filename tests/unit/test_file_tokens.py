@@ -12,6 +12,7 @@ from tests.support.request_files import archive, audio, csv, image, link, part, 
 
 from helix import LLMConfig
 from helix.adapters.models.catalog import LitellmCatalog
+from helix.adapters.models.pricing import Tokens, price
 from helix.adapters.models.token_count import TokenCounter
 from helix.core.caching import as_sent, digest, last_question
 from helix.core.estimating import estimate_request
@@ -112,12 +113,19 @@ def test_reservations_count_the_files_up_to_the_window() -> None:
 def test_audio_is_reserved_at_its_own_price() -> None:
     engine: Any = SimpleNamespace(catalog=LitellmCatalog(), settings=Settings())
 
-    def price(*files: FilePart) -> float:
+    def dearest(*files: FilePart) -> float:
         messages = [UserMessage(content="hear", files=list(files))]
         config = LLMConfig(model="openai/gpt-audio")
         return bounded(engine, LLMGenerateInput(messages, [], config, "a", "a"))[1].input_micros
 
-    assert price() == pytest.approx(2.5) and price(audio()) == pytest.approx(32)
+    assert dearest() == pytest.approx(2.5) and dearest(audio()) == pytest.approx(32)
+
+
+def test_audio_is_billed_at_its_own_price() -> None:
+    """A model without such a price bills audio as text."""
+    heard, read = Tokens(1000, 0, audio=600), Tokens(1000, 0)
+    assert price("openai/gpt-audio", heard, {}).cost_micros == round(400 * 2.5 + 600 * 32)
+    assert price("openai/gpt-4o", heard, {}) == price("openai/gpt-4o", read, {})
 
 
 def test_files_are_part_of_the_response_caches_key() -> None:

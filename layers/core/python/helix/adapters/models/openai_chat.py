@@ -38,6 +38,7 @@ class ChatExchange(OpenAIExchange):
                 reasoning=count(reported, "completion_tokens_details", "reasoning_tokens"),
                 cached=count(reported, "prompt_tokens_details", "cached_tokens"),
                 written=count(reported, "prompt_tokens_details", "cache_write_tokens"),
+                audio=count(reported, "prompt_tokens_details", "audio_tokens"),
             )
         choices = event.get("choices")
         if not choices:

@@ -25,7 +25,7 @@ class Tokens:
     """The token counts of one call as a provider reports them."""
 
     prompt: int = 0
-    """The input tokens, including `cached`, `written` and `written_1h`."""
+    """The input tokens, including `cached`, `written`, `written_1h` and `audio`."""
     completion: int = 0
     """The output tokens, including `reasoning`."""
     reasoning: int = 0
@@ -36,6 +36,8 @@ class Tokens:
     """The input tokens that were written to the provider's cache."""
     written_1h: int = 0
     """The input tokens that were written to the provider's cache for one hour."""
+    audio: int = 0
+    """The input tokens of audio. They are not read from the cache."""
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
@@ -70,9 +72,10 @@ def _dollars(model: str, tokens: Tokens, prices: Prices) -> float | None:
     read = _rate(entry, "cache_read_input_token_cost", tokens.prompt, plain)
     write = _rate(entry, "cache_creation_input_token_cost", tokens.prompt, plain)
     hour = _rate(entry, "cache_creation_input_token_cost_above_1hr", tokens.prompt, write)
-    fresh = max(tokens.prompt - tokens.cached - tokens.written - tokens.written_1h, 0)
+    heard = _rate(entry, "input_cost_per_audio_token", tokens.prompt, plain)
+    fresh = max(tokens.prompt - tokens.cached - tokens.written - tokens.written_1h - tokens.audio, 0)
     cached = tokens.cached * (read or 0) + tokens.written * (write or 0) + tokens.written_1h * (hour or 0)
-    return fresh * plain + cached + tokens.completion * answer
+    return fresh * plain + tokens.audio * (heard or 0) + cached + tokens.completion * answer
 
 
 def _rate(entry: Mapping[str, Any], name: str, prompt: int, default: float | None = None) -> float | None:
