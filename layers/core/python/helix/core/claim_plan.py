@@ -299,9 +299,7 @@ def _append(
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:
     if message is None:
         return None
-    return UserRow(
-        content=message, files=[*request.files], run_id=run_id, created_at=now, metadata=request.metadata
-    )
+    return UserRow(content=message, files=[*request.files], run_id=run_id, created_at=now, metadata=request.metadata)
 
 
 def files_of(run_input: JsonObject | None) -> list[FilePart]:

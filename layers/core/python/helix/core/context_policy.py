@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from helix.core.checks import is_int, is_number, require
 from helix.core.estimating import PER_MESSAGE, estimate_text
-from helix.core.messages import AnyMessage, AssistantMessage, UserMessage
+from helix.core.file_tokens import file_tokens
+from helix.core.messages import AnyMessage, AssistantMessage, UserMessage, files_of
 from helix.core.views import is_clearable
 
 LEAST_SHARE = 0.1
@@ -84,7 +85,9 @@ class ShownContext:
     def freed(self, upto: int) -> int:
         """Return the estimated tokens that clearing the results before this index would save."""
         first = max(self.hidden, self.cleared)
-        return sum(estimate_text(m.content) for m in self.messages[first:upto] if is_clearable(m))
+        cleared = self.messages[first:upto]
+        files = sum(file_tokens(file) for file in files_of(cleared))
+        return files + sum(estimate_text(m.content) for m in cleared if is_clearable(m))
 
     def length(self, upto: int) -> int:
         """Return the estimated tokens of the messages that are shown before this index."""

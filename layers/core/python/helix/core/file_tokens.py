@@ -4,7 +4,7 @@ Law: the functions are pure and do not read the file. An upper bound is never le
 give. If the size of an image or the number of pages is unknown, it is that of the largest file that the provider
 accepts, so callers cap it by the model's window.
 
-Sources, read in 2026:
+Sources:
 - OpenAI, platform.openai.com/docs/guides/images-vision#calculating-costs: tiles of 512 pixels for gpt-4o, gpt-4.1,
   gpt-5, o1 and o3, patches of 32 pixels with a factor for all others; docs/guides/pdf-files: text and image of each page.
 - Anthropic, docs.claude.com/en/docs/build-with-claude/vision: width * height / 750 after the image was scaled to 1568

@@ -34,8 +34,11 @@ def show_history(view: ViewRow | None, messages: Sequence[AnyMessage], *, recall
     shown: list[AnyMessage] = [UserMessage(content=_frame(view, messages))] if view.hidden else []
     calls = _calls_of(messages[view.hidden : view.cleared])
     for index, message in enumerate(messages[view.hidden :], view.hidden):
-        if index < view.cleared and is_clearable(message):
-            message = message.model_copy(update={"content": _note(message, calls.get(message.tool_call_id), recall)})
+        if index < view.cleared:
+            message = _without_files(message)
+            if is_clearable(message):
+                note = _note(message, calls.get(message.tool_call_id), recall)
+                message = message.model_copy(update={"content": note})
         shown.append(message)
     return shown
 
@@ -43,6 +46,15 @@ def show_history(view: ViewRow | None, messages: Sequence[AnyMessage], *, recall
 def is_clearable(message: AnyMessage) -> TypeGuard[ToolResultMessage]:
     """Return whether the message is a tool result that is long enough to be cleared."""
     return isinstance(message, ToolResultMessage) and len(message.content) >= LEAST_CLEARED
+
+
+def _without_files(message: AnyMessage) -> AnyMessage:
+    """Return the message with the names of its files in their place."""
+    if not isinstance(message, UserMessage | ToolResultMessage) or not message.files:
+        return message
+    names = [f"[The {file.kind} {file.name or file.media_type} is no longer shown.]" for file in message.files]
+    content = "\n".join([message.content, *names] if message.content else names)
+    return message.model_copy(update={"content": content, "files": []})
 
 
 def _calls_of(messages: Sequence[AnyMessage]) -> dict[str, ToolCallRequest]:

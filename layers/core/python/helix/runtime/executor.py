@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
 from helix.core.delivery import Delivery
-from helix.core.errors import AgentNotFoundError, CallerError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import (
+    AgentNotFoundError,
+    CallerError,
+    FileMissingError,
+    InvalidFileError,
+    InvalidInputError,
+    SessionNotFoundError,
+    StaleStateError,
+)
+from helix.core.files import Content, FilePart
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,
@@ -26,7 +36,7 @@ from helix.core.handles import (
     SessionState,
     check_mode,
 )
-from helix.core.initial import Input, parse_input
+from helix.core.initial import Input
 from helix.core.json import JsonObject
 from helix.core.status import ENDS, ClaimMode
 from helix.core.wire import StreamMessage
@@ -39,7 +49,9 @@ from helix.engine.seen import Newest
 from helix.runtime.agents import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
+from helix.services.file_inputs import ReadFile, read_input, read_message
 from helix.services.request_keys import keyed_run
+from helix.services.session_files import NO_FILES
 from helix.sessions.copies import clone_session
 from helix.sessions.deletion import delete_session, expire_all
 from helix.sessions.read import Sessions
@@ -47,6 +59,10 @@ from helix.sessions.snapshots import read_snapshot
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
+
+
+HOLDS = 3
+"""The number of times that a claim with files is tried, because the session changes or its hold expires meanwhile."""
 
 
 class Executor(ABC):
@@ -100,7 +116,7 @@ class Executor(ABC):
     async def execute(
         self,
         agent: Agent[StateT, OutputT],
-        input: Input,
+        input: Input | Content,
         *,
         session_id: str | None = None,
         branch: Mapping[str, str] | None = None,

@@ -15,8 +15,8 @@ from typing import Any
 from helix.core.agents import AnyAgent
 from helix.core.errors import InvalidFileError, InvalidInputError
 from helix.core.file_checks import MAX_BYTES, check_message, check_url, clean_name, describe, label
-from helix.core.initial import AgentInput, Input, parse_input
 from helix.core.files import Audio, Content, Document, File, FileInput, FilePart, Image, LocalFile, Text
+from helix.core.initial import AgentInput, Input, parse_input
 
 _INPUTS = (Image, Audio, Document, File)
 _PARTS = (Text, *_INPUTS, FilePart)

@@ -22,8 +22,7 @@ from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile
 from helix.services.held_files import HeldFiles
 
-
-NO_FILES = "this store has no place for files: give the executor `blobs`, such as FolderBlobs(\"files\")"
+NO_FILES = 'this store has no place for files: give the executor `blobs`, such as FolderBlobs("files")'
 
 
 class SessionFiles:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from helix.core.entries import AnyEntry, AssistantRow, CallRow
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import (
     CheckpointNotFoundError,
     ConditionFailedError,
@@ -87,6 +87,10 @@ async def clone_session(
         updated_at=now,
     )
     view = await engine.history.view(origin, point.view)
+    files = [file for entry in entries if isinstance(entry, UserRow | CallRow) for file in entry.files]
+    hashes = {file.sha256 for file in files if file.sha256 is not None}
+    if hashes and engine.files is not None:
+        await engine.files.holders.share(source_id, target_id, hashes)
     await _copy(engine, target, entries, state, now, view)
     return target
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,6 +18,7 @@ from helix.core.chunks import CustomEventChunk
 from helix.core.context import ToolContext, idempotency_key
 from helix.core.damage import every_problem
 from helix.core.errors import FatalToolError, InvalidInputError, ToolError
+from helix.core.files import Content
 from helix.core.json import JsonObject, JsonValue, text_of
 from helix.core.messages import ToolCallRequest
 from helix.core.states import refused_state
@@ -82,9 +83,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
         )
         try:
             result = await _execute(tool, call.request, context)
-            files: list[ReadFile] = []
-            if has_files(result):
-                result, files = await _read_files(tool, result)
+            result, files = await _read_files(tool, result)
             content, plain = _checked(agent, tool, result)
             patches = context.tracker.get_patches()
             return ToolOutcome(content, True, plain, patches=patches, usage=_sum(context.usage), files=files)
@@ -149,12 +148,14 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
         raise
 
 
-async def _read_files(tool: AnyTool, result: Any) -> tuple[str, list[ReadFile]]:
-    """Return the text and the files of a result."""
+async def _read_files(tool: AnyTool, result: object) -> tuple[object, list[ReadFile]]:
+    """Return the text and the files of a result with files. Any other result is returned as it is."""
+    if not has_files(result):
+        return result, []
     if tool.output_schema is not None or tool.finish_with:
         raise _ResultError(f"tool {tool.name!r} returned a file, but its result must be JSON: it becomes an output")
     try:
-        content = await read_content(result)
+        content = await read_content(cast(Content, result))
     except InvalidInputError as error:
         raise _ResultError(f"result of tool {tool.name!r}: {error}") from error
     return content.text, content.files

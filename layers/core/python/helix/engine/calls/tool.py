@@ -10,8 +10,8 @@ import asyncio
 from functools import partial
 from typing import Literal
 
-from helix.core.entries import AssistantRow, CallRow
 from helix.core.call_results import result_content
+from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import FileMissingError, InvalidFileError, WorkInProgressError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, clean_text, dumps

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import ClaimPlan, OpenRows, Request
 from helix.core.entries import CallRow, UserRow
+from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, run_sort
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -120,7 +121,9 @@ def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
     agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
     start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
     closing = not plan.new_lineage and not plan.keeps_open
-    given = {"message": plan.input_message} | ({"state": ask.state} if ask.state else {})
+    given: JsonObject = {"message": plan.input_message}
+    if ask.state:
+        given["state"] = ask.state
     files = next((row.files for _, row in plan.writes if isinstance(row, UserRow)), [])
     if files:
         given["files"] = [file.model_dump(mode="json", exclude_defaults=True) for file in files]

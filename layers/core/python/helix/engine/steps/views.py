@@ -15,7 +15,8 @@ from helix.core.config import LLMConfig
 from helix.core.context_policy import OVERFLOW, Change, Clear, Context, Hide, ShownContext, Summary
 from helix.core.entries import AssistantRow
 from helix.core.estimating import PER_MESSAGE, estimate_text
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.file_tokens import file_tokens
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, files_of
 from helix.core.rows import ErrorInfo
 from helix.core.session_row import SessionRow
 from helix.core.view_row import ContextMark, ViewCause, ViewRow
@@ -133,7 +134,7 @@ def _counted(mark: ContextMark, history: Sequence[AnyMessage]) -> int:
     for message in reversed(history):
         if isinstance(message, AssistantMessage):
             break
-        added += PER_MESSAGE + estimate_text(message.content or "")
+        added += PER_MESSAGE + estimate_text(message.content or "") + sum(map(file_tokens, files_of([message])))
     return mark.tokens + added
 
 

@@ -1,0 +1,163 @@
+"""Files in messages and tool results: stored once by content, named by rows, and read by model calls."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.sample_files import pdf, png
+
+from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, ScriptedModel, Text, tool
+from helix.core.context_policy import Context
+from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
+from helix.core.files import FilePart
+from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
+from helix.core.steps import AnyStepResult
+from helix.ports.model import LLMGenerateInput
+from helix.ports.state_store import StateStore
+from helix.testing.invariants import check_session
+
+S = "ses"
+
+
+class Looks:
+    """A model that records the messages that it gets, with the bytes of their files."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.seen: list[list[tuple[str, bytes | str]]] = []
+        self.messages: list[list[AnyMessage]] = []
+        self._scripted = ScriptedModel([*answers, "done"], repeat=True, record=False)
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        files = files_of(request.messages)
+        self.messages.append(list(request.messages))
+        self.seen.append([(f.media_type, f.url or await request.files.read(f)) for f in files])
+        return await self._scripted.generate_step(request)
+
+
+def agent(**more: Any) -> Agent:
+    return Agent(name="desk", system_prompt="Look.", llm_config=LLMConfig(model="scripted"), **more)
+
+
+async def rows_of(store: StateStore) -> list[tuple[str, int]]:
+    from helix.core.json import dumps
+
+    return [(row.key.sort, len(dumps(row.value))) for row in await store.query("sessions", S)]
+
+
+async def test_a_message_with_files_reaches_the_model_in_order(tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(png(20, 10))
+    model = Looks()
+    async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
+        content = ["What is on", Image(photo), Text("and in"), Document(pdf(3)), Image("https://example.com/a.png")]
+        result = await (await executor.execute(agent(), content, session_id=S)).result()
+        assert result.status == "completed", result.error
+        (first,) = model.seen
+        assert first == [
+            ("image/png", photo.read_bytes()),
+            ("application/pdf", pdf(3)),
+            ("image/png", "https://example.com/a.png"),
+        ]
+        message = model.messages[0][1]
+        assert isinstance(message, UserMessage) and message.content == "What is on\nand in"
+        assert [file.after_text for file in message.files] == [10, 17, 17]
+        assert (message.files[0].name, message.files[0].width, message.files[1].pages) == ("photo.png", 20, 3)
+        await check_session(executor.store, executor.streams, S, at_rest=True)
+        assert await executor.read_file(S, message.files[0]) == photo.read_bytes()
+        assert max(size for _, size in await rows_of(executor.store)) < 4_000
+
+
+async def test_a_message_may_have_only_a_file_but_not_nothing(tmp_path: Path) -> None:
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        assert (await (await executor.execute(agent(), png(2, 2))).result()).status == "completed"
+        assert model.seen[0] == [("image/png", png(2, 2))]
+        with pytest.raises(InvalidInputError, match="message is empty"):
+            await executor.execute(agent(), [])
+        with pytest.raises(InvalidFileError, match="is text/html"):
+            await executor.execute(agent(), ["Look", Image(b"<!doctype html><html></html>")])
+
+
+async def test_a_tool_returns_files() -> None:
+    @tool
+    def camera() -> Any:
+        """Take a photo."""
+        return ["Here it is:", Image(png(4, 4), name="door.png")]
+
+    model = Looks({"tool_calls": [{"name": "camera", "arguments": {}}]})
+    async with LocalExecutor(":memory:", model=model) as executor:
+        handle = await executor.execute(agent(tools=[camera]), "Who is at the door?", session_id=S)
+        assert (await handle.result()).status == "completed"
+        result = model.messages[1][-1]
+        assert isinstance(result, ToolResultMessage) and result.content == "Here it is:"
+        assert [file.name for file in result.files] == ["door.png"] and model.seen[1] == [("image/png", png(4, 4))]
+        await check_session(executor.store, executor.streams, S, at_rest=True)
+
+
+async def test_a_tool_that_returns_a_bad_file_fails_its_call() -> None:
+    @tool
+    def camera() -> Any:
+        """Take a photo."""
+        return Audio(png(4, 4))
+
+    model = Looks({"tool_calls": [{"name": "camera", "arguments": {}}]})
+    async with LocalExecutor(":memory:", model=model) as executor:
+        assert (await (await executor.execute(agent(tools=[camera]), "Go.")).result()).status == "completed"
+        result = model.messages[1][-1]
+        assert isinstance(result, ToolResultMessage) and not result.success and "image/png" in result.content
+
+
+async def test_retry_resume_and_branch_keep_the_files(tmp_path: Path) -> None:
+    model = Looks(ValueError("broken"), "done", "done")
+    desk = Agent(name="desk", system_prompt="Look.", llm_config=LLMConfig(model="scripted", max_retries=0))
+    async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
+        assert (await (await executor.execute(desk, ["Look", png(3, 3)], session_id=S)).result()).status == "failed"
+        again = await executor.retry(desk, S, mode="from_start")
+        assert (await again.result()).status == "completed"
+        assert model.seen[-1] == [("image/png", png(3, 3))]
+        copy = await executor.branch(S)
+        assert await executor.delete(S)
+        assert (
+            await (await executor.execute(desk, "And now?", session_id=copy.session_id)).result()
+        ).status == "completed"
+        assert model.seen[-1] == [("image/png", png(3, 3))]
+
+
+async def test_another_session_of_the_user_names_the_file_and_another_user_cannot() -> None:
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        await (await executor.execute(agent(), png(5, 5), session_id=S, user_id="ann")).result()
+        message = model.messages[0][1]
+        assert isinstance(message, UserMessage)
+        (file,) = message.files
+        second = await executor.execute(agent(), ["Again", file], user_id="ann")
+        assert (await second.result()).status == "completed" and model.seen[-1] == [("image/png", png(5, 5))]
+        with pytest.raises(FileMissingError):
+            await executor.execute(agent(), ["Mine?", file], user_id="bob")
+
+
+async def test_old_files_are_cleared_from_the_view() -> None:
+    model = Looks()
+    desk = agent(context=Context(window=6_000, keep_steps=1))
+    async with LocalExecutor(":memory:", model=model) as executor:
+        for number in range(8):
+            content = ["Look at this", Image(png(1000, 1000 + number), name=f"photo {number}.png")]
+            assert (await (await executor.execute(desk, content, session_id=S)).result()).status == "completed"
+    shown = model.messages[-1]
+    assert len(files_of(shown)) < 8 and "photo 0.png is no longer shown" in str([m.content for m in shown])
+
+
+async def test_a_store_without_a_place_for_files_refuses_them() -> None:
+    from helix.adapters.memory import MemoryStateStore
+
+    class Own(MemoryStateStore):
+        pass
+
+    executor = LocalExecutor(Own(), model=Looks())
+    executor.engine.files = None
+    with pytest.raises(InvalidFileError, match="no place for files"):
+        await executor.execute(agent(), ["Look", png(2, 2)])
+
+
+def test_a_file_part_is_public() -> None:
+    assert FilePart(kind="image", media_type="image/png", url="https://example.com/a.png").size == 0
