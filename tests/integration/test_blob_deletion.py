@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helix.runtime.system import SystemClock
+from helix.adapters.system import SystemClock
 from tests.properties.blob_walk import Numbers
 from tests.support.sample_files import png
 from tests.support_crash import LONG, S, executor, fresh, model, plain

@@ -9,7 +9,7 @@ from tests.support.sample_files import pdf, png
 from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, ScriptedModel, Text, tool
 from helix.core.context_policy import Context
 from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
-from helix.core.files import FilePart
+from helix.core.files import Content, FilePart
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
@@ -49,7 +49,7 @@ async def test_a_message_with_files_reaches_the_model_in_order(tmp_path: Path) -
     photo.write_bytes(png(20, 10))
     model = Looks()
     async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
-        content = ["What is on", Image(photo), Text("and in"), Document(pdf(3)), Image("https://example.com/a.png")]
+        content: Content = ["What is on", Image(photo), Text("and in"), Document(pdf(3)), Image("https://example.com/a.png")]
         result = await (await executor.execute(agent(), content, session_id=S)).result()
         assert result.status == "completed", result.error
         (first,) = model.seen
@@ -141,7 +141,7 @@ async def test_old_files_are_cleared_from_the_view() -> None:
     desk = agent(context=Context(window=6_000, keep_steps=1))
     async with LocalExecutor(":memory:", model=model) as executor:
         for number in range(8):
-            content = ["Look at this", Image(png(1000, 1000 + number), name=f"photo {number}.png")]
+            content: Content = ["Look at this", Image(png(1000, 1000 + number), name=f"photo {number}.png")]
             assert (await (await executor.execute(desk, content, session_id=S)).result()).status == "completed"
     shown = model.messages[-1]
     assert len(files_of(shown)) < 8 and "photo 0.png is no longer shown" in str([m.content for m in shown])

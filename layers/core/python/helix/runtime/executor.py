@@ -7,7 +7,7 @@ and the wait for the end of a run.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -15,70 +15,38 @@ from typing import Any, Self, TypeVar
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
 from helix.core.delivery import Delivery
-from helix.core.errors import (
-    AgentNotFoundError,
-    CallerError,
-    FileMissingError,
-    InvalidFileError,
-    InvalidInputError,
-    SessionNotFoundError,
-    StaleStateError,
-)
-from helix.core.files import Content, FilePart
+from helix.core.errors import CallerError, InvalidInputError, SessionNotFoundError
+from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,
-    CanResumeResult,
     Confirmation,
     ResumeMode,
     RetryMode,
-    SessionSnapshot,
-    SessionState,
     check_mode,
 )
 from helix.core.initial import Input
 from helix.core.json import JsonObject
 from helix.core.status import ENDS, ClaimMode
 from helix.core.wire import StreamMessage
-from helix.engine.claims.claim import Claimed, claim
+from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
-from helix.engine.engine import Engine
-from helix.engine.runs.ends import abort, children_left, fail_lapsed, interrupt, leave_children, sweep_session
-from helix.engine.runs.housekeeping import name_checkpoint
+from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.seen import Newest
-from helix.runtime.agents import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
+from helix.runtime.message_files import start_with_files
+from helix.runtime.session_verbs import SessionVerbs
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
 from helix.services.file_inputs import ReadFile, read_input, read_message
 from helix.services.request_keys import keyed_run
-from helix.services.session_files import NO_FILES
-from helix.sessions.copies import clone_session
-from helix.sessions.deletion import delete_session, expire_all
-from helix.sessions.read import Sessions
-from helix.sessions.snapshots import read_snapshot
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
 
 
-HOLDS = 3
-"""The number of times that a claim with files is tried, because the session changes or its hold expires meanwhile."""
-
-
-class Executor(ABC):
+class Executor(SessionVerbs):
     """A base class that runs agents, and reads and changes their sessions. See `LocalExecutor` and
     `StepFunctionsExecutor`."""
-
-    def __init__(self, engine: Engine, agents: Agents) -> None:
-        self.engine = engine
-        self.agents = agents
-        self.registry = agents.registry
-        self.store, self.streams = engine.store, engine.streams
-        self.sessions = Sessions(engine.store)
-
-    @abstractmethod
-    async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
-        """Execute the claimed run, here or elsewhere. Return once its execution has been started."""
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
         """Raise `QueueFullError` if a run that is claimed in this mode could neither work nor wait."""
@@ -93,10 +61,6 @@ class Executor(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @abstractmethod
-    def _delivery(self) -> Delivery:
-        """Return the delivery for the current call, with its deadline."""
 
     @abstractmethod
     def _gave_up(self, run_id: str) -> None:
@@ -270,28 +234,9 @@ class Executor(ABC):
         check_input(session_id, replace(ask, files=[file.part for file in files]))
         if not files:
             return await self._start(agent, session_id, ask)
-        for attempt in range(1, HOLDS + 1):
-            held = replace(ask, files=await self._hold(agent, session_id, ask, files))
-            try:
-                return await self._start(agent, session_id, held)
-            except StaleStateError:  # the session changed, or its hold has expired since
-                if attempt == HOLDS or ask.version is not None:
-                    raise
-        raise AssertionError("unreachable")
-
-    async def _hold(
-        self, agent: AnyAgent, session_id: str, ask: ClaimInput, files: Sequence[ReadFile]
-    ) -> list[FilePart]:
-        if agent.function is not None:
-            raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
-        if self.engine.files is None:
-            raise InvalidFileError(NO_FILES)
-        session = None if ask.made else await self.engine.history.session(session_id)
-        user_id, root = ask.opening.user_id, session_id
-        if session is not None:
-            root = session.stream_id
-            user_id = (session if root == session_id else await self.engine.history.existing(root)).user_id
-        return await self.engine.files.take(user_id, root, session_id, files)
+        return await start_with_files(
+            self.engine, agent, session_id, ask, files, lambda held: self._start(agent, session_id, held)
+        )
 
     async def _start(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
@@ -351,77 +296,6 @@ class Executor(ABC):
         if run_id is not None:
             await self.sessions.get_run(session_id, run_id)
         return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
-
-    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
-        """Ask the run to stop, from any process. Return False if it is not running."""
-        return await interrupt(self.engine, session_id, run_id, reason)
-
-    async def abort(
-        self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
-    ) -> None:
-        """Fail a running, paused or interrupted session for good, with its sub-agents. With `run_id`, only if that is
-        its current run. A session that has ended stays as it is."""
-        self.agents.know(agent)
-        for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-
-    async def can_resume(self, session_id: str) -> CanResumeResult:
-        """Check whether `resume` can continue the session here. Its agent must be known to this executor."""
-        found = await self.sessions.can_resume(session_id, now=self.engine.clock.now())
-        if found.can_resume:
-            try:
-                self.agents.named((await self.sessions.get(session_id)).agent_type)
-            except AgentNotFoundError:
-                return CanResumeResult(can_resume=False, reason="agent_not_registered")
-        return found
-
-    async def get_snapshot(self, session_id: str, *, newest: int | None = None) -> SessionSnapshot:
-        """Return the conversation at its newest checkpoint, and the place where the stream continues. newest: the limit
-        of messages, counted from the end."""
-        return await read_snapshot(self.sessions, self.streams, session_id, newest)
-
-    async def branch(
-        self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
-    ) -> SessionState:
-        """Make a new session with another's messages and state up to a checkpoint (default: its latest)."""
-        target = session_id if session_id is not None else self.engine.ids.new("ses")
-        await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
-        return await self.sessions.get(target)
-
-    async def clone_session(
-        self, source: str, target: str, *, from_checkpoint_id: str | None = None, from_message_index: int | None = None
-    ) -> SessionState:
-        """Copy a session, or its first messages, to a new id. See `helix.sessions.copies.clone_session`."""
-        await clone_session(
-            self.engine, source, target, from_checkpoint_id=from_checkpoint_id, from_message_index=from_message_index
-        )
-        return await self.sessions.get(target)
-
-    async def name_checkpoint(self, session_id: str, checkpoint_id: str, name: str | None) -> None:
-        """Give the checkpoint a name, which keeps it whatever `Settings.keep_checkpoints` says. None removes the name.
-        Raises `CheckpointNotFoundError`."""
-        await name_checkpoint(self.engine, session_id, checkpoint_id, name)
-
-    async def read_file(self, session_id: str, file: FilePart) -> bytes:
-        """Return the bytes of a file that a message or a result of the session names. Raises `FileMissingError`."""
-        session = await self.engine.history.existing(session_id)
-        if self.engine.files is None:
-            raise FileMissingError(file.sha256 or file.url or "", file.name)
-        return await (await self.engine.files.of(session, [file])).read(file)
-
-    async def delete(self, session_id: str) -> bool:
-        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it
-        runs."""
-        return await delete_session(self.engine, session_id)
-
-    async def expire(self) -> int:
-        """Delete the sessions that were not used for `Settings.session_ttl_s`, expired rows (`StateStore.purge`), and
-        files that no session holds.
-        Return the number of sessions. Fleets and deployments do this on their own."""
-        expired = await expire_all(self.engine, self._delivery())
-        if self.engine.files is not None:
-            await self.engine.files.collector.collect()
-        return expired
 
     async def stream_messages(
         self, session_id: str, run_id: str, *, after: int | None = None

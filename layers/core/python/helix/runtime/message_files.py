@@ -1,0 +1,59 @@
+"""The files of a message in a run's claim: stored and held before the claim, and checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import FileMissingError, InvalidFileError, StaleStateError
+from helix.core.files import FilePart
+from helix.engine.engine import Engine
+from helix.services.claim_input import ClaimInput
+from helix.services.file_inputs import ReadFile
+from helix.services.session_files import NO_FILES
+
+HOLDS = 3
+"""The number of times that a claim with files is tried, because the session changes or its hold expires meanwhile."""
+HandleT = TypeVar("HandleT")
+
+
+async def start_with_files(
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    ask: ClaimInput,
+    files: Sequence[ReadFile],
+    start: Callable[[ClaimInput], Awaitable[HandleT]],
+) -> HandleT:
+    """Store the files, hold them for the session, and start the run with them. Raises `InvalidFileError` if the agent or
+    the store takes no files."""
+    if agent.function is not None:
+        raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
+    for attempt in range(1, HOLDS + 1):
+        try:
+            return await start(replace(ask, files=await _hold(engine, session_id, ask, files)))
+        except StaleStateError:
+            if attempt == HOLDS or ask.version is not None:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequence[ReadFile]) -> list[FilePart]:
+    if engine.files is None:
+        raise InvalidFileError(NO_FILES)
+    session = None if ask.made else await engine.history.session(session_id)
+    user_id, root = ask.opening.user_id, session_id
+    if session is not None:
+        root = session.stream_id
+        user_id = (session if root == session_id else await engine.history.existing(root)).user_id
+    return await engine.files.take(user_id, root, session_id, files)
+
+
+async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:
+    """Return the bytes of a file that the session holds. Raises `FileMissingError`."""
+    session = await engine.history.existing(session_id)
+    if engine.files is None:
+        raise FileMissingError(file.sha256 or file.url or "", file.name)
+    return await (await engine.files.of(session, [file])).read(file)

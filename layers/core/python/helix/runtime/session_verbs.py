@@ -1,0 +1,108 @@
+"""The verbs that read and change sessions without starting a run for a caller."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.errors import AgentNotFoundError
+from helix.core.files import FilePart
+from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState
+from helix.engine.claims.claim import Claimed
+from helix.engine.engine import Engine
+from helix.engine.runs.ends import abort, interrupt
+from helix.engine.runs.housekeeping import name_checkpoint
+from helix.runtime.agents import Agents
+from helix.runtime.message_files import read_file
+from helix.sessions.copies import clone_session
+from helix.sessions.deletion import delete_session, expire_all
+from helix.sessions.read import Sessions
+from helix.sessions.snapshots import read_snapshot
+
+
+class SessionVerbs(ABC):
+    """The base of `Executor`: stops, copies and deletes sessions."""
+
+    def __init__(self, engine: Engine, agents: Agents) -> None:
+        self.engine = engine
+        self.agents = agents
+        self.registry = agents.registry
+        self.store, self.streams = engine.store, engine.streams
+        self.sessions = Sessions(engine.store)
+
+    @abstractmethod
+    async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+        """Execute the claimed run, here or elsewhere. Return once its execution has been started."""
+
+    @abstractmethod
+    def _delivery(self) -> Delivery:
+        """Return the delivery for the current call, with its deadline."""
+
+    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
+        """Ask the run to stop, from any process. Return False if it is not running."""
+        return await interrupt(self.engine, session_id, run_id, reason)
+
+    async def abort(
+        self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
+    ) -> None:
+        """Fail a running, paused or interrupted session for good, with its sub-agents. With `run_id`, only if that is
+        its current run. A session that has ended stays as it is."""
+        self.agents.know(agent)
+        for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
+            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+
+    async def can_resume(self, session_id: str) -> CanResumeResult:
+        """Check whether `resume` can continue the session here. Its agent must be known to this executor."""
+        found = await self.sessions.can_resume(session_id, now=self.engine.clock.now())
+        if found.can_resume:
+            try:
+                self.agents.named((await self.sessions.get(session_id)).agent_type)
+            except AgentNotFoundError:
+                return CanResumeResult(can_resume=False, reason="agent_not_registered")
+        return found
+
+    async def get_snapshot(self, session_id: str, *, newest: int | None = None) -> SessionSnapshot:
+        """Return the conversation at its newest checkpoint, and the place where the stream continues. newest: the limit
+        of messages, counted from the end."""
+        return await read_snapshot(self.sessions, self.streams, session_id, newest)
+
+    async def branch(
+        self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
+    ) -> SessionState:
+        """Make a new session with another's messages and state up to a checkpoint (default: its latest)."""
+        target = session_id if session_id is not None else self.engine.ids.new("ses")
+        await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
+        return await self.sessions.get(target)
+
+    async def clone_session(
+        self, source: str, target: str, *, from_checkpoint_id: str | None = None, from_message_index: int | None = None
+    ) -> SessionState:
+        """Copy a session, or its first messages, to a new id. See `helix.sessions.copies.clone_session`."""
+        await clone_session(
+            self.engine, source, target, from_checkpoint_id=from_checkpoint_id, from_message_index=from_message_index
+        )
+        return await self.sessions.get(target)
+
+    async def name_checkpoint(self, session_id: str, checkpoint_id: str, name: str | None) -> None:
+        """Give the checkpoint a name, which keeps it whatever `Settings.keep_checkpoints` says. None removes the name.
+        Raises `CheckpointNotFoundError`."""
+        await name_checkpoint(self.engine, session_id, checkpoint_id, name)
+
+    async def read_file(self, session_id: str, file: FilePart) -> bytes:
+        """Return the bytes of a file that a message or a result of the session names. Raises `FileMissingError`."""
+        return await read_file(self.engine, session_id, file)
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it
+        runs."""
+        return await delete_session(self.engine, session_id)
+
+    async def expire(self) -> int:
+        """Delete the sessions that were not used for `Settings.session_ttl_s`, expired rows (`StateStore.purge`), and
+        files that no session holds.
+        Return the number of sessions. Fleets and deployments do this on their own."""
+        expired = await expire_all(self.engine, self._delivery())
+        if self.engine.files is not None:
+            await self.engine.files.collector.collect()
+        return expired
