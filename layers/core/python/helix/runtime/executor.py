@@ -28,13 +28,14 @@ from helix.core.handles import (
 )
 from helix.core.initial import Input, parse_input
 from helix.core.json import JsonObject
-from helix.core.status import ENDS, ClaimMode
+from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
+from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
 from helix.engine.runs.ends import abort, children_left, fail_lapsed, interrupt, leave_children, sweep_session
-from helix.engine.runs.housekeeping import name_checkpoint
+from helix.engine.runs.housekeeping import name_checkpoint, unfinished
 from helix.engine.seen import Newest
 from helix.runtime.agents import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
@@ -338,13 +339,18 @@ class Executor(ABC):
         of messages, counted from the end."""
         return await read_snapshot(self.sessions, self.streams, session_id, newest)
 
+    async def compact(self, session_id: str, focus: str = "") -> None:
+        """Ask that the session's next step first replaces the beginning of the conversation by a summary, if there is
+        enough to summarise. This starts no run. focus: what the summary should pay attention to, at most 1,000
+        characters. The last request wins."""
+        await ask_for_summary(self.engine, session_id, focus)
+
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
     ) -> SessionState:
         """Make a new session with another's messages and state up to a checkpoint (default: its latest)."""
         target = session_id if session_id is not None else self.engine.ids.new("ses")
-        await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
-        return await self.sessions.get(target)
+        return await self.clone_session(from_session_id, target, from_checkpoint_id=checkpoint_id)
 
     async def clone_session(
         self, source: str, target: str, *, from_checkpoint_id: str | None = None, from_message_index: int | None = None
@@ -387,12 +393,7 @@ class Executor(ABC):
     async def _tidy(self, session_id: str) -> None:
         """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for
         them."""
-        session = await self.engine.history.session(session_id)
-        if session is None or session.status not in ENDS:
-            return
-        run = await self.engine.history.run(session_id, session.run_id) if session.run_id else None
-        silent_since = self.engine.clock.now() - self.engine.settings.claim_s
-        if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
+        if (session := await unfinished(self.engine, session_id)) is None:
             return
         agent = self.agents.named(session.agent_type)
         for other in await sweep_session(self.engine, agent, session_id, self._delivery()):
