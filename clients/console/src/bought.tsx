@@ -56,6 +56,7 @@ export function Details({ step }: { step: StepSpan }) {
 const OUTCOMES: Record<string, string> = {
   open: "goes on",
   answered: "answered",
+  summary: "wrote a summary",
   failed: "failed",
   lost: "its answer came too late",
   cancelled: "cancelled",
