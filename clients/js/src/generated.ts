@@ -20,6 +20,7 @@ export interface Protocol {
  */
 export interface Chunks {
   checkpoint_created: CheckpointCreatedChunk;
+  context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
   error: ErrorChunk;
   output: OutputChunk;
@@ -92,6 +93,67 @@ export interface CheckpointCreatedChunk {
    * The tag of this chunk on the wire.
    */
   type: "checkpoint_created";
+}
+/**
+ * The model is shown another part of the history from this step on. Nothing of the history is lost.
+ */
+export interface ContextChangedChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * Why the view changed: `policy`, `overflow` (the provider refused the prompt as too long), or `request`.
+   */
+  cause: string;
+  /**
+   * The index in history before which notes take the place of long tool results.
+   */
+  cleared: number;
+  /**
+   * The number of messages at the beginning of history that the model is not shown.
+   */
+  hidden: number;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The summary in place of the hidden messages. Empty if there is none.
+   */
+  summary: string;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The estimated length of the prompt before the change, in tokens.
+   */
+  tokens: number;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "context_changed";
 }
 /**
  * An event that a tool or a hook emitted.
@@ -1180,10 +1242,12 @@ export interface Requests {
   branch: Branch;
   change_budget: ChangeBudget;
   clone: Clone;
+  compact: Compact;
   delete: Delete;
   diff_checkpoints: DiffCheckpoints;
   get_budgets: GetBudgets;
   get_checkpoint: GetCheckpoint;
+  get_context: GetContext;
   get_cost: GetCost;
   get_fleet: GetFleet;
   get_session: GetSession;
@@ -1402,6 +1466,32 @@ export interface Clone {
   v: 1;
 }
 /**
+ * Ask that the session's next step first replaces the beginning of the conversation by a summary. Idempotent; the
+ * last focus counts. Result: `{}`.
+ */
+export interface Compact {
+  /**
+   * The name of this action.
+   */
+  action: "compact";
+  /**
+   * What the summary should pay attention to. Empty for no particular focus.
+   */
+  focus?: string;
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Delete a session, its sub-agents' sessions and its stream. Result: `{"deleted"}`, which is always true.
  */
 export interface Delete {
@@ -1508,6 +1598,37 @@ export interface GetCheckpoint {
    * The session that the request is about.
    */
   session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Read what the model was shown at a step: the messages, and which ones were hidden or cleared.
+ *
+ * Result: `helix.core.context_replies.ContextFound`.
+ */
+export interface GetContext {
+  /**
+   * The name of this action.
+   */
+  action: "get_context";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The run that bought the step. None: the step of the present history.
+   */
+  run_id?: string | null;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The number of the step. None: the next step, as it would be shown now.
+   */
+  step?: number | null;
   /**
    * The version of the protocol.
    */
@@ -2138,10 +2259,12 @@ export interface Replies {
   branch: Copied;
   change_budget: BudgetChanged;
   clone: Copied;
+  compact: Nothing;
   delete: Deleted;
   diff_checkpoints: CheckpointDiff;
   get_budgets: BudgetList;
   get_checkpoint: CheckpointFound;
+  get_context: ContextFound;
   get_cost: CostFound;
   get_fleet: FleetFound;
   get_session: SessionFound;
@@ -2611,6 +2734,10 @@ export interface CheckpointState {
    */
   usage: (number | boolean)[];
   /**
+   * The session version in the key of the view that the model was shown. 0: it was shown the whole history.
+   */
+  view: number;
+  /**
    * The conflicts between changes that parallel tools made to the custom state.
    */
   warnings: string[];
@@ -2655,6 +2782,81 @@ export interface Pending {
    * The tool that the model called.
    */
   tool_name: string;
+}
+/**
+ * The result of `get_context`: what the model was shown at a step.
+ */
+export interface ContextFound {
+  /**
+   * The indexes in the history of the tool results that a note replaces.
+   */
+  cleared: number[];
+  /**
+   * The number of messages in the history before the step.
+   */
+  count: number;
+  /**
+   * The number of messages at the beginning of the history that are not shown.
+   */
+  hidden: number;
+  /**
+   * The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them.
+   */
+  messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  /**
+   * The run that bought the step. None for the next step, which is not bought yet.
+   */
+  run_id: string | null;
+  /**
+   * The requested session.
+   */
+  session_id: string;
+  /**
+   * The number of the step.
+   */
+  step: number;
+  /**
+   * The summary of the hidden messages. Empty if there is none.
+   */
+  summary: string;
+  /**
+   * The agent's present system prompt. None if it depends on the custom state, or if the agent is not known here.
+   */
+  system_prompt: string | null;
+  /**
+   * The view. None: the whole history is shown.
+   */
+  view: ViewFound | null;
+}
+/**
+ * The view of a history that a model was shown, and its cost.
+ */
+export interface ViewFound {
+  /**
+   * Why the view was made: by the agent's policy, because the provider refused the prompt as too long, or because a person asked for a summary.
+   */
+  cause: "policy" | "overflow" | "request";
+  /**
+   * The time when the view was made, in Unix seconds.
+   */
+  created_at: number;
+  /**
+   * The model that wrote the summary. None if no model was called, or if the session is a copy and its original paid for the call.
+   */
+  model: string | null;
+  /**
+   * The run that made the view.
+   */
+  run_id: string;
+  /**
+   * The step for which the view was made.
+   */
+  step: number;
+  /**
+   * The estimated length of the prompt before the change, in tokens.
+   */
+  tokens: number;
+  usage: Usage;
 }
 /**
  * The result of `get_cost`: the cost of a session and of its sub-agents' sessions.
@@ -3271,6 +3473,10 @@ export interface RunRow {
    */
   start_step: number;
   /**
+   * The session version in the key of the view at the start of the run. 0: the whole history was shown.
+   */
+  start_view: number;
+  /**
    * The time of the claim (Unix seconds).
    */
   started_at: number;
@@ -3365,6 +3571,10 @@ export interface StepClaim {
    * The step that the worker is buying.
    */
   step: number;
+  /**
+   * Whether the call writes a summary for a view, and not an answer of the step.
+   */
+  summary: boolean;
   /**
    * The tokens reserved for the call. 0 in the same cases as `micros`.
    */
@@ -3623,7 +3833,7 @@ export interface Attempt {
   /**
    * `open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`.
    */
-  outcome: "open" | "answered" | "failed" | "lost" | "cancelled" | "dead";
+  outcome: "open" | "answered" | "summary" | "failed" | "lost" | "cancelled" | "dead";
   /**
    * The reason that readers were given when `text` was discarded.
    */
@@ -3877,6 +4087,10 @@ export interface ListedCheckpoint {
    * The usage of the session so far: the values of `Usage` in the order of its fields, without zeros at the end.
    */
   usage: (number | boolean)[];
+  /**
+   * The session version in the key of the view that the model was shown. 0: it was shown the whole history.
+   */
+  view: number;
   /**
    * The conflicts between changes that parallel tools made to the custom state.
    */
@@ -4303,6 +4517,13 @@ export const DEFAULTS: {
     "timestamp": 0
   },
   "types": {
+    "context_changed": {
+      "cause": "policy",
+      "cleared": 0,
+      "hidden": 0,
+      "summary": "",
+      "tokens": 0
+    },
     "custom": {
       "data": null
     },
