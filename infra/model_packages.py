@@ -54,6 +54,8 @@ def _needs(settings: Settings, agents: Iterable[AnyAgent]) -> Iterator[tuple[str
         elif isinstance(config, LLMConfig) and agent.function is None:
             for model in config.models:
                 yield who, model, _package(model, config)
+        for model in agent.context.models:
+            yield who, model, _package(model, LLMConfig(model=model))
 
 
 def _package(model: str, config: LLMConfig) -> ModelPackage:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from helix import Agent, LLMConfig, Route
+from helix.core.context_policy import ClearResults, Context, Summarise
 from helix.infra.config import SettingsError, read_settings
 from helix.infra.function import memory_of
 from helix.infra.model_packages import with_model_packages
+from helix.runtime.models import models_of
 
 GPT, CLAUDE = "openai/gpt-5.6", "anthropic/claude-sonnet-4-5"
 NOVA, GEMINI = "bedrock/us.amazon.nova-pro-v1:0", "gemini/gemini-2.5-flash"
@@ -34,6 +36,17 @@ def agent(**config: Any) -> Agent:
 )
 def test_what_an_agent_needs(config: dict[str, Any], packages: tuple[str, ...]) -> None:
     assert with_model_packages(read_settings({}), [agent(**config)]).calling == packages
+
+
+def test_the_writer_of_summaries_needs_its_package() -> None:
+    for context, packages in (
+        (Context(summariser=NOVA), ("bedrock", "openai")),
+        (Context(summariser="same"), ("openai",)),
+        (Context(policies=[ClearResults(), Summarise(model=CLAUDE)]), ("anthropic", "openai")),
+    ):
+        desk = Agent(name="desk", system_prompt="Help.", model=GPT, context=context)
+        assert with_model_packages(read_settings({}), [desk]).calling == packages
+        assert set(models_of(desk)) == {GPT, *context.models}
 
 
 def test_a_model_that_the_state_chooses_may_be_any() -> None:

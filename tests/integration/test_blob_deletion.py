@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from helix.adapters.system import SystemClock
 from tests.properties.blob_walk import Numbers
 from tests.support.sample_files import png
 from tests.support_crash import LONG, S, executor, fresh, model, plain
 
 from helix import MemoryStateStore
 from helix.adapters.memory_blobs import MemoryBlobs
+from helix.adapters.system import SystemClock
 from helix.core.file_checks import describe
 from helix.ports.state_store import Key, Put, StateStore, Value
 from helix.ports.streams import StreamManager

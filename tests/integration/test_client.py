@@ -147,6 +147,7 @@ async def test_what_a_client_may_look_at() -> None:
         looks: dict[str, Any] = {
             "list_agents": await client.list_agents(),
             "get_step": await client.get_step(session_id, 1, run_id=handle.run_id),
+            "get_context": await client.get_context(session_id, 1),
             "get_checkpoint": {"checkpoint": await client.get_checkpoint(session_id)},
             "diff_checkpoints": await client.diff_checkpoints(session_id, points[-1]["id"], limit=1),
             "get_cost": await client.get_cost(session_id),
@@ -157,6 +158,9 @@ async def test_what_a_client_may_look_at() -> None:
             check_frame({"v": 1, "type": "reply", "id": "r", "action": action, "result": found})
         assert [card["name"] for card in looks["list_agents"]["agents"]] == ["helper"]
         assert looks["get_step"]["calls"][0]["edited"]["by"] == "ada"
+        context = looks["get_context"]
+        assert (context["run_id"], context["count"], context["view"]) == (handle.run_id, 1, None)
+        assert [message["content"] for message in context["messages"]] == ["hi"] and context["system_prompt"]
         assert looks["get_checkpoint"]["checkpoint"]["count"] == 4 and len(looks["diff_checkpoints"]["messages"]) == 1
         assert looks["get_usage"]["user"] == "ada" and looks["get_cost"]["session_id"] == session_id
 

@@ -49,7 +49,13 @@ async def test_a_message_with_files_reaches_the_model_in_order(tmp_path: Path) -
     photo.write_bytes(png(20, 10))
     model = Looks()
     async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
-        content: Content = ["What is on", Image(photo), Text("and in"), Document(pdf(3)), Image("https://example.com/a.png")]
+        content: Content = [
+            "What is on",
+            Image(photo),
+            Text("and in"),
+            Document(pdf(3)),
+            Image("https://example.com/a.png"),
+        ]
         result = await (await executor.execute(agent(), content, session_id=S)).result()
         assert result.status == "completed", result.error
         (first,) = model.seen

@@ -87,6 +87,8 @@ async def test_every_call(typescript: Any) -> None:
             ["getStep", place, 2],  # 38
             ["getCheckpoint", place],
             ["ask", "list_checkpoints", {"session_id": place, "limit": 100}],  # 40
+            ["getContext", place, {"step": 1}],
+            ["compact", place, "the refund"],  # 42
         ]
         answer = await typescript("calls", url=gateway.url, calls=made, settings=QUICK)
     found = answer["results"]
@@ -117,6 +119,7 @@ async def test_every_call(typescript: Any) -> None:
         and found[37]["error"]["code"] == "invalid_input"
     )
     assert len(found[38]["attempts"]) == 1 and found[38]["calls"][0]["tool_name"] == "refund"
+    assert (found[41]["step"], found[41]["count"]) == (1, 1) and found[42] is None
     assert found[39]["id"] == found[40]["checkpoints"][0]["id"] and found[39]["custom_state"] == {}
 
 

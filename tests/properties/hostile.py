@@ -195,9 +195,19 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     fields: dict[str, Any] = {"v": 1, "id": "r", "action": "run", "agent": who.name, "message": "go", "session_id": S}
     if rng.random() < 0.4:
         actions = [
-            *("answer", "resume", "abort", "clone", "get_session", "subscribe", "list_checkpoints", "delete"),
+            *(
+                "answer",
+                "resume",
+                "abort",
+                "clone",
+                "get_session",
+                "subscribe",
+                "list_checkpoints",
+                "delete",
+                "compact",
+            ),
             *("get_checkpoint", "diff_checkpoints", "get_step", "get_cost", "get_budgets", "get_usage", "list_agents"),
-            "get_fleet",
+            *("get_fleet", "get_context"),
         ]
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         extra = (
@@ -205,6 +215,7 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
             "arguments",
             "before",
             "step",
+            "focus",
             "hours",
             "user",
             "offset",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -14,11 +15,13 @@ from helix.adapters.models.choice import provider_of
 from helix.adapters.models.demo import DemonstrationModel
 from helix.adapters.models.providers import PROVIDERS, name_problem
 from helix.core.agents import AnyAgent
+from helix.core.context_policy import Clear, Context, Policy, Summarise
 from helix.core.errors import DefinitionError
 from helix.core.registry import AgentRegistry
 from helix.core.routes import Route
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import BaseAdapter, LLMGenerateInput
+from helix.runtime.importing import bounded
 from helix.runtime.models import OneModel, choose_model, variables_of
 
 
@@ -86,6 +89,7 @@ def test_a_name_without_a_known_provider_is_refused(model: str, problem: str) ->
         (None, agent(model), "agent 'a'"),
         (None, agent("gpt-4o", fallbacks=[model]), "agent 'a'"),
         (None, routed, "agent 'a'"),
+        (None, replace(agent("gpt-4o"), context=Context(summariser=model)), "agent 'a'"),
         (None, pair("gpt-4o", model), "agent 'child'"),
         (model, agent("gpt-4o"), "the model"),
     ):
@@ -181,3 +185,13 @@ def test_choosing_imports_no_model_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_model_for_an_agent_also_writes_its_summaries() -> None:
+    own: Policy = lambda shown: Clear(0)  # noqa: E731
+    context = Context(summariser="openai/gpt-4o", policies=[Summarise(model="openai/gpt-4o"), own])
+    who = replace(agent("gpt-4o"), context=context)
+    assert bounded(who, None, 100).context == context
+    changed = bounded(who, "openai/x", None).context
+    assert changed == Context(summariser="same", policies=[Summarise(), own]) and changed.models == []
+    assert bounded(agent("gpt-4o"), "openai/x", None).context == Context()

@@ -61,6 +61,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_checkpoint": {"session_id": "s", "checkpoint_id": "c"},
     "diff_checkpoints": {"session_id": "s", "before": "c", "offset": 2},
     "get_step": {"session_id": "s", "step": 3, "run_id": "r"},
+    "get_context": {"session_id": "s", "step": 3, "run_id": "r"},
     "get_cost": {"session_id": "s"},
     "get_budgets": {"session_id": "s"},
     "change_budget": {"budget": "global/day/micros", "limit": 2.5},
@@ -69,6 +70,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "list_agents": {"limit": 3},
     "read_stream": {"session_id": "s", "after": 7},
     "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
+    "compact": {"session_id": "s", "focus": "rows"},
     "branch": {"session_id": "s", "checkpoint_id": "c", "target": "t"},
     "clone": {"session_id": "s", "message_index": 0, "key": "k"},
     "delete": {"session_id": "s"},
@@ -81,7 +83,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 27
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 29
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -164,6 +166,8 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="abort", session_id="s", run_id="\U0001f600" * 500), "run_id"),
         (body(action="get_step", session_id="s", step=0), "step"),
         (body(action="get_step", session_id="s"), "step"),
+        (body(action="get_context", session_id="s", step=0), "step"),
+        (body(action="compact", session_id="s", focus="x" * 1001), "focus"),
         (body(action="diff_checkpoints", session_id="s"), "before"),
         (body(action="diff_checkpoints", session_id="s", before="c", limit=101), "limit"),
         (body(action="list_agents", limit=0), "limit"),

@@ -11,6 +11,7 @@ import type {
   CheckpointDiff,
   CheckpointFound,
   CheckpointList,
+  ContextFound,
   CostFound,
   FleetFound,
   Replies,
@@ -154,6 +155,11 @@ export class HelixClient {
     await this.ask("abort", { session_id, ...options });
   }
 
+  /** Ask that the session's next step first replaces the beginning of the conversation by a summary, about `focus`. */
+  async compact(session_id: string, focus = ""): Promise<void> {
+    await this.ask("compact", { session_id, focus });
+  }
+
   /** Who this connection is, until when (Unix seconds), and how the ids of sessions begin that it may choose itself. */
   async whoami(): Promise<Authenticated> {
     return await this.ask("authenticate", {});
@@ -249,6 +255,11 @@ export class HelixClient {
   /** How a step was bought: its attempts and its calls. */
   async getStep(session_id: string, step: number, options: { run_id?: string } = {}): Promise<StepFound> {
     return await this.ask("get_step", { session_id, step, ...options });
+  }
+
+  /** What the model was shown at a step (default the next one), and which messages were hidden or cleared. */
+  async getContext(session_id: string, options: Options<"get_context", "session_id"> = {}): Promise<ContextFound> {
+    return await this.ask("get_context", { session_id, ...options });
   }
 
   /** A checkpoint (default the latest), with its `custom_state`. */

@@ -1242,10 +1242,12 @@ export interface Requests {
   branch: Branch;
   change_budget: ChangeBudget;
   clone: Clone;
+  compact: Compact;
   delete: Delete;
   diff_checkpoints: DiffCheckpoints;
   get_budgets: GetBudgets;
   get_checkpoint: GetCheckpoint;
+  get_context: GetContext;
   get_cost: GetCost;
   get_fleet: GetFleet;
   get_session: GetSession;
@@ -1464,6 +1466,32 @@ export interface Clone {
   v: 1;
 }
 /**
+ * Ask that the session's next step first replaces the beginning of the conversation by a summary. Idempotent; the
+ * last focus counts. Result: `{}`.
+ */
+export interface Compact {
+  /**
+   * The name of this action.
+   */
+  action: "compact";
+  /**
+   * What the summary should pay attention to. Empty for no particular focus.
+   */
+  focus?: string;
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Delete a session, its sub-agents' sessions and its stream. Result: `{"deleted"}`, which is always true.
  */
 export interface Delete {
@@ -1570,6 +1598,37 @@ export interface GetCheckpoint {
    * The session that the request is about.
    */
   session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Read what the model was shown at a step: the messages, and which ones were hidden or cleared.
+ *
+ * Result: `helix.core.context_replies.ContextFound`.
+ */
+export interface GetContext {
+  /**
+   * The name of this action.
+   */
+  action: "get_context";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The run that bought the step. None: the step of the present history.
+   */
+  run_id?: string | null;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The number of the step. None: the next step, as it would be shown now.
+   */
+  step?: number | null;
   /**
    * The version of the protocol.
    */
@@ -2200,10 +2259,12 @@ export interface Replies {
   branch: Copied;
   change_budget: BudgetChanged;
   clone: Copied;
+  compact: Nothing;
   delete: Deleted;
   diff_checkpoints: CheckpointDiff;
   get_budgets: BudgetList;
   get_checkpoint: CheckpointFound;
+  get_context: ContextFound;
   get_cost: CostFound;
   get_fleet: FleetFound;
   get_session: SessionFound;
@@ -2371,6 +2432,10 @@ export interface UserMessage {
    */
   created_at: number | null;
   /**
+   * The files of the message, by their place in the text.
+   */
+  files: FilePart[];
+  /**
    * The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history.
    */
   id: string;
@@ -2392,6 +2457,51 @@ export interface UserMessage {
    * The step of an answer, or of the call that a result belongs to. None for a user's message.
    */
   step: number | null;
+}
+/**
+ * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
+ */
+export interface FilePart {
+  /**
+   * The number of characters of the message's text before the file.
+   */
+  after_text?: number;
+  /**
+   * The height of an image in pixels. None if it is not known, or for another kind.
+   */
+  height?: number | null;
+  /**
+   * The way in which a model takes the file. `file` is any type that no model reads.
+   */
+  kind: "image" | "audio" | "document" | "file";
+  /**
+   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
+   */
+  media_type: string;
+  /**
+   * The name of the file for people and models, without a path. None if it has none.
+   */
+  name?: string | null;
+  /**
+   * The number of pages of a document. None if it is not known, or for another kind.
+   */
+  pages?: number | null;
+  /**
+   * The hash of the bytes, which names them in the object store. None for a URL.
+   */
+  sha256?: string | null;
+  /**
+   * The number of bytes. 0 for a URL.
+   */
+  size?: number;
+  /**
+   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
+   */
+  url?: string | null;
+  /**
+   * The width of an image in pixels. None if it is not known, or for another kind.
+   */
+  width?: number | null;
 }
 /**
  * An answer of the model.
@@ -2501,6 +2611,10 @@ export interface ToolResultMessage {
    * The time at which the message was stored. None for a message that is not from history.
    */
   created_at: number | null;
+  /**
+   * The files that the tool returned, by their place in the text.
+   */
+  files: FilePart[];
   /**
    * The message's position in history, `msg_<lineage>_<index>`. Empty for a message that is not from history.
    */
@@ -2673,6 +2787,10 @@ export interface CheckpointState {
    */
   usage: (number | boolean)[];
   /**
+   * The session version in the key of the view that the model was shown. 0: it was shown the whole history.
+   */
+  view: number;
+  /**
    * The conflicts between changes that parallel tools made to the custom state.
    */
   warnings: string[];
@@ -2717,6 +2835,81 @@ export interface Pending {
    * The tool that the model called.
    */
   tool_name: string;
+}
+/**
+ * The result of `get_context`: what the model was shown at a step.
+ */
+export interface ContextFound {
+  /**
+   * The indexes in the history of the tool results that a note replaces.
+   */
+  cleared: number[];
+  /**
+   * The number of messages in the history before the step.
+   */
+  count: number;
+  /**
+   * The number of messages at the beginning of the history that are not shown.
+   */
+  hidden: number;
+  /**
+   * The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them.
+   */
+  messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  /**
+   * The run that bought the step. None for the next step, which is not bought yet.
+   */
+  run_id: string | null;
+  /**
+   * The requested session.
+   */
+  session_id: string;
+  /**
+   * The number of the step.
+   */
+  step: number;
+  /**
+   * The summary of the hidden messages. Empty if there is none.
+   */
+  summary: string;
+  /**
+   * The agent's present system prompt. None if it depends on the custom state, or if the agent is not known here.
+   */
+  system_prompt: string | null;
+  /**
+   * The view. None: the whole history is shown.
+   */
+  view: ViewFound | null;
+}
+/**
+ * The view of a history that a model was shown, and its cost.
+ */
+export interface ViewFound {
+  /**
+   * Why the view was made: by the agent's policy, because the provider refused the prompt as too long, or because a person asked for a summary.
+   */
+  cause: "policy" | "overflow" | "request";
+  /**
+   * The time when the view was made, in Unix seconds.
+   */
+  created_at: number;
+  /**
+   * The model that wrote the summary. None if no model was called, or if the session is a copy and its original paid for the call.
+   */
+  model: string | null;
+  /**
+   * The run that made the view.
+   */
+  run_id: string;
+  /**
+   * The step for which the view was made.
+   */
+  step: number;
+  /**
+   * The estimated length of the prompt before the change, in tokens.
+   */
+  tokens: number;
+  usage: Usage;
 }
 /**
  * The result of `get_cost`: the cost of a session and of its sub-agents' sessions.
@@ -3693,7 +3886,7 @@ export interface Attempt {
   /**
    * `open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`.
    */
-  outcome: "open" | "answered" | "failed" | "lost" | "cancelled" | "dead";
+  outcome: "open" | "answered" | "summary" | "failed" | "lost" | "cancelled" | "dead";
   /**
    * The reason that readers were given when `text` was discarded.
    */
@@ -3947,6 +4140,10 @@ export interface ListedCheckpoint {
    * The usage of the session so far: the values of `Usage` in the order of its fields, without zeros at the end.
    */
   usage: (number | boolean)[];
+  /**
+   * The session version in the key of the view that the model was shown. 0: it was shown the whole history.
+   */
+  view: number;
   /**
    * The conflicts between changes that parallel tools made to the custom state.
    */
@@ -4329,10 +4526,12 @@ export type ServiceErrorCode =
   | "context_too_large"
   | "damaged_row"
   | "fatal_tool_error"
+  | "file_missing"
   | "helix_error"
   | "illegal_transition"
   | "internal_error"
   | "invalid_definition"
+  | "invalid_file"
   | "invalid_input"
   | "invalid_message"
   | "invalid_request"

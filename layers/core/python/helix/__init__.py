@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from helix.core.config import LLMConfig as LLMConfig
     from helix.core.context import ToolContext as ToolContext
     from helix.core.context import create_tool_context as create_tool_context
+    from helix.core.context_policy import Clear as Clear
+    from helix.core.context_policy import ClearResults as ClearResults
+    from helix.core.context_policy import Context as Context
+    from helix.core.context_policy import Hide as Hide
+    from helix.core.context_policy import KeepLast as KeepLast
+    from helix.core.context_policy import ShownContext as ShownContext
+    from helix.core.context_policy import Summarise as Summarise
+    from helix.core.context_policy import Summary as Summary
     from helix.core.errors import AgentAlreadyRunningError as AgentAlreadyRunningError
     from helix.core.errors import AgentNotFoundError as AgentNotFoundError
     from helix.core.errors import BudgetExceededError as BudgetExceededError
@@ -89,6 +97,7 @@ _NAMES = LazyNames(
         "helix.core.chunks": "StreamChunk",
         "helix.core.config": "LLMConfig",
         "helix.core.context": "ToolContext create_tool_context",
+        "helix.core.context_policy": "Clear ClearResults Context Hide KeepLast ShownContext Summarise Summary",
         "helix.core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError "
         "CannotResumeError CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError "
         "SessionExistsError SessionNotFoundError StoreError ToolError",

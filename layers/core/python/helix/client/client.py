@@ -198,6 +198,11 @@ class HelixClient:
         """End the session's run and its sub-agents' runs for good, as failed."""
         await self.ask("abort", {"session_id": session_id, "reason": reason, "run_id": run_id})
 
+    async def compact(self, session_id: str, focus: str = "") -> None:
+        """Ask that the session's next step first replaces the beginning of the conversation by a summary. See
+        `LocalExecutor.compact`."""
+        await self.ask("compact", {"session_id": session_id, "focus": focus})
+
     async def authenticate(self, token: str | None = None) -> JsonObject:
         """Authenticate the same user again on the open connection, with a new token.
 
@@ -274,6 +279,11 @@ class HelixClient:
     async def get_step(self, session_id: str, step: int, *, run_id: str | None = None) -> JsonObject:
         """Return a step's attempts and calls: `{"attempts", "calls", "complete", ...}` (`helix.core.reports.StepFound`)."""
         return await self.ask("get_step", {"session_id": session_id, "step": step, "run_id": run_id})
+
+    async def get_context(self, session_id: str, step: int | None = None, *, run_id: str | None = None) -> JsonObject:
+        """Return what the model was shown at a step (default: the next one): its `messages`, and which ones of the history
+        were hidden or cleared (`helix.core.context_replies.ContextFound`)."""
+        return await self.ask("get_context", {"session_id": session_id, "step": step, "run_id": run_id})
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str | None = None) -> JsonObject:
         """Return a checkpoint (default: the latest) with its `custom_state`. Raises `CheckpointNotFoundError`."""

@@ -8,7 +8,7 @@ user's message begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from helix.core.checks import is_int, is_number, require
@@ -176,6 +176,21 @@ class Context:
         require(valid, owner, "context.summariser", "must be a model's name, 'same', or None")
         valid = self.policies is None or all(callable(policy) for policy in self.policies)
         require(valid, owner, "context.policies", "must be a list of policies: functions of a ShownContext")
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models that write summaries, apart from the agent's own. A policy of the user's own may name others."""
+        named = [None if self.summariser == "same" else self.summariser]
+        named += [policy.model for policy in self.policies or () if isinstance(policy, Summarise)]
+        return list(dict.fromkeys(model for model in named if model is not None))
+
+    def with_own_model(self) -> Context:
+        """Return the same context, with all summaries written by the agent's own model."""
+        policies = self.policies
+        if policies is not None:
+            policies = [replace(each, model=None) if isinstance(each, Summarise) else each for each in policies]
+        summariser = None if self.summariser is None else "same"
+        return replace(self, summariser=summariser, policies=policies)
 
     def in_order(self) -> Sequence[Policy]:
         """Return the policies in the order in which they apply."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic.json_schema import models_json_schema
 
+from helix.core.context_replies import ContextFound
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
@@ -154,6 +155,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "get_checkpoint": CheckpointFound,
     "diff_checkpoints": CheckpointDiff,
     "get_step": StepFound,
+    "get_context": ContextFound,
     "get_cost": CostFound,
     "get_budgets": BudgetList,
     "change_budget": BudgetChanged,
@@ -162,6 +164,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "list_agents": AgentList,
     "read_stream": StreamPage,
     "read_rows": RowPage,
+    "compact": Nothing,
     "branch": Copied,
     "clone": Copied,
     "delete": Deleted,

@@ -20,7 +20,7 @@ class Attempt(Record):
     """The run that made the attempt."""
     turn: int
     """The number of that run in its session."""
-    outcome: Literal["open", "answered", "failed", "lost", "cancelled", "dead"]
+    outcome: Literal["open", "answered", "summary", "failed", "lost", "cancelled", "dead"]
     """`open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`."""
     model: str | None
     """The model that answered, or else the agent's configured model. None if not known."""

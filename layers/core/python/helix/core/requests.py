@@ -19,9 +19,11 @@ from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retr
 from helix.core.session_requests import (
     Branch,
     Clone,
+    Compact,
     Delete,
     DiffCheckpoints,
     GetCheckpoint,
+    GetContext,
     GetCost,
     GetSession,
     GetStep,
@@ -112,6 +114,7 @@ AnyRequest: TypeAlias = (
     | GetCheckpoint
     | DiffCheckpoints
     | GetStep
+    | GetContext
     | GetCost
     | GetBudgets
     | ChangeBudget
@@ -120,6 +123,7 @@ AnyRequest: TypeAlias = (
     | ListAgents
     | ReadStream
     | ReadRows
+    | Compact
     | Branch
     | Clone
     | Delete

@@ -177,6 +177,8 @@ class ListedCheckpoint(Record):
     """The status of the session at the checkpoint."""
     state_at: str
     """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
+    view: int
+    """The session version in the key of the view that the model was shown. 0: it was shown the whole history."""
     warnings: list[str]
     """The conflicts between changes that parallel tools made to the custom state."""
     pending: list[Pending]

@@ -127,6 +127,20 @@ class GetStep(SessionRequest):
     """The run that the step belongs to. None: the newest step with this number."""
 
 
+class GetContext(SessionRequest):
+    """Read what the model was shown at a step: the messages, and which ones were hidden or cleared.
+
+    Result: `helix.core.context_replies.ContextFound`.
+    """
+
+    action: Literal["get_context"]
+    """The name of this action."""
+    step: Annotated[int, Field(ge=1)] | None = None
+    """The number of the step. None: the next step, as it would be shown now."""
+    run_id: RunId | None = None
+    """The run that bought the step. None: the step of the present history."""
+
+
 class GetCost(SessionRequest):
     """Return the itemized cost of a session and its sub-agents' sessions.
 
@@ -152,6 +166,16 @@ class ReadRows(SessionRequest):
     """The `cursor` of the previous page. None for the first page."""
     limit: Limit = PAGE
     """The maximum number of rows on the page."""
+
+
+class Compact(SessionRequest):
+    """Ask that the session's next step first replaces the beginning of the conversation by a summary. Idempotent; the
+    last focus counts. Result: `{}`."""
+
+    action: Literal["compact"]
+    """The name of this action."""
+    focus: Annotated[str, Field(max_length=1000)] = ""
+    """What the summary should pay attention to. Empty for no particular focus."""
 
 
 class _Copy(SessionRequest):

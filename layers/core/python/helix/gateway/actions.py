@@ -25,7 +25,7 @@ from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.requests import Subscribe, Unsubscribe
 from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run
-from helix.core.session_requests import Branch, Clone, Delete
+from helix.core.session_requests import Branch, Clone, Compact, Delete
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root
@@ -223,6 +223,12 @@ async def abort(backend: Backend, caller: Connection, request: Abort) -> JsonObj
             raise
         agent = backend.agent(str(entry["agent_type"]), caller.principal, request.session_id)
     await backend.executor.abort(agent, request.session_id, request.reason, run_id=request.run_id)
+    return {}
+
+
+async def compact(backend: Backend, caller: Connection, request: Compact) -> JsonObject:
+    await backend.owned(caller.principal, request.session_id)
+    await backend.executor.compact(request.session_id, request.focus)
     return {}
 
 

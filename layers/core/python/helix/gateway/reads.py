@@ -20,6 +20,7 @@ from helix.core.requests import ReadStream
 from helix.core.session_requests import (
     DiffCheckpoints,
     GetCheckpoint,
+    GetContext,
     GetSession,
     ListCheckpoints,
     ListSessions,
@@ -164,6 +165,17 @@ async def diff_checkpoints(backend: Backend, caller: Connection, request: DiffCh
     patches: list[Any] = [*found.patches]
     counts: JsonObject = {"offset": request.offset, "added": found.added, "removed": found.removed}
     return {"before": request.before, "after": after, "patches": patches, "messages": messages, **counts}
+
+
+async def get_context(backend: Backend, caller: Connection, request: GetContext) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    agent: AnyAgent | None = None
+    with suppress(AgentNotFoundError):  # a caller who only reads may not have the agents
+        agent = await backend.agent_of(row, caller.principal)
+    found = await backend.executor.sessions.get_context(
+        row.session_id, request.step, run_id=request.run_id, agent=agent
+    )
+    return found.model_dump(mode="json")
 
 
 async def list_agents(backend: Backend, caller: Connection, request: ListAgents) -> JsonObject:

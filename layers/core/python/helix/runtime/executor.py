@@ -27,11 +27,12 @@ from helix.core.handles import (
 )
 from helix.core.initial import Input
 from helix.core.json import JsonObject
-from helix.core.status import ENDS, ClaimMode
+from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
+from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
 from helix.runtime.message_files import start_with_files
@@ -314,12 +315,7 @@ class Executor(SessionVerbs):
     async def _tidy(self, session_id: str) -> None:
         """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for
         them."""
-        session = await self.engine.history.session(session_id)
-        if session is None or session.status not in ENDS:
-            return
-        run = await self.engine.history.run(session_id, session.run_id) if session.run_id else None
-        silent_since = self.engine.clock.now() - self.engine.settings.claim_s
-        if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
+        if (session := await unfinished(self.engine, session_id)) is None:
             return
         agent = self.agents.named(session.agent_type)
         for other in await sweep_session(self.engine, agent, session_id, self._delivery()):

@@ -190,7 +190,8 @@ def bounded(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAg
             changes["max_output_tokens"] = min(given.max_output_tokens or max_tokens, max_tokens)
         return given.model_copy(update=changes)
 
+    context = agent.context if model is None else agent.context.with_own_model()
     if isinstance(own, LLMConfig):
-        return replace(agent, llm_config=config(own))
+        return replace(agent, llm_config=config(own), context=context)
     assert own is not None
-    return replace(agent, llm_config=lambda state: config(own(state)))
+    return replace(agent, llm_config=lambda state: config(own(state)), context=context)

@@ -88,6 +88,8 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
             continue
         for model in config.models:
             _check_name(f"agent {member.name!r}", model, config, environment)
+        for model in member.context.models:
+            _check_name(f"agent {member.name!r}", model, LLMConfig(model=model), environment)
         if (lacking := _lacking(config, environment)) is not None:
             return _demonstration(lacking if member is agent else f"{lacking} (for sub-agent {member.name!r})")
     return ModelChoice(None)
@@ -119,13 +121,16 @@ def prepare_models(agents: Agents) -> None:
         adapter, config = agents.model_of(member), _config(member)
         if config is not None:
             adapter.prepare(config)
+            for model in member.context.models:
+                adapter.prepare(LLMConfig(model=model))
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:
-    """Yield the models of the agent and of all sub-agents below it, fallbacks included."""
+    """Yield the models of the agent and of all sub-agents below it, with fallbacks and the writers of summaries."""
     for member in _tree(agent):
         if (config := _config(member)) is not None:
             yield from config.models
+            yield from member.context.models
 
 
 def variables_of(model: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from helix.core.errors import AgentNotFoundError
 from helix.core.files import FilePart
 from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState
 from helix.engine.claims.claim import Claimed
+from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
@@ -66,6 +67,12 @@ class SessionVerbs(ABC):
         """Return the conversation at its newest checkpoint, and the place where the stream continues. newest: the limit
         of messages, counted from the end."""
         return await read_snapshot(self.sessions, self.streams, session_id, newest)
+
+    async def compact(self, session_id: str, focus: str = "") -> None:
+        """Ask that the session's next step first replaces the beginning of the conversation by a summary, if there is
+        enough to summarise. This starts no run. focus: what the summary should pay attention to, at most 1,000
+        characters. The last request wins."""
+        await ask_for_summary(self.engine, session_id, focus)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None

@@ -18,6 +18,9 @@ from helix.sessions.ledger_rows import SessionRows
 
 MODEL, TOOL, BOOKS = "Model", "Tool", "Books"
 MICRO = NANOS // 1_000_000
+KNOWN = ("answered", "summary", "failed", "lost")
+"""The outcomes of calls whose usage the provider reported."""
+SUMMARISED = "it took the place of earlier messages"
 
 
 def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
@@ -46,7 +49,7 @@ def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
 
 
 def _call(call: ModelCall) -> Line:
-    known = call.outcome in ("answered", "failed", "lost")
+    known = call.outcome in KNOWN
     tokens = call.usage.total_tokens if known else call.assumed_tokens
     basis, how = _of_outcome(call)
     return Line(
@@ -66,13 +69,13 @@ def _call(call: ModelCall) -> Line:
 
 def _of_outcome(call: ModelCall) -> tuple[str, str]:
     match call.outcome:
-        case "answered" | "failed" | "lost":
+        case "answered" | "summary" | "failed" | "lost":
             if call.usage.unknown_calls:
                 return "estimated", "at least: the provider did not report all that it used"
             if not call.usage.priced:
                 return "estimated", "the price of this model is not known: it counts as $0 here"
-            detail = {"lost": "paid and discarded", "failed": call.error or "no answer"}.get(call.outcome, "")
-            return "measured", detail
+            details = {"lost": "paid and discarded", "failed": call.error or "no answer", "summary": SUMMARISED}
+            return "measured", details.get(call.outcome, "")
         case _:
             if call.assumed_micros or call.assumed_tokens:
                 return "estimated", "its result is unknown: its reserved worst case counts as spent"

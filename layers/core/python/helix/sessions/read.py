@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from helix.core.agents import AnyAgent
 from helix.core.claim_plan import lapsed
+from helix.core.context_replies import ContextFound
 from helix.core.damage import first_problem
 from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_entry
 from helix.core.errors import (
@@ -32,6 +34,7 @@ from helix.engine.history import DELETING, History, row_key, session_key
 from helix.engine.missing import RowMissingError, StateMissingError
 from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_run_id, check_session_id
+from helix.sessions.contexts import read_context
 
 MAX_PAGE = 1000
 PAGE = 50
@@ -299,6 +302,13 @@ class Sessions:
         row = await self.get_checkpoint(session_id, checkpoint_id)
         lineage = await self._history.lineage(session_id, row.lineage)
         return await self._history.read_messages(session_id, lineage, offset, row.count)
+
+    async def get_context(
+        self, session_id: str, step: int | None = None, *, run_id: str | None = None, agent: AnyAgent | None = None
+    ) -> ContextFound:
+        """Return what the model was shown at a step of the present history, or at one that the run bought. step: None
+        for the next step. agent: its system prompt is returned too, if that is a string."""
+        return await read_context(self._history, await self._existing(session_id), step, run_id, agent)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
         """Return the sub-agents of the current lineage in call order, including active ones."""

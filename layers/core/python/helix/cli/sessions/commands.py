@@ -1,4 +1,4 @@
-"""Commands that act on a session without running an agent: interrupt, abort, branch, clone, delete."""
+"""Commands that act on a session without running an agent: interrupt, abort, compact, branch, clone, delete."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import CheckpointNotFoundError, SessionNotFoundError
 from helix.core.request_fields import PAGE
+from helix.engine.compaction import check_focus
 from helix.services.claim_input import check_session_id
 
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Checkpoint to start from [default: the latest]")]
@@ -43,6 +44,16 @@ def abort(session: SessionName, where: Where, reason: Reason = None) -> None:
         return f"session {session} was aborted; a new message can continue it"
 
     write(with_client(where, session, act))
+
+
+def compact(
+    session: SessionName,
+    where: Where,
+    focus: Annotated[str, typer.Option("--focus", metavar="TEXT", help="What the summary should attend to")] = "",
+) -> None:
+    check_focus(focus)
+    with_client(where, session, lambda client: client.compact(session, focus))
+    write(f"the next step of session {session} writes a summary first")
 
 
 def branch(

@@ -1,4 +1,5 @@
-"""`helix show`: print a session on one page, with its newest messages or all of them."""
+"""`helix show`: print a session on one page, with its newest messages or all of them, or what the model was shown at a
+step."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from helix.cli.view import formats
 from helix.cli.view.base import Question
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
+from helix.core.context_replies import ContextFound
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
@@ -83,7 +85,15 @@ def show(
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="All of it, as one page in a new file, to be shared")
     ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="STEP", help="What the model was shown at this step, or `next`")
+    ] = None,
 ) -> None:
+    if context is not None:
+        if everything or last is not None or html is not None:
+            raise RefusedError("--context shows one step: leave out --all, --last and --html")
+        _show_context(where, session, context, json)
+        return
     if html is not None:
         if json or everything or last is not None:
             raise RefusedError("--html writes the whole session: leave out --json, --all and --last")
@@ -99,6 +109,38 @@ def show(
         write_json(page.dump())
     else:
         print_page(console(soft_wrap=True), page, SystemClock().now())
+
+
+def _show_context(where: Where, session: str, context: str, json: bool) -> None:
+    """Print the context of the step that the user named: by its number, or `next`."""
+    if context != "next" and not (context.isdecimal() and int(context) > 0):
+        raise RefusedError(f"--context takes the number of a step, or next; it is {context!r}")
+    step = None if context == "next" else int(context)
+    found = with_client(where, session, lambda client: client.get_context(session, step))
+    if json:
+        write_json(found)
+        return
+    out = console(soft_wrap=True)
+    for line in _context(ContextFound.model_validate(found)):
+        out.print(Text.assemble(*line))
+
+
+def _context(found: ContextFound) -> Iterator[Line]:
+    run = f"run {found.run_id}" if found.run_id is not None else "not bought yet"
+    yield (found.session_id, "bold"), f"  step {found.step}  ", (run, "dim")
+    view = found.view
+    if view is None:
+        yield ((f"the whole history was shown: {formats.count(found.count, 'message')}", "dim"),)
+    else:
+        cleared = formats.count(len(found.cleared), "result")
+        yield ((f"of {formats.count(found.count, 'message')}: {found.hidden} hidden, {cleared} cleared", "dim"),)
+        about = f"{view.cause}, step {view.step}, at about {view.tokens:,} tokens"
+        paid = f"; {view.model}: {formats.tokens(view.usage)}, {formats.cost(view.usage)}" if view.model else ""
+        yield ((f"view: {about}{paid}", "dim"),)
+    if found.system_prompt is not None:
+        yield from _text("system", found.system_prompt, "bold magenta")
+    for message in found.messages:
+        yield from _message(message)
 
 
 async def read_page(client: HelixClient, session_id: str, most: int | None) -> Page:

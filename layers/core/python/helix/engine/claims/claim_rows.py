@@ -94,7 +94,7 @@ def session_of(attempt: Attempt) -> SessionRow:
         count=plan.count,
         step=plan.step,
         state_at=plan.state_at,
-        context=ContextMark(view=plan.view) if plan.new_lineage else old.context,
+        context=ContextMark(view=plan.view, asked=old.context.asked) if plan.new_lineage else old.context,
         open=old.open if plan.keeps_open else None,
         claim=None,
         last=None if plan.new_lineage else old.last,

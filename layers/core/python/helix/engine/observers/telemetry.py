@@ -118,7 +118,8 @@ def _model_call(run: RunContext, call: facts.ModelCallEnded) -> None:
         values["ModelLatency"] = latency
     if call.first is not None and not failed:
         values["TimeToFirstToken"] = (call.first - call.begun) * 1000
-    _record(run, values, details | {"model": result.model or model, "outcome": "failed" if failed else "answered"})
+    outcome = "failed" if failed else "summary" if call.claim.summary else "answered"
+    _record(run, values, details | {"model": result.model or model, "outcome": outcome})
 
 
 GOES_ON = frozenset(

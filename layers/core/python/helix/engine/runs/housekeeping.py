@@ -30,6 +30,7 @@ from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sor
 from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.core.status import ENDS
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.missing import RowMissingError
@@ -190,6 +191,19 @@ async def _newest_checkpoint(engine: Engine, session_id: str) -> tuple[Checkpoin
 EXPIRY_PARTITIONS = 8
 DELETED_AT_ONCE = 90
 TRIES = 5
+
+
+async def unfinished(engine: Engine, session_id: str) -> SessionRow | None:
+    """Return the session if its run has ended, and the worker that should apply the effects is silent. Otherwise
+    None."""
+    session = await engine.history.session(session_id)
+    if session is None or session.status not in ENDS:
+        return None
+    run = await engine.history.run(session_id, session.run_id) if session.run_id else None
+    silent_since = engine.clock.now() - engine.settings.claim_s
+    if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
+        return None
+    return session
 
 
 async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, name: str | None) -> None:

@@ -205,6 +205,7 @@ async def prepare(
     if plan.summary is not None:
         tokens = estimate_request(request.messages, request.tools)
         request = summary_request(request, plan.view, history, plan.summary, recalls)
+        request = replace(request, config=engine.models(agent).configured(request.config))
     try:
         request = await choose_model(engine, new, request)
         if (problem := engine.models(agent).unsupported(request, engine.catalog)) is not None:

@@ -19,13 +19,14 @@ from helix.engine.calls.execute import show_results
 from helix.engine.calls.tool import may_wait
 from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
+from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
 from helix.engine.history import call_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
-from helix.engine.money.usage import assumed_put
+from helix.engine.money.usage import assumed_put, note_lost
 from helix.engine.observers import record, show
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
@@ -219,16 +220,26 @@ async def _reserve(
 
 
 async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answer: ModelAnswer) -> Outcome | None:
-    """9: write what the model answered: the step, a summary, or that the prompt was too long."""
-    plan, result = prepared.plan, answer.result
+    """9: write what the model answered. If the write is refused, the cost of the answer is recorded for the run's end,
+    and the rows say how to go on. A request for a summary, which may come at any time, loses no answer."""
+    result, session = answer.result, new
     assert result is not None
-    if plan.summary is not None:
-        await write_summary(run, new, prepared, result)
-        return None
-    if isinstance(result, ErrorStepResult) and result.code == TOO_LONG and may_shorten(new):
-        await note_overflow(run, new, result)
-        return None
-    return await stage(run, new, answer, plan)
+    while True:
+        if prepared.plan.summary is not None:
+            outcome, written = None, await write_summary(run, session, prepared, result)
+        elif isinstance(result, ErrorStepResult) and result.code == TOO_LONG and may_shorten(session):
+            outcome, written = None, await note_overflow(run, session, result)
+        else:
+            outcome = await stage(run, session, answer, prepared.plan)
+            written = outcome is not None
+        if written:
+            return outcome
+        again = await read_request(run.engine, session)
+        if again is None:
+            run.row = None  # the note may change it
+            await note_lost(run.engine, session, result.model, result.usage)
+            return None
+        session = again
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:

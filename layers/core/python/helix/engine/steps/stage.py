@@ -20,7 +20,6 @@ from helix.core.row_keys import make_run_id, message_sort
 from helix.core.rows import ErrorInfo
 from helix.core.session_row import OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
-from helix.core.usage import Usage
 from helix.core.usage_parts import with_answer
 from helix.core.views import RECALL, RECALL_TOOL, recall_result
 from helix.engine.calls.tool import claimed_with_answer, first_claim, resolved_row
@@ -29,7 +28,7 @@ from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
 from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
-from helix.engine.money.usage import failed_put, note_lost
+from helix.engine.money.usage import failed_put
 from helix.engine.observers import record, show
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
@@ -40,8 +39,7 @@ from helix.ports.state_store import Operation, Update
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> Outcome | None:
-    """Write the answer. None: the write was refused. The cost of the answer is then recorded for the run's end, and the
-    rows say how to go on."""
+    """Write the answer. None: the write was refused."""
     agent = run.agent
     result = answer.result
     assert result is not None
@@ -140,7 +138,6 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         if request.id in written:
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await run.commit("stage", ops, lambda: _staged_by(run.engine, session, base, row.attempt_id), new):
-        await _lost(run, session, row.model, row.usage)
         return None
     show(run, StepStaged(row))
     _show_refused(run, row, written.values())
@@ -185,7 +182,6 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     for place, call in enumerate(calls, 1):
         ops.append(entry_put(session.session_id, session.lineage, session.count + place, call))
     if not await run.commit("commit", ops, lambda: _staged_by(run.engine, session, session.count, row.attempt_id), new):
-        await _lost(run, session, row.model, row.usage)
         return None
     if ended is not None:
         run.ended(ended, row)
@@ -217,15 +213,9 @@ async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, r
     call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
     ops: list[Operation] = [session_put(new, at_version(session)), ended, call]
     if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
-        await _lost(run, session, result.model, result.usage)
         return None
     run.ended(ended, None)
     return Over("failed")
-
-
-async def _lost(run: RunContext, session: SessionRow, model: str | None, usage: Usage) -> None:
-    run.row = None  # the note may change it
-    await note_lost(run.engine, session, model, usage)
 
 
 async def _staged_by(engine: Engine, session: SessionRow, index: int, attempt_id: str) -> bool:

@@ -25,7 +25,7 @@ from helix.engine.engine import logger
 from helix.engine.facts import ContextChanged
 from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
-from helix.engine.money.usage import failed_put, note_lost, summary_put
+from helix.engine.money.usage import failed_put, summary_put
 from helix.engine.observers import show
 from helix.engine.steps.views import MOST_OVERFLOWS, Prepared
 from helix.engine.writing import at_version, session_put, view_put
@@ -59,9 +59,8 @@ def summary_request(
     return replace(request, messages=messages, config=config, tool_choice="none", output_schema=None)
 
 
-async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared, result: AnyStepResult) -> None:
-    """Write the view with the summary in `result`, or record that it failed. If the write is refused, its cost is
-    recorded for the run's end, and the rows say how to go on."""
+async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared, result: AnyStepResult) -> bool:
+    """Write the view with the summary in `result`, or record that it failed. False: the write was refused."""
     claim, view, summary = session.claim, prepared.plan.view, prepared.plan.summary
     assert claim is not None and summary is not None
     now, engine = run.now(), run.engine
@@ -70,7 +69,9 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
     new = run.next_version(session)
     settle(engine, new, result.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
-    changes = {"step": claim.step, "attempt": claim.attempt, "asked": None}
+    answered = prepared.plan.cause == "request" and session.context.asked == summary.focus
+    asked = None if answered else session.context.asked  # another request may have come meanwhile
+    changes = {"step": claim.step, "attempt": claim.attempt, "asked": asked}
     overflows = _overflows(session, claim)
     row: ViewRow | None = None
     ops: list[Operation] = []
@@ -84,7 +85,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
             hidden=summary.upto,
             cleared=max(summary.upto, view.cleared if view is not None else 0),
             summary=text,
-            cause="overflow" if overflows else "policy" if session.context.asked is None else "request",
+            cause=prepared.plan.cause,
             tokens=prepared.tokens,
             created_at=now,
         )
@@ -96,12 +97,11 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
         ops = [failed_put(session, result.model, result.usage, problem, now)]
     ops = [session_put(new, at_version(session)), *ops]
     if not await run.commit("summary", ops, lambda: _is_recorded(run, claim), new):
-        run.row = None
-        await note_lost(engine, session, result.model, result.usage)
-        return
+        return False
     if row is not None:
         engine.history.cache.put_view(new, new.version, row)
         show(run, ContextChanged(row, new.version))
+    return True
 
 
 def _text_of(result: AnyStepResult, view: ViewRow | None, history: Sequence[AnyMessage]) -> tuple[str, str | None]:
@@ -136,8 +136,9 @@ def may_shorten(session: SessionRow) -> bool:
     return claim is not None and _overflows(session, claim) < MOST_OVERFLOWS
 
 
-async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepResult) -> None:
-    """Record that the provider refused the step's prompt as too long. The step is then begun again with less."""
+async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepResult) -> bool:
+    """Record that the provider refused the step's prompt as too long. The step is then begun again with less. False:
+    the write was refused."""
     claim = session.claim
     assert claim is not None
     new = run.next_version(session)
@@ -151,9 +152,7 @@ async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepR
         failed_put(session, result.model, result.usage, result.code, run.now()),
     ]
     logger.warning("run %s: step %d is too long for its model and is shortened", run.run_id, claim.step)
-    if not await run.commit("overflow", ops, lambda: _is_recorded(run, claim), new):
-        run.row = None
-        await note_lost(run.engine, session, result.model, result.usage)
+    return await run.commit("overflow", ops, lambda: _is_recorded(run, claim), new)
 
 
 def _overflows(session: SessionRow, claim: StepClaim) -> int:

@@ -47,6 +47,8 @@ class ViewPlan:
     """Whether `view` is new, so that the claim of the step writes it."""
     summary: Summary | None = None
     """The summary to write before the step is bought. None: the step can be bought."""
+    cause: ViewCause = "policy"
+    """Why the summary is written."""
 
     def recalls(self, agent: AnyAgent) -> bool:
         """Return whether the model is offered the tool `recall`: once something is cleared or hidden, unless the agent
@@ -105,8 +107,10 @@ def plan_view(
     if not tokens and (window is not None or overflows):
         tokens = measure(show_history(view, history))
     state = ShownContext(history, view.hidden if view else 0, view.cleared if view else 0, tokens, window)
+    if (asked := _requested(context, mark, state)) is not None:
+        return ViewPlan(view, summary=asked, cause="request")
     may_summarise = not mark.failed or step >= mark.failed + context.keep_steps
-    cause, changes = _changes(context, mark, state, overflows)
+    cause, changes = _changes(context, state, overflows)
     if not may_summarise:
         changes = [*changes, *(partial(_if_above, choose) for choose in SHORTEST)]
     after = state
@@ -114,7 +118,7 @@ def plan_view(
         change = _valid(choose(after), after)
         if isinstance(change, Summary):
             if may_summarise:
-                return ViewPlan(view, summary=change)
+                return ViewPlan(view, summary=change, cause=cause)
         elif change is not None:
             after = _after(change, after)
     if (after.hidden, after.cleared) != (state.hidden, state.cleared):
@@ -143,13 +147,17 @@ SHORTEST: Sequence[Choice] = (lambda now: Hide(now.before(1)), lambda now: Clear
 """The changes that leave the shortest prompt: only the last step is shown, and its long results are cleared."""
 
 
-def _changes(
-    context: Context, mark: ContextMark, state: ShownContext, overflows: int
-) -> tuple[ViewCause, Sequence[Choice]]:
+def _requested(context: Context, mark: ContextMark, state: ShownContext) -> Summary | None:
+    """Return the summary that a person asked for. None if nobody asked, or if there is nothing to summarise."""
+    if mark.asked is None:
+        return None
+    upto = state.before(context.keep_steps) or state.before(1)
+    summary = _valid(Summary(upto, _summariser(context), mark.asked), state)
+    return summary if isinstance(summary, Summary) else None
+
+
+def _changes(context: Context, state: ShownContext, overflows: int) -> tuple[ViewCause, Sequence[Choice]]:
     """Return the cause and the changes to try in order."""
-    if mark.asked is not None:
-        upto = state.before(context.keep_steps) or state.before(1)
-        return "request", [lambda _: Summary(upto, _summariser(context), mark.asked or "")]
     if not overflows:
         return "policy", context.in_order()
     if overflows > 1:

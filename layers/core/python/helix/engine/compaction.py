@@ -1,0 +1,64 @@
+"""Requests for a summary of a session's conversation (docs/protocol.md#views).
+
+Law: a request is a value in the session's row, which the next step reads. It starts no run, needs no claim and calls no
+model. It moves the version, so a worker that is buying a step is refused. That worker reads the row again, and if only
+a request was added, it writes its answer on top. No answer is bought twice because of a request.
+"""
+
+from __future__ import annotations
+
+from helix.core.errors import InvalidInputError, SessionNotFoundError
+from helix.core.json import check_text
+from helix.core.session_row import SessionRow
+from helix.engine.claims.liveness import DEAD
+from helix.engine.engine import Engine
+from helix.engine.history import DELETING, session_key
+from helix.engine.writing import commit, no_outcome_check
+from helix.ports.state_store import Update, When
+
+MOST_FOCUS = 1_000
+"""The most characters of a summary's focus."""
+
+
+def check_focus(focus: str) -> None:
+    """Raise `InvalidInputError` if the focus cannot be stored, or is too long."""
+    check_text(focus, "focus")
+    if len(focus) > MOST_FOCUS:
+        raise InvalidInputError(f"focus has {len(focus)} characters; the limit is {MOST_FOCUS}")
+
+
+async def ask_for_summary(engine: Engine, session_id: str, focus: str) -> None:
+    """Ask that the session's next step writes a summary first. The last focus wins. Raises `SessionNotFoundError`."""
+    check_focus(focus)
+    while True:
+        session = await engine.history.existing(session_id)
+        if session.status == DELETING:
+            raise SessionNotFoundError(session_id)
+        context = session.context.model_copy(update={"asked": focus})
+        if session.context == context:
+            return
+        changes = {
+            "context": context.model_dump(mode="json", exclude_defaults=True),
+            "version": session.version + 1,
+            "updated_at": engine.clock.now(),
+        }
+        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
+        asked = Update(session_key(session_id), set=changes, when=seen)  # keeps deadlines, which move without a version
+        if await commit(engine, "ask_for_summary", [asked], no_outcome_check):
+            return
+
+
+async def read_request(engine: Engine, session: SessionRow) -> SessionRow | None:
+    """Return the session as stored if only requests have changed it since it was read, apart from deadlines. Otherwise
+    None."""
+    now = await engine.history.session(session.session_id)
+    if now is None or now.version == session.version or now.claim is None or now.claim.deadline == DEAD:
+        return None
+    return now if _without_request(now) == _without_request(session) else None
+
+
+def _without_request(session: SessionRow) -> dict[str, object]:
+    context = session.context.model_copy(update={"asked": None})
+    claim = None if session.claim is None else session.claim.model_copy(update={"deadline": DEAD})
+    changes = {"version": 0, "updated_at": 0, "lease_expires": 0, "context": context, "claim": claim}
+    return session.model_copy(update=changes).dump()

@@ -1,0 +1,140 @@
+"""Reads what the model was shown at a step (docs/protocol.md#views).
+
+Law: nothing here writes. An answer names the view under which it was asked for, and a view never changes. So the prompt
+of a past step can be made again, except for a system prompt that depends on the custom state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helix.core.agents import AnyAgent
+from helix.core.context_replies import ContextFound, ViewFound
+from helix.core.entries import AnyEntry, AssistantRow, message_of, parse_entry
+from helix.core.errors import InvalidInputError
+from helix.core.lineage import spans
+from helix.core.messages import AnyMessage
+from helix.core.prompt import edit_shown
+from helix.core.row_keys import attempt_sort, message_sort, run_sort
+from helix.core.rows import AttemptRow, LineageRow
+from helix.core.session_row import SessionRow
+from helix.core.usage import Usage
+from helix.core.view_row import ViewRow
+from helix.core.views import RECALL, is_clearable, show_history
+from helix.engine.history import History, row_key
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A step, and the history before it."""
+
+    step: int
+    """The number of the step."""
+    answer: AssistantRow | None
+    """The answer of the step. None for the next step."""
+    lineage: LineageRow
+    """The lineage that has the history."""
+    entries: Sequence[AnyEntry]
+    """The history before the step."""
+
+
+async def read_context(
+    history: History, session: SessionRow, step: int | None, run_id: str | None, agent: AnyAgent | None
+) -> ContextFound:
+    """Return what the model was shown at the step. None: what the next step would be shown under the present view."""
+    place = await (_in_session(history, session, step) if run_id is None else _in_run(history, session, step, run_id))
+    view = await _view_of(history, session, place)
+    messages = _messages(place)
+    recall = agent is None or agent.find_tool(RECALL) is None
+    prompt = None if agent is None or callable(agent.system_prompt) else agent.system_prompt
+    hidden, cleared = (view.hidden, view.cleared) if view is not None else (0, 0)
+    return ContextFound(
+        session_id=session.session_id,
+        step=place.step,
+        run_id=place.answer.run_id if place.answer is not None else None,
+        system_prompt=prompt,
+        messages=show_history(view, messages, recall=recall),
+        count=len(messages),
+        hidden=hidden,
+        cleared=[i for i, message in enumerate(messages[:cleared]) if i >= hidden and is_clearable(message)],
+        summary=view.summary if view is not None else "",
+        view=None if view is None else await _found(history, session, view),
+    )
+
+
+async def _in_session(history: History, session: SessionRow, step: int | None) -> _Place:
+    """Return the step of the session's present history, or the next one."""
+    lineage = await history.lineage(session.session_id, session.lineage)
+    entries = list(await history.entries(session.session_id, lineage, 0, session.count))
+    last = session.step
+    if (rows := await history.open_rows(session)) is not None:
+        last = rows.answer.step
+        entries += [rows.answer, *(row for row in rows.calls if row is not None and row.state == "done")]
+    if step is None or step == last + 1:
+        return _Place(last + 1, None, lineage, entries)
+    for index, entry in enumerate(entries):
+        if isinstance(entry, AssistantRow) and entry.step == step:
+            return _Place(step, entry, lineage, entries[:index])
+    raise InvalidInputError(f"step {step} does not exist in session {session.session_id!r}; it has {_steps(last)}")
+
+
+async def _in_run(history: History, session: SessionRow, step: int | None, run_id: str) -> _Place:
+    """Return the step that the run bought, which a rewind may have left behind since."""
+    if step is None:
+        raise InvalidInputError("run_id needs a step: which of the run's steps")
+    run = await history.run(session.session_id, run_id)
+    start, end = message_sort(run.start_lineage, run.start_count), message_sort(run.start_lineage + 1, 0)
+    for row in await history.store.query("sessions", session.session_id, start=start, end=end):
+        entry = parse_entry(session.session_id, row.key.sort, row.value)
+        if isinstance(entry, AssistantRow) and (entry.run_id, entry.step) == (run_id, step):
+            lineage = await history.lineage(session.session_id, run.start_lineage)
+            index = int(row.key.sort.rpartition("#")[2])
+            before = await history.entries(session.session_id, lineage, 0, index)
+            return _Place(step, entry, lineage, before)
+    raise InvalidInputError(f"run {run_id!r} of session {session.session_id!r} has no answer at step {step}")
+
+
+def _steps(last: int) -> str:
+    return "no steps" if last == 0 else "step 1" if last == 1 else f"steps 1 to {last}"
+
+
+async def _view_of(history: History, session: SessionRow, place: _Place) -> ViewRow | None:
+    """Return the view that the answer names, or the session's. A copy of a session has one view only: that of its
+    latest checkpoint."""
+    answer = place.answer
+    if answer is None or answer.view == 0:
+        return await history.view(session, None if answer is None else 0)
+    (run,) = await history.store.get([row_key(session.session_id, run_sort(answer.run_id))])
+    if run is None:
+        origin = (session.forked_from or {}).get("session_id")
+        text = f"step {place.step} of session {session.session_id!r} is a copy, without its view"
+        raise InvalidInputError(f"{text}: read the context of this step in session {origin!r}")
+    return await history.view(session, answer.view)
+
+
+def _messages(place: _Place) -> list[AnyMessage]:
+    entries = place.entries
+    owners = [owner for owner, first, end in spans(place.lineage, 0, len(entries)) for _ in range(first, end)]
+    found = zip(entries, owners, strict=True)
+    return [edit_shown(message_of(entry, owner, index)) for index, (entry, owner) in enumerate(found)]
+
+
+async def _found(history: History, session: SessionRow, view: ViewRow) -> ViewFound:
+    attempt = await _attempt(history, session, view) if view.attempt else None
+    return ViewFound(
+        cause=view.cause,
+        run_id=view.run_id,
+        step=view.step,
+        tokens=view.tokens,
+        created_at=view.created_at,
+        model=attempt.model if attempt is not None else None,
+        usage=attempt.usage if attempt is not None else Usage(),
+    )
+
+
+async def _attempt(history: History, session: SessionRow, view: ViewRow) -> AttemptRow | None:
+    """Return the row of the call that wrote the summary. None in a copy, because the original session paid for it."""
+    sort = attempt_sort(view.run_id, view.step, view.attempt)
+    (value,) = await history.store.get([row_key(session.session_id, sort)])
+    return None if value is None else AttemptRow.read(session.session_id, sort, value)
