@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from functools import cache
@@ -44,11 +45,18 @@ def may_be_slow(module: Path) -> bool:
     return any(file.exists() and "slow" in file.read_text() for file in (module, module.with_name("conftest.py")))
 
 
+def is_slow(module: Path) -> bool:
+    """Return whether the module marks all its tests as slow."""
+    return re.search(r"^pytestmark = \[?pytest\.mark\.slow\b", module.read_text(), re.MULTILINE) is not None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """For `-m slow`, do not import modules without slow tests. Each worker collects all tests, which takes 20 seconds."""
-    if config.option.markexpr == "slow" and collection_path.is_file() and not may_be_slow(collection_path):
-        return True
-    return None
+    """Do not import modules whose tests would all be deselected by `-m slow` or `-m "not slow"`. Each worker collects all
+    tests, which takes 20 seconds."""
+    if collection_path.suffix != ".py":
+        return None
+    left_out = {"slow": lambda path: not may_be_slow(path), "not slow": is_slow}.get(config.option.markexpr)
+    return True if left_out is not None and left_out(collection_path) else None
 
 
 @pytest.hookimpl(trylast=True)
