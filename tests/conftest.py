@@ -6,8 +6,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
+import ssl
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import botocore.session
 import pytest
@@ -26,6 +29,9 @@ settings.load_profile("helix")
 # Each session of botocore parses megabytes of the services' models, and tests make thousands of sessions.
 botocore.session.create_loader = cache(botocore.session.create_loader)
 
+# Each HTTP client reads the certificates of all authorities, and tests make thousands of clients, all for loopback.
+ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """Start one worker more than there are processors. Tests spend half their time waiting for a server, a process or a
@@ -33,10 +39,33 @@ def pytest_xdist_auto_num_workers() -> int:
     return 1 + (os.cpu_count() or 1)
 
 
+@cache
+def may_be_slow(module: Path) -> bool:
+    """Return whether the module or a conftest.py beside it names the mark `slow`."""
+    return any(file.exists() and "slow" in file.read_text() for file in (module, module.with_name("conftest.py")))
+
+
+def is_slow(module: Path) -> bool:
+    """Return whether the module marks all its tests as slow."""
+    return re.search(r"^pytestmark = \[?pytest\.mark\.slow\b", module.read_text(), re.MULTILINE) is not None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import modules whose tests would all be deselected by `-m slow` or `-m "not slow"`. Each worker collects all
+    tests, which takes 20 seconds."""
+    if collection_path.suffix != ".py":
+        return None
+    left_out = {"slow": lambda path: not may_be_slow(path), "not slow": is_slow}.get(config.option.markexpr)
+    return True if left_out is not None and left_out(collection_path) else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep each group on one worker, because its tests share a server, and run the groups first, so that single tests fill
     the workers at the end. `browser` is a group, so that only one Chromium runs at a time."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None and not may_be_slow(item.path):
+            raise pytest.UsageError(f"`-m slow` would not find {item.nodeid}: name the mark `slow` in its module")
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 

@@ -17,8 +17,6 @@ MANY_CALLS = {
     "test_very_many_draws_are_given_back",
 }
 """Tests with large numbers, which take several seconds each over HTTP."""
-TOO_MANY = {f"{name}[moto]" for name in MANY_CALLS}
-"""The same tests on moto's server, where they would take a minute. They run on moto in process."""
 REMOTE = {"test_dynamodb", "test_aws_servers", "test_kinesis", "test_direct", "test_packing"}
 
 
@@ -27,7 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/contracts/" in item.path.as_posix() and item.path.stem in REMOTE and item.name in MANY_CALLS:
             item.add_marker(pytest.mark.slow)
-    items[:] = [item for item in items if item.name not in TOO_MANY]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Run every AWS adapter over real HTTP on MiniStack and on moto's server. Each server is lenient in other ways."""
+"""Run every AWS adapter over real HTTP on MiniStack. `test_dynamodb.py` and `test_kinesis.py` run the contracts on moto.
+Each emulator is lenient in other ways."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.support.aws_resources import (
     make_store,
     make_tables,
 )
-from tests.support.aws_servers import MiniStack, MotoServer
+from tests.support.aws_servers import MiniStack
 from tests.support.ministack_sockets import SocketApi
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
@@ -34,14 +35,9 @@ from helix.testing.contracts.sockets import Peers
 pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
 
 
-SERVERS = {"ministack": MiniStack, "moto": MotoServer}
-"""moto answers one request at a time. Adapters on top of a store's rows also run on moto in process (test_dynamodb.py)."""
-on_ministack = pytest.mark.parametrize("server", ["ministack"], indirect=True)
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
-    with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as made:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
+    with MiniStack(tmp_path_factory.mktemp("ministack")) as made:
         yield made
 
 
@@ -105,7 +101,6 @@ class TestLog(SegmentLogContract):
         return SegmentStreams(second)
 
 
-@on_ministack  # moto has no sockets
 class TestSockets(SocketsContract):
     @pytest.fixture
     async def peers(self, server: MiniStack) -> AsyncIterator[SocketApi]:
@@ -123,7 +118,6 @@ class TestSockets(SocketsContract):
     async def test_a_slow_one_holds_up_nobody(self, sockets: Sockets, peers: Peers) -> None: ...
 
 
-@on_ministack
 class TestBudgets(BudgetsContract):
     @pytest.fixture
     def budgets(self, store: DynamoDBStateStore) -> RowBudgets:
@@ -134,7 +128,6 @@ class TestBudgets(BudgetsContract):
         return RowBudgets(second)
 
 
-@on_ministack
 class TestSlots(SlotsContract):
     @pytest.fixture
     def slots(self, store: DynamoDBStateStore) -> RowSlots:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from tests import support_litellm
@@ -249,14 +250,18 @@ async def test_a_compressed_answer_is_read(way: Way, encoding: str, bits: int | 
     assert result.content == "all of it, " * 500
 
 
+@cache
+def a_hundred_megabytes() -> bytes:
+    packer, block = zlib.compressobj(wbits=zlib.MAX_WBITS | 16), bytes(2**20)
+    return b"".join([*(packer.compress(block) for _ in range(100)), packer.flush()])
+
+
 @pytest.mark.parametrize("status", [200, 400])
 async def test_an_answer_that_is_compressed_too_far_is_refused_and_others_go_on(way: Way, status: int) -> None:
     """A body of 100 KB unpacks to 100 MB, as one event or as an error's body. Unpacking once blocked the event loop for
     seconds."""
     if way.dialect not in OF_EVENTS or way.adapter == "litellm":
         pytest.skip("of a package whose connections are Helix's")
-    packer, block = zlib.compressobj(wbits=zlib.MAX_WBITS | 16), bytes(2**20)
-    body = b"".join([*(packer.compress(block) for _ in range(100)), packer.flush()])
     ticks, ended = 0, asyncio.Event()
 
     async def tick() -> None:
@@ -266,7 +271,7 @@ async def test_an_answer_that_is_compressed_too_far_is_refused_and_others_go_on(
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    result = await ask(way, Packed(body, status=status), max_retries=0)
+    result = await ask(way, Packed(a_hundred_megabytes(), status=status), max_retries=0)
     ended.set()
     await ticking
     assert isinstance(result, ErrorStepResult)

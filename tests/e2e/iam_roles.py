@@ -94,11 +94,12 @@ def listed(value: Any) -> list[str]:
 
 
 class Roles:
-    """The roles of all functions as deployed."""
+    """The roles of all functions as deployed. Each role's policies are read once, because nothing else changes them."""
 
     def __init__(self, cloud: CloudForTests) -> None:
         self._iam, functions = cloud.aws("iam"), cloud.aws("lambda")
         self._prefix = cloud.cloud.function("")
+        self._policies: dict[str, dict[str, Json]] = {}
         names = [name.removeprefix(self._prefix) for name in cloud.cloud.functions()]
         self.functions = [name for name in names if not name.startswith(TWIN)]
         self._roles = {
@@ -106,12 +107,18 @@ class Roles:
             for name in self.functions
         }
 
-    def policies(self, function: str) -> Iterator[tuple[str, Json]]:
+    def policies(self, function: str) -> dict[str, Json]:
+        """Return the documents of the role's policies by their names."""
         role = self._roles[function]
-        assert not self._iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
-        for name in self._iam.list_role_policies(RoleName=role)["PolicyNames"]:
-            document = self._iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
-            yield name, document if isinstance(document, dict) else json.loads(document)
+        if role not in self._policies:
+            assert not self._iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+            names = self._iam.list_role_policies(RoleName=role)["PolicyNames"]
+            self._policies[role] = {name: self._document(role, name) for name in names}
+        return dict(self._policies[role])
+
+    def _document(self, role: str, name: str) -> Json:
+        document: Json | str = self._iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+        return document if isinstance(document, dict) else json.loads(document)
 
     def rights(self, *, others: bool = True) -> set[Right]:
         """Return the rights of all functions. `others=False` leaves out those that a project grants on its own
@@ -119,7 +126,7 @@ class Roles:
         return {
             Right(function, name_of(arn, action), action)
             for function in self.functions
-            for _, document in self.policies(function)
+            for document in self.policies(function).values()
             for statement in document["Statement"]
             for arn in listed(statement["Resource"])
             for action in listed(statement["Action"])
@@ -133,8 +140,8 @@ class Roles:
     def without(self, *rights: Right) -> Iterator[None]:
         """Take these rights from the function's role for the duration of the context."""
         (function,) = {right.function for right in rights}
-        role, before = self._roles[function], list(self.policies(function))
-        for name, document in before:
+        role, before = self._roles[function], self.policies(function)
+        for name, document in before.items():
             left = document["Statement"]
             for right in rights:
                 left = [rest for statement in left for rest in _without(statement, right)]
@@ -142,11 +149,12 @@ class Roles:
         try:
             yield
         finally:
-            for name, document in before:
+            for name, document in before.items():
                 self._put(role, name, document)
 
     def _put(self, role: str, name: str, document: Json) -> None:
         self._iam.put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps(document))
+        self._policies[role][name] = document
 
 
 def _without(statement: Json, right: Right) -> Iterator[Json]:

@@ -28,7 +28,7 @@ from helix.runtime.executor import Executor
 from helix.testing.invariants import find_problems
 
 PATIENCE_S = 60.0
-LOOK_S = 0.02
+LOOK_S, LOOK_MOST_S = 0.02, 0.2
 AGENTS = {agent.name: agent for agent in CAST} | {
     tool.agent.name: tool.agent for agent in CAST for tool in agent.tools if tool.agent is not None
 }
@@ -98,14 +98,16 @@ class Stage:
     # --- rest ------------------------------------------------------------------------------------------------------------
 
     async def quiet(self, session_id: str) -> None:
-        """Wait until no worker works on the session, or fail with the remaining problems."""
-        problems: list[str] = []
+        """Wait until no worker works on the session, or fail with the remaining problems. Each look reads all rows, so the
+        pauses grow."""
+        problems, pause = list[str](), LOOK_S
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while problems := await find_problems(
                     self.executor.store, self.executor.streams, session_id, at_rest=True
                 ):
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LOOK_MOST_S)
         except TimeoutError:
             raise AssertionError(f"session {session_id!r} does not come to rest: {problems}") from None
 

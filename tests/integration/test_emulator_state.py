@@ -152,10 +152,8 @@ import asyncio, sys
 from pathlib import Path
 
 from ministack.services import ssm
-from helix.local import state_file
 from helix.local.state_file import StateFile
 
-state_file.EVERY_S = 0.2
 folder = Path(sys.argv[1])
 
 async def request(scope, receive, send):
@@ -166,7 +164,7 @@ async def saved(what):
         await asyncio.sleep(0.005)
 
 async def main():
-    state = StateFile(folder, print)
+    state = StateFile(folder, print, 0.2)
     saving = asyncio.create_task(state.keep())
     await state.watching(request)({}, None, None)
     async with asyncio.timeout(20):

@@ -12,12 +12,6 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.m
 
 
 @pytest.mark.slow
-def test_an_answer_that_is_lost_changes_nothing() -> None:
-    struck, wrong = matrix(["lost answer"], every=60)
-    assert struck and not wrong, wrong
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_changes_nothing(kind: Kind) -> None:
     struck, wrong = matrix([kind], every=32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from tests.e2e.parity_stage import stage_of
 from tests.integration.test_http import client_of
 from tests.support.front_ends import (
     JS,
-    Readers,
     agui_cuts,
     loaded_answers,
     readers,
@@ -24,6 +23,7 @@ from tests.support.front_ends import (
     ui_fold,
     whole_fold,
 )
+from tests.support.node_process import NodeProcess
 from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
 
 from helix import LocalExecutor
@@ -44,14 +44,16 @@ LOADED_OTHERWISE = {
 VERSIONS: dict[Version, str] = {7: "ui", 6: "ui6"}
 
 
-@pytest.fixture
-async def front_ends() -> AsyncIterator[Readers]:
-    async for found in readers():
+@pytest.fixture(scope="session")
+def front_ends() -> Iterator[NodeProcess]:
+    with readers() as found:
         yield found
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_every_scenario(name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: Readers) -> None:
+async def test_every_scenario(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: NodeProcess
+) -> None:
     async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
         await SCENARIOS[name](stage)
         for session_id in (stage.session, *stage.sessions):
@@ -70,23 +72,23 @@ CUT = [
 
 @pytest.mark.parametrize("name", CUT)
 async def test_ag_ui_connects_after_every_event(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: Readers
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: NodeProcess
 ) -> None:
     async with stage_of("local", tmp_path, request, "ses") as stage:
         await SCENARIOS[name](stage)
         await stage.quiet("ses")
         cuts = await agui_cuts(stage.executor, "ses")
-    found = await front_ends.read({"cuts": [*cuts]})
+    found = await front_ends.ask({"cuts": [*cuts]})
     assert (found["problems"], found["warnings"]) == ([], [])
     assert found["count"] == sum(len(run["cuts"]) for run in cuts) > 10
     assert all(rest[0]["type"] == "RUN_STARTED" for run in cuts for rest in run["cuts"] if rest)
 
 
-async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, exact: bool = True) -> None:
+async def agrees(front_ends: NodeProcess, executor: Executor, session_id: str, *, exact: bool = True) -> None:
     """Check that nothing is refused, that a replayed page equals a live page, and that AG-UI ends with the content of the
     rows."""
     given = await sent(executor, session_id)
-    found = await front_ends.read(given)
+    found = await front_ends.ask(given)
     assert found["warnings"] == []
     assert found["log"] == await whole_fold(executor, session_id), "the TypeScript client folds the log as Python does"
     for version, sent_as in VERSIONS.items():
@@ -141,7 +143,7 @@ def is_result(message: Any) -> bool:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", ["tools and a sub-agent", "an approval", "a sub-agent's approval"])
-async def test_every_crash(script: str, front_ends: Readers) -> None:
+async def test_every_crash(script: str, front_ends: NodeProcess) -> None:
     """Each run crashes at each store and stream call, and another worker recovers it."""
     fresh()
     answers: dict[str, list[Entry]] = {
@@ -161,7 +163,7 @@ async def test_every_crash(script: str, front_ends: Readers) -> None:
 class Read(Sweep):
     """A sweep whose sessions are also read by the front ends."""
 
-    def __init__(self, front_ends: Readers, *given: Any) -> None:
+    def __init__(self, front_ends: NodeProcess, *given: Any) -> None:
         super().__init__(*given)
         self.front_ends, self.read = front_ends, 0
 
@@ -171,7 +173,7 @@ class Read(Sweep):
         self.read += 1
 
 
-async def test_the_clients_of_the_front_ends_ask_approve_and_go_on(front_ends: Readers) -> None:
+async def test_the_clients_of_the_front_ends_ask_approve_and_go_on(front_ends: NodeProcess) -> None:
     """`Chat` with `DefaultChatTransport` (the core of `useChat`) and `HttpAgent` are both unmodified."""
     ask = {"content": "One moment.", "tool_calls": [call("refund", order="o")]}
     async with client_of(ask, "Done.", user=None) as (client, served):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.integration.test_http import GATES, RAN, call, client_of, post
-from tests.support.asgi_server import Sent
+from tests.support.asgi_server import Sent, events
 from tests.support_run import Gate
 
 from helix import LocalExecutor
@@ -182,11 +182,15 @@ async def test_regenerate_while_a_run_works_is_refused_unless_it_started_that_ru
         await page.say(("u1", "First"))
         running = asyncio.create_task(page.regenerate(("u1", "First")))
         await GATES["g"].reached()
-        repeat = asyncio.create_task(page.regenerate(("u1", "First")))
-        body = {**page.body(("u1", "Other")), "messageId": "u1"}
-        assert (await client.post("/desk/ai-sdk", json=body, headers=ANN)).status_code == 409
-        GATES["g"].open()
-        assert data(await running) == data(await repeat) and await run_count(executor) == 2
+        repeated = {**page.body(("u1", "First")), "trigger": "regenerate-message"}
+        # The response begins once the request has found its run, so the gate opens after that.
+        async with client.stream("POST", "/desk/ai-sdk", json=repeated, headers=ANN) as repeat:
+            assert repeat.status_code == 200, await repeat.aread()
+            body = {**page.body(("u1", "Other")), "messageId": "u1"}
+            assert (await client.post("/desk/ai-sdk", json=body, headers=ANN)).status_code == 409
+            GATES["g"].open()
+            assert data(await running) == data([sent async for sent in events(repeat)])
+        assert await run_count(executor) == 2
         GATES["g"] = Gate()
 
 

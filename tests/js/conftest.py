@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -16,15 +16,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.support.chat_page import built
+from tests.support.node_process import NodeProcess
 from tests.support.offline_cloud import CloudForTests, deployed
-
-from helix.core.json import dumps
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "js"
 DRIVER = Path(__file__).with_name("driver.mjs")
-LINE_BYTES = 64 * 1024 * 1024
-PATIENCE_S = 100
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -99,30 +96,20 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
 Ask = Callable[..., Any]
 
 
+@pytest.fixture(scope="session")
+def driver(npm: Npm, package: Path) -> Iterator[NodeProcess]:
+    """`driver.mjs`, one process for all tests."""
+    node = CLIENT / "node_modules" / ".bin" / "node"
+    with contextlib.closing(NodeProcess(node, DRIVER, package / "dist", CLIENT, cwd=ROOT)) as made:
+        yield made
+
+
 @pytest_asyncio.fixture
-async def typescript(npm: Npm, package: Path) -> AsyncIterator[Ask]:
+async def typescript(driver: NodeProcess) -> AsyncIterator[Ask]:
     """A function that plays `driver.mjs`: `await typescript("play", url=..., ...)` returns its answer."""
-    process = await asyncio.create_subprocess_exec(
-        CLIENT / "node_modules" / ".bin" / "node",
-        DRIVER,
-        package / "dist",
-        CLIENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        limit=LINE_BYTES,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    wire_in, wire_out = process.stdin, process.stdout
 
     async def ask(name: str, **given: Any) -> Any:
-        wire_in.write(f"{dumps({'name': name, **given})}\n".encode())
-        async with asyncio.timeout(PATIENCE_S):
-            line = await wire_out.readline()
-        assert line, f"the driver died at {name}"
-        return json.loads(line)
+        return await driver.ask({"name": name, **given})
 
-    try:
-        yield ask
-    finally:
-        wire_in.close()
-        await process.wait()
+    yield ask
+    await ask("leave_all")

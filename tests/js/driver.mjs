@@ -111,6 +111,13 @@ const requests = {
     return {};
   },
 
+  /** Before the next test, which may use the same names. */
+  async leave_all() {
+    for (const { client } of pages.values()) client.close();
+    pages.clear();
+    return {};
+  },
+
   /** The parts of the AI SDK that these messages of a stream become, message by message; the SDK's schema takes each. */
   async encode({ messages, session_id }) {
     const encoder = new UIMessageEncoder(session_id);

@@ -105,9 +105,9 @@ class MotoServer(MiniStack):
 
     health = "/moto-api/"
 
-    def __init__(self, folder: Path, functions: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, functions: Mapping[str, str]) -> None:
         super().__init__(folder)
-        self._more = {"PYTHONPATH": str(ROOT), **(functions or {})}
+        self._more = {"PYTHONPATH": str(ROOT), **functions}
 
     def _command(self) -> list[str]:
         return [sys.executable, "-m", "tests.support.moto_process", str(self.port)]

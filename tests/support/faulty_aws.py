@@ -8,6 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -255,10 +256,16 @@ Cell = tuple[Kind, str]
 """A kind of fault, and the operation that it strikes."""
 
 
+@cache
+def undisturbed() -> list[Line]:
+    """Return the transcript of a run without faults."""
+    return asyncio.run(play(Fault("partial batch"))).transcript
+
+
 def matrix(kinds: Sequence[Kind], every: int = 1) -> tuple[dict[Cell, int], list[str]]:
     """Play a run for each call that each kind can strike, or for one in several of them. Return the number of faults by
     cell, and the problems. A run makes a call more or less than the one before if chunks are batched by time."""
-    expected = asyncio.run(play(Fault("partial batch"))).transcript
+    expected = undisturbed()
     struck: Counter[Cell] = Counter()
     wrong: list[str] = []
     for kind in kinds:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import subprocess
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.node_process import NodeProcess
 
 from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
@@ -184,21 +186,6 @@ async def stored_conversation(executor: Executor, session_id: str) -> list[JsonO
     return agui_messages(session_id, await history.entries(session_id, lineage, 0, session.count))
 
 
-class Readers:
-    """The client libraries of the front ends, in Node."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def read(self, given: JsonObject) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(given).encode() + b"\n")
-        await self._process.stdin.drain()
-        line = await self._process.stdout.readline()
-        assert line, "the readers have ended"
-        return json.loads(line)
-
-
 def install() -> None:
     """Install the packages of tests/js, in one of the processes that ask for them."""
     with (JS / "package-lock.json").open() as lock:
@@ -209,18 +196,9 @@ def install() -> None:
             installed.write_text(wanted)
 
 
-async def readers() -> AsyncIterator[Readers]:
-    await asyncio.to_thread(install)
-    process = await asyncio.create_subprocess_exec(
-        JS / "node_modules/.bin/node",
-        "check.mjs",
-        cwd=JS,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**28,
-    )
-    try:
-        yield Readers(process)
-    finally:
-        process.terminate()
-        await process.wait()
+@contextmanager
+def readers() -> Iterator[NodeProcess]:
+    """The client libraries of the front ends, in Node."""
+    install()
+    with closing(NodeProcess(JS / "node_modules/.bin/node", "check.mjs", cwd=JS)) as made:
+        yield made

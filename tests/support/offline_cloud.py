@@ -32,6 +32,7 @@ CRASHES = "CLOUD_AGENTS_CRASHES"
 STREAMING = os.environ.get("CLOUD_STREAMING", "kinesis")
 """The setting `streaming` of every stage. `CLOUD_STREAMING=direct pytest tests/e2e` plays all tests without Kinesis."""
 PATIENCE_S = 60.0
+SAVED_S = 300.0
 PRIVATE = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX|CLOUD_AGENTS)_")
 T = TypeVar("T")
 
@@ -164,13 +165,13 @@ def deployed(
     **options: Any,
 ) -> Iterator[CloudForTests]:
     """Deploy a cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time.
-    It fails at its end if a function performed an operation to which its role has no right, because the function may have
-    hidden the denial."""
+    Its state is saved at its end and rarely before, because each save costs CPU time. It fails at its end if a function
+    performed an operation to which its role has no right, because the function may have hidden the denial."""
     given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model"}
     given |= {"provision_agents": "true", "streaming": STREAMING, **(context or {})}
     environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     (folder / "crashes").mkdir(parents=True, exist_ok=True)
-    kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment}
+    kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment, "saved_s": SAVED_S}
     kept["variables"] = {CRASHES: str(folder / "crashes"), **recording(folder), **(variables or {})}
     cloud = OfflineCloud(root, folder=folder, context=given, paths=paths, wait_scale=wait_scale, **{**kept, **options})
     made = CloudForTests(cloud)

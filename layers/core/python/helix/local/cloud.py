@@ -22,7 +22,7 @@ from botocore.config import Config
 
 from helix.adapters.system import SystemClock, SystemIds
 from helix.gateway.authoriser import ApiKeys, Principal
-from helix.local.emulator import ACCOUNT
+from helix.local.emulator import ACCOUNT, SAVED_S
 from helix.local.metrics import MetricForwarder
 from helix.local.process import Emulator, Listener
 from helix.local.project import Project, read_assembly
@@ -46,7 +46,8 @@ class OfflineCloud:
     for `-c`. paths: more folders with modules for agents and functions. variables: environment variables for all functions,
     in addition to those of the template and of the machine. environment: this process's environment, which provides the
     values of secrets. model_keys: the variables that model calls need, for `call_model` only. wait_scale: a factor for the
-    waits and retry intervals of state machines. hosts: the names by which containers reach this machine.
+    waits and retry intervals of state machines. hosts: the names by which containers reach this machine. saved_s: the time
+    between two saves of the state, while it changes.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class OfflineCloud:
         hosts: Sequence[str] = (),
         environment: Mapping[str, str] = os.environ,
         model_keys: Mapping[str, str] | None = None,
+        saved_s: float = SAVED_S,
     ) -> None:
         self.root, self.folder = root.resolve(), (folder or root / ".helix").resolve()
         self.context = {"offline": "true", **(context or {})}
@@ -72,7 +74,7 @@ class OfflineCloud:
         path = {"PYTHONPATH": self.project.environment().get("PYTHONPATH", "")}
         inside = {**machine_variables(environment), **(variables or {}), **path}
         self._values, self.model_keys = environment, dict(model_keys or {})
-        options = {"port": port, "auth": auth, "wait_scale": wait_scale, "hosts": hosts}
+        options = {"port": port, "auth": auth, "wait_scale": wait_scale, "hosts": hosts, "saved_s": saved_s}
         self.emulator = Emulator(self.folder, environment=inside, **options)  # type: ignore[arg-type]
         self.auth = auth
         self.agents: tuple[str, ...] = ()
@@ -213,7 +215,7 @@ class OfflineCloud:
         self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
 
     def save(self) -> bool:
-        """Write the state to disk now, rather than within two seconds. Returns False if it could not be written."""
+        """Write the state to disk now, rather than within `saved_s`. Returns False if it could not be written."""
         return bool(self.emulator.ask("save"))
 
     def wait_until_quiet(self, seconds: float) -> bool:

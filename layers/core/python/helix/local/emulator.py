@@ -31,6 +31,9 @@ ACCOUNT = "000000000000"
 HOSTS = "HELIX_HOSTS"
 """The environment variable with host names, besides those of loopback, that requests to the emulator may use. Containers
 use them."""
+SAVE_S = "HELIX_SAVE_S"
+"""The environment variable with the time between two saves of the state, in seconds. By default it is `SAVED_S`."""
+SAVED_S = 2.0
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
@@ -115,7 +118,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
     voice, ended, loop = Voice(), asyncio.Event(), asyncio.get_running_loop()
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    state = StateFile(folder / "state", voice.warn)
+    state = StateFile(folder / "state", voice.warn, float(os.environ.get(SAVE_S, SAVED_S)))
     pool = Pool(folder / "code", f"http://127.0.0.1:{port}", for_functions(os.environ), voice.log, workers)
     corrections.apply(pool, without)
     commands = commands_of(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())

@@ -26,7 +26,7 @@ from typing import IO, Any
 from helix._private_files import make_folder, make_private, private_files
 from helix.core.errors import OperatorError
 from helix.local.credentials import new_credentials
-from helix.local.emulator import HOSTS, settings
+from helix.local.emulator import HOSTS, SAVE_S, SAVED_S, settings
 
 START_S = 30.0
 END_S = 20.0
@@ -61,8 +61,8 @@ class Emulator:
     port: 0 for a free one. folder: contains the state, objects, unpacked code and the emulator's log. auth: whether IAM is
     enforced. wait_scale: a factor for the waits and retry intervals of state machines. workers: the maximum number of
     workers, or 0 for as many as this machine supports. hosts: the names by which containers reach this machine. without:
-    the names of corrections to leave out. The attribute `credentials` contains credentials of the account's root user,
-    created for this object alone.
+    the names of corrections to leave out. saved_s: the time between two saves of the state, while it changes. The attribute
+    `credentials` contains credentials of the account's root user, created for this object alone.
     """
 
     def __init__(
@@ -76,9 +76,11 @@ class Emulator:
         environment: Mapping[str, str],
         hosts: Collection[str] = (),
         without: Collection[str] = (),
+        saved_s: float = SAVED_S,
     ) -> None:
         self.folder, self.port = folder.resolve(), port or free_port()
-        self.credentials, self._hosts = new_credentials(), {HOSTS: ",".join(hosts)} if hosts else {}
+        self.credentials = new_credentials()
+        self._own = {SAVE_S: str(saved_s), **({HOSTS: ",".join(hosts)} if hosts else {})}
         self._auth, self._scale, self._environment = auth, wait_scale, environment
         self._words = [str(workers), *without]
         self._listeners: list[Listener] = []
@@ -128,7 +130,7 @@ class Emulator:
         environment = settings(self.port, self.folder, self.credentials, self._environment, **options)  # type: ignore[arg-type]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder), *self._words],
-            env={**environment, **self._hosts},
+            env={**environment, **self._own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

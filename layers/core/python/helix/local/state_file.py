@@ -1,4 +1,4 @@
-"""The emulator's state on disk: one file, written every two seconds while there are changes, and at the end.
+"""The emulator's state on disk: one file, written every few seconds while there are changes, and at the end.
 
 Law: the file is replaced atomically, so a crash during a save leaves the previous one. A save is a consistent snapshot of
 all services: a forked process has the copy and writes it while the emulator continues. The functions' code is stored beside
@@ -22,7 +22,6 @@ from ministack import app
 from ministack.core import persistence
 from ministack.services import lambda_svc
 
-EVERY_S = 2.0
 SHARE = 0.1
 """The share of one CPU that saving may take."""
 SAVE_S = 60.0
@@ -33,11 +32,11 @@ Services = Mapping[str, Callable[[], Any]]
 
 class StateFile:
     """The state file, which replaces MiniStack's own persistence with one file per service. Those files are still read if
-    there is no other state. `failed` is called with an error message when a save fails. Raises `ValueError` if the file
-    cannot be read, so that it is not overwritten."""
+    there is no other state. `failed` is called with an error message when a save fails. `every_s` is the time between two
+    saves, in seconds. Raises `ValueError` if the file cannot be read, so that it is not overwritten."""
 
-    def __init__(self, folder: Path, failed: Callable[[str], None]) -> None:
-        self._path, self._failed = folder / NAME, failed
+    def __init__(self, folder: Path, failed: Callable[[str], None], every_s: float) -> None:
+        self._path, self._failed, self._every_s = folder / NAME, failed, every_s
         self._loaded = self._read() if self._path.exists() else None
         self._lock = asyncio.Lock()
         self._child: int | None = None
@@ -58,7 +57,7 @@ class StateFile:
         request."""
         loop, took, once_more = asyncio.get_running_loop(), 0.0, False
         while not self._closed:
-            await asyncio.sleep(max(EVERY_S, took / SHARE))
+            await asyncio.sleep(max(self._every_s, took / SHARE))
             if self._changed or once_more:
                 once_more, self._changed = self._changed, False
                 begun = loop.time()

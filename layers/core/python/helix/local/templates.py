@@ -1,8 +1,9 @@
 """Start execution environments quickly, by forking them from a template process that has already imported the shared
 modules of their layers.
 
-Law: an environment is a separate process and runs the code of its own layers, as if it had started alone. Only imports are
-shared, as with SnapStart. Imports take most of the startup time, and all functions of a stage start at its first message.
+Law: an environment is a separate process and runs the code of its own layers, as if it had started alone. Only imports and
+botocore's descriptions of services are shared, as with SnapStart. They take most of the startup time, and all functions of
+a stage start at its first message.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ function's output goes to standard error as its log. The line `MARK request-id` 
 process ends when its input closes, even while the function is running.
 
 With the number of a socket as its argument, the process is a template instead. It imports the modules that the
-functions of its layers share, and forks an environment for each request on the socket (`helix.local.templates`).
+functions of its layers share, reads botocore's descriptions of their services, and forks an environment for each
+request on the socket (`helix.local.templates`).
 """
 
 from __future__ import annotations
@@ -168,6 +169,8 @@ def fork_environments(requests: socket.socket) -> None:
     for module in PRELOADED:
         with contextlib.suppress(Exception):  # the environment imports it again, and reports the problem
             importlib.import_module(module)
+    with contextlib.suppress(Exception):  # layers with an older Helix
+        importlib.import_module("helix.runtime.cloud").read_service_descriptions()
     made = {name: value for name, value in os.environ.items() if name not in before}
     signal.signal(signal.SIGCHLD, _report_ends)
     while True:

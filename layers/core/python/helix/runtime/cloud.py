@@ -303,6 +303,15 @@ _SERVICES = _Services()
 """Shared by all sessions, because it caches what it has read."""
 
 
+def read_service_descriptions() -> None:
+    """Read botocore's descriptions of the services that a run calls. Processes that are forked later do not read them."""
+    for service in ("dynamodb", "s3", "kinesis", "stepfunctions"):
+        for kind in ("service-2", "endpoint-rule-set-1"):
+            _SERVICES.load_service_model(service, kind, api_version=None)
+    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
+        _SERVICES.load_data(name)
+
+
 class _Lazy:
     """A client that is made at its first call. Most processes never read a row that exceeds an item, and few start an
     execution."""
