@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from helix.cli.cloud.deploy import Deployment, Target, check_console, keep_log_role, read_concurrency
-from helix.cli.cloud.keeping import keep_key
+from helix.cli.cloud.encryption_key import keep_key
 from helix.cli.cloud.stack import KEY, TABLE, Deployed, Resource
 from helix.cli.output import RefusedError
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from helix.cli.cloud.deploy import Deployment, Target
-from helix.cli.cloud.stack import BUCKET, MACHINE, RULE, TABLE, look
+from helix.cli.cloud.stack import BUCKET, MACHINE, RULE, TABLE, read_stage
 from helix.local.project import SynthError, app_command, read_assembly
 from helix.runtime.project import read_project
 
@@ -122,7 +122,7 @@ class CloudFormation:
 
 
 def test_resources_of_the_app_are_neither_emptied_nor_unprotected_nor_stopped() -> None:
-    deployed = look(CloudFormation(), "helix-dev")
+    deployed = read_stage(CloudFormation(), "helix-dev")
     assert deployed is not None and len(deployed.resources) == 8
     assert deployed.tables(retained=False) == ["helix-dev-sessions"]
     assert deployed.buckets == ["helix-dev-storagebucket-1x2y"]

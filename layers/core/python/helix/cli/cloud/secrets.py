@@ -17,7 +17,7 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
     """Raise `RefusedError` with the names of missing secrets. ARNs are not checked: a secret in another account may be
     readable only for the functions."""
     missing = {
-        name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
+        name: place for place, name in places.items() if not place.id.startswith("arn:") and _is_missing(client, place)
     }
     if missing:
         named = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
@@ -25,7 +25,7 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
         raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {named}; create them first ({how})")
 
 
-def _lacks(client: Callable[[str], Any], place: SecretPlace) -> bool:
+def _is_missing(client: Callable[[str], Any], place: SecretPlace) -> bool:
     try:
         if place.service == "ssm":
             client("ssm").get_parameter(Name=place.id)

@@ -43,7 +43,7 @@ def forget(
         raise NotThereError("a service deletes one session at a time for its user: forget a user with --stage or --db")
     if not user:
         raise RefusedError("--user is empty: name the user")
-    before = with_store(where, lambda rows: _held(rows, where, user))
+    before = with_store(where, lambda rows: _count_held(rows, where, user))
     if not yes and any(before.values()):
         _show(user, before, None, json=json)
         if ask(f"Type {user!r} to delete all of it: ") != user:
@@ -60,7 +60,7 @@ def forget(
     return COMPLETED
 
 
-async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
+async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     held = await Forgetting(rows, _objects(where), user, SystemClock()).look()
     keys = len(await ApiKeys(rows, SystemClock()).of_user(user))
     return {**held.counts(), KEYS: keys}
@@ -80,7 +80,7 @@ async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     counts."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.delete(await forgetting.look())
-    after = await _held(rows, where, user)
+    after = await _count_held(rows, where, user)
     if not any(after.values()):
         await forgetting.close()
     return after
@@ -115,7 +115,7 @@ async def _delete_sessions(client: HelixClient, user: str, *, abort: bool) -> No
         try:
             async with asyncio.timeout(STOP_S):
                 for session_id in running:
-                    await _ended(client, session_id)
+                    await _wait_until_ended(client, session_id)
         except TimeoutError:
             raise RefusedError(f"an aborted session still runs after {STOP_S:.0f} s: repeat the command") from None
         for entry in found:
@@ -126,7 +126,7 @@ def _running(found: list[dict[str, Any]]) -> list[str]:
     return [entry["session_id"] for entry in found if entry["status"] == "running"]
 
 
-async def _ended(client: HelixClient, session_id: str) -> None:
+async def _wait_until_ended(client: HelixClient, session_id: str) -> None:
     with contextlib.suppress(SessionNotFoundError):
         while True:
             if (await client.get_session(session_id)).status != "running":

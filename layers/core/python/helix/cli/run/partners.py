@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, Self, TextIO
 
 import typer
 
-from helix.cli.agents import load_agent
+from helix.cli.agent_lookup import load_agent
 from helix.cli.options import Json, RunOptions, settings
 from helix.cli.output import RefusedError, say, write
 from helix.cli.run import actions
@@ -268,7 +268,7 @@ class RemoteAgent:
         except CannotResumeError as error:
             if error.reason != "pending_confirmation":
                 raise
-            raise actions.unanswered(session_id, await self.questions(session_id)) from None
+            raise actions.unanswered_error(session_id, await self.questions(session_id)) from None
 
     async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result:
         await self._check_agent(session_id)
