@@ -16,7 +16,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
+from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring_prefix
 from helix.infra.config import Settings
 from helix.infra.keys import READ_KEY, WRITE_KEY, Keys
 from helix.infra.nag import explain, explain_objects, explain_resource
@@ -161,7 +161,7 @@ class Storage(Construct):
                     s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(days))
                     for prefix, days in (
                         *((prefix, RETAINED_DAYS) for prefix in (FAILED, GIVEN_UP)),
-                        *((f"{OVERFLOW}{expiring(days)}", days) for days in EXPIRY_DAYS),
+                        *((f"{OVERFLOW}{expiring_prefix(days)}", days) for days in EXPIRY_DAYS),
                     )
                 ),
             ],
