@@ -79,7 +79,7 @@ def test_the_app_is_synthesised_once_and_its_stacks_are_named(
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.delenv("CDK_VALIDATION", raising=False)
-    monkeypatch.setattr(Target, "_program", lambda _: ["cdk"])  # the real method asks Node for its version
+    monkeypatch.setattr(Target, "_find_cdk", lambda _: ["cdk"])  # the real method asks Node for its version
     Target(Deployment(project=str(project(tmp_path, 'app = "python app.py"')), context=["auth=none"])).cdk(verb, "--x")
     synth, done = lines
     app = synth[synth.index("--app") + 1]

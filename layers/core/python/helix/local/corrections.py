@@ -20,8 +20,8 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
-from helix.local import corrections_fleet, corrections_schedules, corrections_sockets
-from helix.local.corrections_fleet import Corrections
+from helix.local import corrections_alarms, corrections_schedules, corrections_sockets
+from helix.local.corrections_alarms import Corrections
 from helix.local.corrections_sockets import SOCKET_MESSAGE
 from helix.local.credentials import RANDOM, new_secret
 from helix.local.pool import Pool
@@ -37,25 +37,25 @@ _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 def apply(pool: Pool, without: Collection[str] = ()) -> None:
     """Apply the corrections. Call this once, before the first request. `without`: the names of corrections to leave out, to
     see MiniStack's own behavior."""
-    for correct in all_of(pool):
+    for correct in list_corrections(pool):
         if correct.__name__ not in without:
             correct()
 
 
-def all_of(pool: Pool) -> list[Callable[[], None]]:
+def list_corrections(pool: Pool) -> list[Callable[[], None]]:
     """Return all corrections in the order of application."""
 
     def functions_run_in_the_pool() -> None:
-        functions_run_in(pool)
+        run_functions_in(pool)
 
-    more = [*corrections_fleet.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
+    more = [*corrections_alarms.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
     return [functions_run_in_the_pool, *CORRECTIONS, *more]
 
 
 # --- Lambda --------------------------------------------------------------------------------------------------------------
 
 
-def functions_run_in(pool: Pool) -> None:
+def run_functions_in(pool: Pool) -> None:
     """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written while
     the function runs, including those of WebSocket routes. Each concurrent invocation has its own environment."""
 

@@ -27,7 +27,7 @@ from helix.services.segments import SegmentStreams
 T = TypeVar("T")
 Point: TypeAlias = tuple[str, int]
 _KINDS = dict(
-    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "guard", "segment", "attempt"], strict=True)
+    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "hook mark", "segment", "attempt"], strict=True)
 )
 
 

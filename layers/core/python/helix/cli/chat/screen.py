@@ -162,9 +162,8 @@ class ChatScreen(App[None]):
         self._commands, self._session_id = commands.Commands(agent), session_id
         self._dirty, self._pressed, self._printed = True, 0.0, ""
         self._conversation = ConversationBlock(self.session.conversation)
-        self._history = VerticalScroll(
-            Static(content((first, "dim"))), self._conversation, id="history", can_focus=False
-        )
+        beginning = Static(content((first, "dim")))
+        self._history = VerticalScroll(beginning, self._conversation, id="history", can_focus=False)
         self._waiting, self._queued, self._status = Vertical(id="waiting"), Static(id="queued"), Static(id="status")
         self._form: AnswerForm | None = None
         self.prompt = Prompt()
@@ -223,10 +222,8 @@ class ChatScreen(App[None]):
 
     def _status_line(self) -> Any:
         session, state = self.session, self.session.state
-        status = (
-            "stopping, once more leaves" if session.stopping else "connection lost" if session.lost else session.status
-        )
-        status = "its process is gone: /resume" if session.stalled else status
+        problem = "stopping, once more leaves" if session.stopping else "connection lost" if session.lost else None
+        status = "its process is gone: /resume" if session.stalled else problem or session.status
         parts: list[str | tuple[str, str]] = [
             (session.agent, "bold"),
             " · ",
@@ -280,9 +277,8 @@ class ChatScreen(App[None]):
         prompt.clear_sent(text)
         try:
             if text.startswith("/"):
-                await self._apply_outcome(
-                    await self._commands.execute(self.session.client, text, self.session.session_id)
-                )
+                session = self.session
+                await self._apply_outcome(await self._commands.execute(session.client, text, session.session_id))
             else:
                 self._history.anchor()
                 await self.session.send(text)

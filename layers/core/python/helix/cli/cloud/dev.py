@@ -157,7 +157,7 @@ class Serving:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         console = Console(sys.stdout, prefix=cloud.function(""), colour=colour, as_json=self._as_json)
         # Hide the functions' log lines while the cloud shuts down.
-        cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
+        cloud.listen(lambda line: None if ended.is_set() else console.print_line(line))
         watching = threading.Event()
         if profiles is not None:
             threading.Thread(target=self._watch, args=(profiles, watching), daemon=True).start()
@@ -260,7 +260,7 @@ def make_cloud(
     if asked := options.model or context.get("model") or "":
         check_model_name(asked, os.environ)
     cloud = OfflineCloud(root, folder=stored / aside, assemblies=stored / "assemblies", context=context, **wanted)
-    looked = cloud.look()
+    looked = cloud.check_code()
     if "error" in looked:
         raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
     if not asked and looked["unknown"]:
