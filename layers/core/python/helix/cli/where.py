@@ -198,7 +198,7 @@ class StoreService:
         gets a placeholder with its name."""
         from helix.cli.agent_lookup import load_agent
 
-        names = {entry["agent_type"]} if (entry := await self._backend.listed(None, session_id)) else set()
+        names = {entry["agent_type"]} if (entry := await self._backend.get_entry(None, session_id)) else set()
         row = await self._executor.engine.history.session(session_id)
         for name in {*names, *([row.agent_type] if row is not None else [])}:
             if self._registry.has(name):

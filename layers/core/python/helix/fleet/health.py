@@ -210,9 +210,9 @@ class HealthChecker:
         if self.on_change is None:
             return
         try:
-            answer = self.on_change(change)
-            if inspect.isawaitable(answer):
-                await answer
+            returned = self.on_change(change)
+            if inspect.isawaitable(returned):
+                await returned
         except Exception:
             logger.exception("a listener failed on the health of %r", change.target)
 
@@ -247,7 +247,7 @@ async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock:
 
 async def _ask(check: CheckFunction) -> object:
     if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):  # noqa: B004
-        answer: object = check()
+        returned: object = check()
     else:
-        answer = await asyncio.to_thread(check)
-    return await answer if inspect.isawaitable(answer) else answer
+        returned = await asyncio.to_thread(check)
+    return await returned if inspect.isawaitable(returned) else returned

@@ -66,7 +66,7 @@ class HealthEvent(BaseModel):
 
 
 async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answer a request of an HTTP API with status, headers and body."""
+    """Handle a request of an HTTP API. Return a status, headers and a body."""
     page = await _page(app, event)
     headers = {"content-type": page.content_type, "cache-control": "no-store"}
     return {"statusCode": page.status, "headers": headers, "body": page.body}

@@ -115,7 +115,7 @@ class _Service:
         self._heartbeat_s, self._max_body_bytes = heartbeat_s, max_body_bytes
 
     def guarded(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             try:
                 return await handle(request)
             except HTTPException:
@@ -129,7 +129,7 @@ class _Service:
                     logger.exception("request failed")
                 return JSONResponse({"error": refusal_of(error)}, status)
 
-        return answer
+        return respond
 
     # --- the three verbs --------------------------------------------------------------------------------------------
 

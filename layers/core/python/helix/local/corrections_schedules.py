@@ -48,9 +48,9 @@ def schedules_have_a_time_zone() -> None:
 
 
 def _create_schedule(otherwise: Any, name: str, body: Mapping[str, Any]) -> Any:
-    answer = otherwise(name, body)
+    created = otherwise(name, body)
     _append_zone(body.get("GroupName", "default"), name, body.get(_ZONE, UTC))
-    return answer
+    return created
 
 
 def _provision_schedule(otherwise: Any, given: int, *words: Any) -> Any:

@@ -43,6 +43,6 @@ _UNKNOWN = "The security token included in the request is invalid."
 
 def format_failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
     """Return the error response in the protocol of the service that the signature names."""
-    service = error.service or "dynamodb"  # its answers are plain JSON
+    service = error.service or "dynamodb"  # its responses are plain JSON
     status, sent, body = app._credential_failure(service, "", "", AuthError(error.code, str(error)), headers)
     return status, sent, body

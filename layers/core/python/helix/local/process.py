@@ -142,31 +142,31 @@ class Emulator:
         self._reader = threading.Thread(target=self._read_events, args=(self._process,), daemon=True)
         self._reader.start()
         try:
-            answer = ready.get(timeout=START_S)
+            reply = ready.get(timeout=START_S)
         except Empty:
-            answer = {"error": f"it does not answer after {START_S:.0f} s"}
-        if "error" in answer:
-            raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
+            reply = {"error": f"it does not answer after {START_S:.0f} s"}
+        if "error" in reply:
+            raise OfflineError(f"MiniStack did not start: {reply['error']}; its log is {str(self.log_path)!r}")
 
     def ask(self, command: str, **fields: Any) -> Any:
         """Send a command (`helix.local.commands`) and return its result. Raises `OfflineError`."""
-        number, answers = next(self._numbers), Queue[dict[str, Any]]()
-        self._waiting[number] = answers
+        number, replies = next(self._numbers), Queue[dict[str, Any]]()
+        self._waiting[number] = replies
         try:
             with self._lock:
                 assert self._process is not None and self._process.stdin is not None, "start it first"
                 self._process.stdin.write(json.dumps({"id": number, "command": command, **fields}) + "\n")
                 self._process.stdin.flush()
-            answer = answers.get(timeout=COMMAND_S)
+            reply = replies.get(timeout=COMMAND_S)
         except (OSError, Empty) as error:
             raise OfflineError(
                 f"the emulator does not answer {command!r}; its log is {str(self.log_path)!r}"
             ) from error
         finally:
             del self._waiting[number]
-        if "error" in answer:
-            raise OfflineError(f"{command!r} failed: {answer['error']}")
-        return answer["result"]
+        if "error" in reply:
+            raise OfflineError(f"{command!r} failed: {reply['error']}")
+        return reply["result"]
 
     def close(self) -> None:
         """Shut the emulator down cleanly. Afterwards its state is on disk."""

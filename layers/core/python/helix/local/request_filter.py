@@ -133,8 +133,8 @@ def _json_error(code: str, message: str) -> tuple[int, dict[str, str], bytes]:
     return 403, {"content-type": "application/json", "x-amzn-errortype": code}, body
 
 
-async def _refuse(scope: Scope, send: Send, answer: tuple[int, dict[str, str], bytes]) -> None:
-    status, headers, body = answer
+async def _refuse(scope: Scope, send: Send, response: tuple[int, dict[str, str], bytes]) -> None:
+    status, headers, body = response
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     sent = {name: value for name, value in headers.items() if not name.lower().startswith("access-control-")}
     lines = [(name.lower().encode(), str(value).encode()) for name, value in sent.items()]

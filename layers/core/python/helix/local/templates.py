@@ -125,8 +125,8 @@ class _Template:
             with self._forking:
                 socket.send_fds(self._requests, [len(request).to_bytes(LENGTH, "big")], given)
                 self._requests.sendall(request)
-                answer = self._requests.recv(LENGTH, socket.MSG_WAITALL)
-            if not answer:
+                reply = self._requests.recv(LENGTH, socket.MSG_WAITALL)
+            if not reply:
                 raise OSError("the process that forks environments has ended")
         except OSError:
             given += [ours_in, ours_out, ours_log]
@@ -135,7 +135,7 @@ class _Template:
         finally:
             for pipe in given:
                 os.close(pipe)
-        ident = int.from_bytes(answer, "big")
+        ident = int.from_bytes(reply, "big")
         return _Forked(ident, self._status(ident), *map(_open_text, (ours_in, ours_out, ours_log), "wrr"))
 
     def close(self) -> None:

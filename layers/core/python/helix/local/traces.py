@@ -234,31 +234,31 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
                 return None
             body = self.read_body(MAX_BODY)
             if path != PATH:
-                return self.answer(404, b"")
+                return self.respond(404, b"")
             try:
                 body = _decompress(body, self.headers.get("content-encoding", ""))
                 if len(body) > MAX_BODY:
-                    return self.answer(413, b"")
+                    return self.respond(413, b"")
                 receiver.store_export(body)
             except Exception as error:
-                return self.answer(400, type(error).__name__.encode())
-            return self.answer(200, b"", "application/x-protobuf")
+                return self.respond(400, type(error).__name__.encode())
+            return self.respond(200, b"", "application/x-protobuf")
 
         def do_GET(self) -> None:
             if (path := self._admit()) is not None:
                 page = _page(receiver, path.partition("?")[0])
-                self.answer(404 if page is None else 200, (page or "no such trace\n").encode())
+                self.respond(404 if page is None else 200, (page or "no such trace\n").encode())
 
         def _admit(self) -> str | None:
             """Return the path if the request is allowed. Otherwise send the error response and return None."""
-            why, path = self.foreign(receiver.port), receiver.strip_secret(self.path)
+            why, path = self.find_refusal(receiver.port), receiver.strip_secret(self.path)
             if why is None and path is not None:
                 return path
             if why is not None:
                 self.refuse(why)
             else:
                 self.close_connection = True  # the body is not read
-                self.answer(404, b"")
+                self.respond(404, b"")
             return None
 
     return Handler

@@ -45,7 +45,7 @@ class Proving(TokenVerifier):
 
 
 class MCPApp:
-    """An ASGI app that answers on every path. It starts with its first request, or with the server's lifespan."""
+    """An ASGI app that serves every path. It starts with its first request, or with the server's lifespan."""
 
     def __init__(
         self,

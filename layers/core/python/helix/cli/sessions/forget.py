@@ -62,7 +62,7 @@ def forget(
 
 async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     held = await Forgetting(rows, _objects(where), user, SystemClock()).look()
-    keys = len(await ApiKeys(rows, SystemClock()).of_user(user))
+    keys = len(await ApiKeys(rows, SystemClock()).list_ids_of(user))
     return {**held.counts(), KEYS: keys}
 
 
@@ -71,7 +71,7 @@ async def _begin(rows: StateStore, where: Where, user: str) -> None:
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.note(await forgetting.look())
     keys = ApiKeys(rows, SystemClock())
-    for key_id in await keys.of_user(user):
+    for key_id in await keys.list_ids_of(user):
         await keys.delete(key_id)
 
 
