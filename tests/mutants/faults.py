@@ -240,8 +240,8 @@ FAULTS = (
     Fault(
         "adapters: a row that moves out of its pack between two reads is missing",
         "adapters/aws/packing.py",
-        "if found[place] is None and packable(key) and packs[key.partition].number is not None",
-        "if found[place] is None and packable(key) and packs[key.partition].number is None",
+        "if found[place] is None and is_packable(key) and packs[key.partition].number is not None",
+        "if found[place] is None and is_packable(key) and packs[key.partition].number is None",
         _contracts("packing"),
     ),
     Fault(

@@ -25,9 +25,9 @@ from helix.fleet.health_pages import (
     About,
     Checked,
     Page,
+    has_token,
     health_page,
     live_page,
-    may_see,
     ready_page,
 )
 from helix.fleet.prometheus import Figures, ModelTotals, Queue, render
@@ -107,7 +107,7 @@ class HealthEndpointManager:
 
     async def _health_page(self, request: Request) -> Page:
         checks = await asyncio.gather(*(self._asked(name, *check) for name, check in list(self._checks.items())))
-        details = self._token is None or may_see(self._token, request.headers)
+        details = self._token is None or has_token(self._token, request.headers)
         return health_page(self._about(), checks, details=details)
 
     async def _asked(self, name: str, ask: CheckFunction, critical: bool) -> Checked:
@@ -122,7 +122,7 @@ class HealthEndpointManager:
         return live_page(self._about())
 
     async def _metrics_page(self, request: Request) -> Page:
-        if self._token is not None and not may_see(self._token, request.headers):
+        if self._token is not None and not has_token(self._token, request.headers):
             return REFUSED
         figures = Figures(self._clock.now() - self._begun, self._ready)
         with self._lock:

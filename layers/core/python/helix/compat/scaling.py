@@ -90,13 +90,13 @@ class _Recorded:
         self, target_id: str, policy: AnyPolicy, metrics: Any, instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
         """Evaluate the policy. Only a cost policy uses `spent`."""
-        standing, more = await self.log.standing(target_id), {}
+        standing, more = await self.log.read_standing(target_id), {}
         if isinstance(policy, CostAwareScalingPolicy):
             more = {"spent": spent}
         decision = policy.evaluate_scaling(metrics, instances, standing.state, now=self.clock.now(), **more)
         self._decided[target_id] = decision
         if decision.action == "hold":
-            await self.log.note(target_id, standing, decision)
+            await self.log.record_block(target_id, standing, decision)
         return decision
 
 

@@ -18,7 +18,7 @@ from helix.core.resources import ResourceConfig
 from helix.core.scaling import Rule, ScalingDecision
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.health_rows import results
-from helix.fleet.process_info import ProcessInfo, ProcessStatus, lives
+from helix.fleet.process_info import ProcessInfo, ProcessStatus, is_living
 from helix.fleet.rows import AgentEntry, change_entry, put_entry, read_entries, read_entry, read_processes
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, StateStore
@@ -102,7 +102,7 @@ class FleetControl:
         """Return whether the process exists. On this machine the operating system knows; otherwise the time of the
         supervisor's last check decides."""
         if info.alive and info.pid is not None and info.host == socket.gethostname():
-            return lives(info.pid, info.born)
+            return is_living(info.pid, info.born)
         return info.alive and info.seen_at >= self._clock.now() - SILENT_S
 
     # --- desired state ------------------------------------------------------------------------------------------------

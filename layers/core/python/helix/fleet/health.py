@@ -120,7 +120,7 @@ class HealthChecker:
         UNKNOWN."""
         if run:
             checks = self._checks.get(target_id, {}).values()
-            await asyncio.gather(*(self._ask(target_id, check) for check in checks))
+            await asyncio.gather(*(self._run_check(target_id, check) for check in checks))
         return of_target(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
@@ -180,7 +180,7 @@ class HealthChecker:
             await self._clock.sleep(check.initial_delay)
         while self._tasks.get((target, check.name)) is asyncio.current_task():
             try:
-                await self._ask(target, check)
+                await self._run_check(target, check)
             except Exception as error:
                 shown = None if isinstance(error, StoreError) else error  # an error of the store needs no traceback
                 said = "the result of check %r of %r is not stored: %s"
@@ -189,7 +189,7 @@ class HealthChecker:
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, target: str, check: HealthCheck) -> HealthResult:
+    async def _run_check(self, target: str, check: HealthCheck) -> HealthResult:
         asked = await probe(check.name, check.check_fn, check.timeout, self._clock)
         said = (asked.ok, asked.message), asked.at, asked.took_ms
         return await self._store_result(target, check.name, lambda before: judge(check, before, *said))
@@ -235,7 +235,7 @@ async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock:
     begun = clock.now()
     try:
         async with asyncio.timeout(timeout_s):
-            ok, message = (True, "") if check is None else verdict_of(await _ask(check))
+            ok, message = (True, "") if check is None else verdict_of(await _call_check(check))
     except TimeoutError:
         ok, message = False, f"no answer within {timeout_s:g} s"
     except Exception as error:
@@ -245,7 +245,7 @@ async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock:
     return Probe(ok, clean_text(message), now, max(0.0, now - begun) * 1000)
 
 
-async def _ask(check: CheckFunction) -> object:
+async def _call_check(check: CheckFunction) -> object:
     if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):  # noqa: B004
         returned: object = check()
     else:

@@ -79,7 +79,7 @@ def live_page(about: About) -> Page:
     return _page(200, _head(about, "alive"))
 
 
-def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
+def has_token(token: str | None, headers: Mapping[str, str]) -> bool:
     """Return whether the request contains the token. The names in `headers` are in lower case."""
     given, token = bearer(headers), (token or "").strip()
     return bool(token and given) and hmac.compare_digest(given.encode(), token.encode())

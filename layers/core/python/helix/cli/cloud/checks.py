@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from helix.client import ClientSettings, HelixClient
 from helix.client.remote_handle import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
-from helix.fleet.lambdas import heard_key
+from helix.fleet.lambdas import alarm_key
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.runtime.check_agent import CALLS, Script
 from helix.runtime.cloud import CHECK_AGENT
@@ -197,11 +197,11 @@ async def alarm(probe: Probe) -> str:
     name = next((str(a["AlarmName"]) for a in found if a["StateValue"] != "ALARM"), None)
     if name is None:
         raise NotRunError(f"all of {', '.join(ALARMS)} sound already")
-    (before,) = await probe.store.get([heard_key(name)])
+    (before,) = await probe.store.get([alarm_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 
     async def heard() -> bool:
-        (row,) = await probe.store.get([heard_key(name)])
+        (row,) = await probe.store.get([alarm_key(name)])
         return row is not None and row != before
 
     try:

@@ -21,7 +21,7 @@ from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import SessionNotFoundError
 from helix.core.request_fields import PAGE
-from helix.fleet.forgetting import Forgetting
+from helix.fleet.forgetting import UserDataDeletion
 from helix.gateway.authoriser import ApiKeys
 from helix.ports.objects import NoObjects, Objects
 from helix.ports.state_store import StateStore
@@ -61,15 +61,15 @@ def forget(
 
 
 async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    held = await Forgetting(rows, _objects(where), user, SystemClock()).look()
+    held = await UserDataDeletion(rows, _objects(where), user, SystemClock()).find_data()
     keys = len(await ApiKeys(rows, SystemClock()).list_ids_of(user))
     return {**held.counts(), KEYS: keys}
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
     """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start meanwhile."""
-    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
-    await forgetting.note(await forgetting.look())
+    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    await forgetting.note(await forgetting.find_data())
     keys = ApiKeys(rows, SystemClock())
     for key_id in await keys.list_ids_of(user):
         await keys.delete(key_id)
@@ -78,8 +78,8 @@ async def _begin(rows: StateStore, where: Where, user: str) -> None:
 async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     """Delete the data outside of sessions and count what is left. If nothing is left, delete the notes too. Return the
     counts."""
-    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
-    await forgetting.delete(await forgetting.look())
+    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    await forgetting.delete(await forgetting.find_data())
     after = await _count_held(rows, where, user)
     if not any(after.values()):
         await forgetting.close()

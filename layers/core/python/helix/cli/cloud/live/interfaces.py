@@ -10,18 +10,18 @@ import urllib.request
 from helix.cli.cloud.checks import REASON, CheckError, Probe
 from helix.cli.cloud.live.scenes import SINGLE, end, expect
 from helix.engine.history import session_key
-from helix.fleet.lambdas import heard_key
+from helix.fleet.lambdas import alarm_key
 from helix.services.activity import read_beats
 
 
 async def alarm(probe: Probe) -> str:
     """Set an alarm, and verify that CloudWatch publishes it to the topic and `govern` receives it."""
     name = f"{probe.at.stack}-queue-depth-{SINGLE}"
-    (before,) = await probe.store.get([heard_key(name)])
+    (before,) = await probe.store.get([alarm_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 
     async def heard() -> bool:
-        (row,) = await probe.store.get([heard_key(name)])
+        (row,) = await probe.store.get([alarm_key(name)])
         return row is not None and row != before
 
     await probe.wait_until(heard)
