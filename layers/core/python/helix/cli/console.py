@@ -25,7 +25,7 @@ from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say, write
 from helix.cli.stores import aws_client, with_store
 from helix.cli.where import Where
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer, Service
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
@@ -96,7 +96,7 @@ async def _service(where: Where, agents: list[str], model: str | None, user: str
         finally:
             await asyncio.to_thread(_revoke, where, key)
     else:
-        async with _executor(where, agents, model) as executor, serving(executor, where.db) as service:
+        async with _executor(where, agents, model) as executor, serve_console(executor, where.db) as service:
             yield service
 
 

@@ -94,11 +94,11 @@ class AgUiEncoder:
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
-        self._take_in(message)
+        self._receive(message)
         out, self._out = self._out, []
         return out
 
-    def _take_in(self, message: StreamMessage) -> None:
+    def _receive(self, message: StreamMessage) -> None:
         chunk: dict[str, Any] = message.chunk or {}
         self._time = int(float(chunk.get("timestamp") or 0) * 1000) or self._time
         if message.session_id != self._root and self._run is None:
@@ -149,7 +149,7 @@ class AgUiEncoder:
             self._snapshot()
         early, self._early = self._early, []
         for message in early:
-            self._take_in(message)
+            self._receive(message)
 
     def _finish(self, end: ch.RunEnded) -> None:
         run = self._run
