@@ -75,7 +75,7 @@ class Storage(Construct):
         self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 
     def _grant_overflow(self, grantee: iam.IGrantable, *actions: str) -> None:
-        why = "The objects of all sessions lie under one prefix; which of them a row names is data."
+        why = "The objects of all sessions share one prefix. Rows determine which of them are read."
         self._grant_objects(grantee, actions, OVERFLOW, why)
         # Without this right S3 responds "denied" instead of "not found".
         self._grant_list(grantee)
@@ -166,5 +166,9 @@ class Storage(Construct):
                 ),
             ],
         )
-        explain(bucket, "S1", "Reached by this stage's functions only, each by its own role: CloudTrail records them.")
+        explain(
+            bucket,
+            "S1",
+            "Only this stage's functions use it, each with its own role. CloudTrail records their calls.",
+        )
         return bucket

@@ -20,7 +20,7 @@ from helix.fleet.metric_rows import StoreMetrics
 from helix.fleet.monitoring import FleetMonitor
 from helix.fleet.rows import AgentEntry, put_entry, read_entry
 from helix.ports.state_store import ABSENT
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots

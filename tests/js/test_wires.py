@@ -63,8 +63,6 @@ async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, 
         else:
             bodies = [{"stream_id": stream_id, **body} for body in frame["messages"]]
             feed.add_messages([StreamMessage.model_validate(body) for body in bodies])
-                [StreamMessage.model_validate({"stream_id": stream_id, **body}) for body in frame["messages"]]
-            )
 
     for text in frames:
         take(text)

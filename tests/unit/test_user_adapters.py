@@ -8,7 +8,7 @@ from helix import Agent, LLMConfig, ScriptedModel
 from helix.core.registry import AgentRegistry
 from helix.core.steps import TextStepResult
 from helix.ports.model import LLMGenerateInput
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.models import prepare_models
 from helix.runtime.user_adapters import declared, is_adapter
 

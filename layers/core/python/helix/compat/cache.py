@@ -24,7 +24,7 @@ from helix.ports.state_store import StateStore
 from helix.runtime.catalog import LitellmCatalog
 from helix.runtime.stores import MEMORY, open_store
 from helix.runtime.system import SystemClock
-from helix.services.nearest import Embed
+from helix.services.embeddings import Embed
 from helix.services.row_cache import CacheEntry, Known, RowCache
 from helix.workers.tasks import end_tasks
 

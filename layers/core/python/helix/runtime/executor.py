@@ -36,7 +36,7 @@ from helix.engine.engine import Engine
 from helix.engine.runs.ends import abort, children_left, fail_lapsed, interrupt, leave_children, sweep_session
 from helix.engine.runs.housekeeping import name_checkpoint
 from helix.engine.seen import Newest
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
 from helix.services.request_keys import keyed_run

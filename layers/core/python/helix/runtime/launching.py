@@ -15,7 +15,7 @@ from helix.engine.claims.confirm import Answered
 from helix.engine.engine import Engine
 from helix.engine.runs.admission import check_room
 from helix.engine.runs.intake import begin, stop_waiting
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.executor import Executor
 from helix.services.activity import Activity
 

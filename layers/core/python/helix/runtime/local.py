@@ -32,7 +32,7 @@ from helix.ports.metrics import Metrics, NoMetrics
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
-from helix.runtime.agents import Agents, Models
+from helix.runtime.agent_models import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.load import LoadWatch

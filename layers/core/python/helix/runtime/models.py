@@ -20,7 +20,7 @@ from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
 from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput
-from helix.runtime.agents import Agents, Models
+from helix.runtime.agent_models import Agents, Models
 from helix.runtime.importing import load
 from helix.runtime.user_adapters import is_adapter
 

@@ -32,7 +32,7 @@ PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
 def check(
     stage: StageName = "dev",
     url: Annotated[
-        str | None, typer.Option("--url", metavar="WSS", help="Where clients connect [default: as deployed]")
+        str | None, typer.Option("--url", metavar="WSS", help="URL that clients connect to [default: as deployed]")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="API key or token [default: a new key, which is revoked afterwards]")
