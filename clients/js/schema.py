@@ -43,7 +43,7 @@ PATCH: dict[str, Any] = {
 }
 """The models take patches as free JSON objects: `helix.core.patches` checks them."""
 MADE: tuple[type[BaseModel], ...] = (StreamMessage, AgentResult)
-"""What the client makes of replies."""
+"""The models that the client creates from replies."""
 
 
 class _Documented(GenerateJsonSchema):

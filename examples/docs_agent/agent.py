@@ -55,7 +55,7 @@ class Answer(BaseModel):
 
 
 def library() -> tuple[Path, list[Path]]:
-    """The project this file is part of, and its documents. If it has none: the `helix` package, for its docstrings."""
+    """Return the project of this file, and its documents. Default: the `helix` package, for its docstrings."""
     for root in Path(__file__).resolve().parents:
         if (root / "README.md").is_file() and (root / "pyproject.toml").is_file():
             found = {path for pattern in DOCUMENTS for path in root.glob(pattern) if path.is_file()}

@@ -64,8 +64,8 @@ class AnswerCache:
         catalog: ModelCatalog | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._strategy = check_strategy(_named(CacheStrategy, strategy))
-        self._policy = _named(CacheEvictionPolicy, eviction_policy)
+        self._strategy = check_strategy(_parse_enum(CacheStrategy, strategy))
+        self._policy = _parse_enum(CacheEvictionPolicy, eviction_policy)
         semantic = self._strategy is CacheStrategy.SEMANTIC
         if semantic and embedding is None:
             raise InvalidInputError(
@@ -210,7 +210,7 @@ def get_response_cache() -> AnswerCache:
     return create_cache()
 
 
-def _named(kind: type[KindT], value: KindT | str) -> KindT:
+def _parse_enum(kind: type[KindT], value: KindT | str) -> KindT:
     try:
         return kind(value)
     except ValueError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.core.checks import is_int
 from helix.core.errors import AgentNotFoundError, AgentStoppedError, InvalidInputError, InvalidScaleError
-from helix.core.health import CheckType, HealthStatus, of_target
+from helix.core.health import CheckType, HealthStatus, combine_results
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import Rule, ScalingDecision
 from helix.fleet.decisions import DecisionLog
@@ -87,7 +87,7 @@ class FleetControl:
             "wanted": 0 if entry.stopped else entry.wanted,
             "resources": entry.registered,
             "processes": [info.model_dump(mode="json") for info in processes],
-            "health": of_target(await results(self._store, entry.agent_id)).model_dump(mode="json"),
+            "health": combine_results(await results(self._store, entry.agent_id)).model_dump(mode="json"),
             "created_at": entry.created_at,
             "supervisor": entry.supervisor if entry.supervised(now) else None,
         }

@@ -22,8 +22,8 @@ from helix.core.health import (
     HealthStatus,
     LLMHealthRule,
     OverallHealth,
+    combine_results,
     judge,
-    of_target,
     overall,
     verdict_of,
 )
@@ -121,7 +121,7 @@ class HealthChecker:
         if run:
             checks = self._checks.get(target_id, {}).values()
             await asyncio.gather(*(self._run_check(target_id, check) for check in checks))
-        return of_target(await self.results(target_id))
+        return combine_results(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
         """Return the last result of each of the target's checks, from any process on the store."""
@@ -133,7 +133,7 @@ class HealthChecker:
     async def get_overall_health(self) -> OverallHealth:
         """Return the health of all targets that are registered here or have results in the store."""
         found = {*self._checks, *await health_rows.targets(self._store)}
-        return overall({target: of_target(await self.results(target)) for target in sorted(found)})
+        return overall({target: combine_results(await self.results(target)) for target in sorted(found)})
 
     async def check_llm_health(
         self, target_id: str, llm_metrics: LLMMetrics, cost_budget: float | None = None

@@ -16,7 +16,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from helix._version import __version__
 from helix.core.errors import HelixError, StoreError
-from helix.core.health import HealthStatus, of_target
+from helix.core.health import HealthStatus, combine_results
 from helix.engine.engine import logger
 from helix.fleet import health_rows
 from helix.fleet.health_pages import (
@@ -105,7 +105,7 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
     )
     checks = [*tables, _check_schedule(beats, now), _check_queues(waiting)]
     for target in agents:
-        found = of_target(await health_rows.results(store, target))
+        found = combine_results(await health_rows.results(store, target))
         checks.append(Checked(f"agent {target}", found.status, found.message))
     return checks
 
@@ -154,7 +154,7 @@ async def _read_figures(app: Application, about: About) -> Figures:
     usage, waiting, (ready, _), agents = await asyncio.gather(
         stored_usage(store), queues(store), readiness(store, now), health_rows.targets(store)
     )
-    statuses = [of_target(await health_rows.results(store, target)).status for target in agents]
+    statuses = [combine_results(await health_rows.results(store, target)).status for target in agents]
     return Figures(
         uptime_s=about.uptime_s,
         ready=ready,

@@ -3,7 +3,7 @@
 
 Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
 twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
-request, or recorded under its name beforehand. So the repeat finds it (`services.request_keys`). A subscriber is
+request, or recorded under its name before. So the repeat finds it (`services.request_keys`). A subscriber is
 registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
 twice has the same sequence, so the client drops it.
 """

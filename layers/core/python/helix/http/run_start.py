@@ -18,7 +18,7 @@ from helix.core.session_row import SessionRow
 from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of
-from helix.runtime.edits import Handle, Said, find_message, present_run, rewind
+from helix.runtime.edits import FoundMessage, Handle, find_message, present_run, rewind
 from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
@@ -113,7 +113,7 @@ async def _start_again(
         known = await keyed_run(executor.store, first)
         if known is not None and known.run_id == session.run_id:
             return known
-    to: Said | RunRow | None = None
+    to: FoundMessage | RunRow | None = None
     if ask.message_id is not None:
         to = await find_message(history, session, ask.message_id)
     given = _input(ask) if ask.message is not None else None

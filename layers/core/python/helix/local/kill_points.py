@@ -20,7 +20,7 @@ PLANS = ("answer", "result", "end")
 """The plans: die before an answer is stored, before a tool's result is stored, or after the run's end is stored. The file
 of a plan contains the session id. The tool may also belong to a sub-agent."""
 CLAIM_S = 6.0
-"""How long a claim lasts without renewal, in seconds, in place of `Settings.claim_s`."""
+"""The time in seconds that a claim lasts without renewal, in place of `Settings.claim_s`."""
 ANSWERS = ("stage", "commit")
 """The transactions that store a model's answer (`helix.engine.steps.stage`)."""
 RESULT = "call_result"

@@ -33,8 +33,8 @@ WORKER_BYTES = 150 * 2**20
 """The assumed memory of an environment with Helix and the SDKs loaded."""
 MEMORY_SHARE = 0.5
 PATIENT_S = 0.25
-"""How long an invocation waits for a busy environment with its code before another one is started. If there are already as
-many of them as cores, another one is started only if none was released in that time."""
+"""The time in seconds that an invocation waits for a busy environment with its code before another one is started. If there
+are already as many of them as cores, another one is started only if none was released in that time."""
 STALLED_S = 2.0
 SURPLUS_S = 60.0
 """The idle time after which an environment is ended, if another one with the same code is idle too."""

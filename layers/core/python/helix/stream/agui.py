@@ -113,7 +113,7 @@ class AgUiEncoder:
             writer = self._run
         if writer is not None:
             for change in changes:
-                self._show(writer, change, message)
+                self._show_change(writer, change, message)
 
     def _emit(self, type: str, writer: Writer | None = None, **fields: Any) -> None:
         tag = writer.tag if writer is not None else {}
@@ -223,7 +223,7 @@ class AgUiEncoder:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _show(self, writer: Writer, change: ch.Change, message: StreamMessage) -> None:
+    def _show_change(self, writer: Writer, change: ch.Change, message: StreamMessage) -> None:
         match change:
             case ch.PartGrew():
                 self._answers.grow(writer, change.part, change.delta)
@@ -238,7 +238,7 @@ class AgUiEncoder:
                     self._end_child(writer, change.kind, change.status, change.error)
             case ch.RunPaused() | ch.OutputGiven() | ch.StatePatched():  # those of a sub-agent are not the run's
                 if writer is self._run:
-                    self._of_run(change)
+                    self._take_run_change(change)
             case ch.CustomEmitted(_, chunk):
                 self._emit("CUSTOM", writer, name=chunk.event_name, value=chunk.data)
             case ch.ErrorRaised(_, chunk) if not chunk.recoverable:
@@ -252,7 +252,7 @@ class AgUiEncoder:
             case _:
                 assert_never(change)
 
-    def _of_run(self, change: ch.RunPaused | ch.OutputGiven | ch.StatePatched) -> None:
+    def _take_run_change(self, change: ch.RunPaused | ch.OutputGiven | ch.StatePatched) -> None:
         match change:
             case ch.RunPaused(_, chunk):
                 self._reason = chunk.reason or "pending"

@@ -50,7 +50,7 @@ class LeftError(Exception):
 
 class Execution:
     """Plays one execution that this worker holds. `leave()` ends it at the next delivery. Cancelling the task of `play`
-    ends it at once. Tokens arrive through `reported`."""
+    ends it at once. Tokens arrive through `receive_signals`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
         self.work = work

@@ -90,7 +90,7 @@ class Register(dict[str, Registered]):
         if bounds is not None:
             bounds.check(owner)
             served = ServedAgent(agent_name, source, bounds.model, bounds.max_tokens)
-        agent = served.load() if isinstance(agent_callable, str) else served.made_of(agent_callable)
+        agent = served.load() if isinstance(agent_callable, str) else served.apply_limits(agent_callable)
         own = ResourceConfig.model_validate(agent.resources) if agent.resources else None
         chosen = checked_resources(asked.resources or own or self._config.default_resources, owner)
         cost_budget = bounds.cost_budget if bounds is not None else None

@@ -64,7 +64,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How a command shows its runs."""
+    """The options with which a command shows its runs."""
 
     mode: Mode = Mode()
     """The options of the command line."""
