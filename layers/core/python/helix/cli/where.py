@@ -177,8 +177,8 @@ class StoreService:
 
         self._executor = self.executor()
         await self._executor.__aenter__()
-        nobody = Authoriser(SystemClock(), anonymous=True)
-        self._backend = OperatorBackend(self._executor, cast("Sockets", None), nobody)
+        anonymous = Authoriser(SystemClock(), anonymous=True)
+        self._backend = OperatorBackend(self._executor, cast("Sockets", None), anonymous)
 
     async def close(self) -> None:
         if hasattr(self, "_executor"):
