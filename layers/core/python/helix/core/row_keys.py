@@ -6,7 +6,7 @@
     l#<lineage>        lineage            the older lineages that a lineage begins with
     c#<version>        checkpoint         count + lineage + custom state
     x#<run id>         stop               interrupt or abort of one run
-    h#<run id>#<hook>  guard              marks a run-level hook as called
+    h#<run id>#<hook>  hook mark          marks a run-level hook as called
     t#<digest>         token              a parent's execution waiting for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
 
@@ -38,7 +38,7 @@ def stop_sort(run_id: str) -> str:
     return f"x#{run_id}"
 
 
-def guard_sort(run_id: str, hook: str) -> str:
+def hook_mark_sort(run_id: str, hook: str) -> str:
     return f"h#{run_id}#{hook}"
 
 

@@ -30,7 +30,7 @@ from helix.adapters.models.turns import (
     cache_mark,
     call_id,
     in_order,
-    said,
+    nonempty_text,
     takes_temperature,
     thinks_first,
     turns,
@@ -253,7 +253,10 @@ class _Exchange(NativeExchange):
                 return {"reasoningContent": _thought(part)} if signed else None
 
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
-        made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": [_text(said(message.content))]}
+        made: dict[str, Any] = {
+            "toolUseId": call_id(message.tool_call_id),
+            "content": [_text(nonempty_text(message.content))],
+        }
         if not message.success and (self._is_claude or self._is_nova):  # other models refuse the field
             made["status"] = "error"
         return {"toolResult": made}

@@ -79,9 +79,9 @@ class TokenCounter:
         encoding, _ = _encoding(_table_of(model))
         tokens = PRIMING
         for message in messages:
-            tokens += PER_MESSAGE + sum(_count(encoding, text) for text in _texts(message)) + _extra(message)
+            tokens += PER_MESSAGE + sum(_count(encoding, text) for text in _texts(message)) + _count_extra(message)
         for tool in tools:
-            tokens += PER_TOOL + _count(encoding, _described(tool))
+            tokens += PER_TOOL + _count(encoding, _describe_tool(tool))
         return tokens
 
 
@@ -122,14 +122,14 @@ def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
 
 
 def _part(part: object) -> str:
-    """Return the text of a content part, or an empty text for an image, which `_extra` counts."""
+    """Return the text of a content part, or an empty text for an image, which `_count_extra` counts."""
     if not isinstance(part, Mapping) or _is_image(part):
         return ""
     text = part.get("text")
     return text if isinstance(text, str) else _json(part)
 
 
-def _extra(message: Mapping[str, Any] | BaseModel) -> int:
+def _count_extra(message: Mapping[str, Any] | BaseModel) -> int:
     """Return the tokens besides text: the overhead of a name, and images."""
     if not isinstance(message, Mapping):
         return 0
@@ -150,7 +150,7 @@ def _detail(part: Mapping[str, Any]) -> object:
     return inner.get("detail") if isinstance(inner, Mapping) else part.get("detail")
 
 
-def _described(tool: Any) -> str:
+def _describe_tool(tool: Any) -> str:
     """Return a tool's name, description and schema, from a `ToolSpec`, a `Tool`, or OpenAI's form."""
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)

@@ -46,7 +46,7 @@ def turns(
                 system.append(message.content)
                 continue
             case UserMessage():
-                role, blocks = "user", [text(said(message.content))]
+                role, blocks = "user", [text(nonempty_text(message.content))]
             case AssistantMessage():
                 role, blocks = "assistant", answer(message)
             case ToolResultMessage():
@@ -79,7 +79,7 @@ def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRe
             yield block
 
 
-def said(text: str) -> str:
+def nonempty_text(text: str) -> str:
     return text if text.strip() else NOTHING
 
 
