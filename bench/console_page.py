@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, tool
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer
 from helix.core.registry import AgentRegistry
 from helix.core.steps import AnyStepResult, TextStepResult
@@ -123,7 +123,7 @@ async def serve(path: str) -> None:
     registry = AgentRegistry()
     registry.register(helper())
     async with LocalExecutor(path, model=Speaker(), registry=registry) as executor:
-        async with serving(executor, "the bench") as service:
+        async with serve_console(executor, "the bench") as service:
             with ConsoleServer(service) as console:
                 print(console.address, flush=True)
                 await asyncio.to_thread(sys.stdin.read)

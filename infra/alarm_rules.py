@@ -127,7 +127,7 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(
         "events-undelivered",
-        "Events about ended executions are in the dead-letter queue; sweep does their work, later.",
+        "Events about ended executions are in the dead-letter queue. sweep does their work later.",
         aws_metric("SQS", waiting, "Maximum", QueueName=names.of(UNDELIVERED)),
     )
     yield Rule(
@@ -137,7 +137,7 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     )
     yield Rule(
         "warnings",
-        "A threshold is passed, or a health check fails: lines that begin with 'warning:' in the log of govern name it.",
+        "A threshold is exceeded, or a health check fails: lines that begin with 'warning:' in the log of govern name it.",
         helix_metric(names, WARNINGS, "Sum"),
     )
     # govern watches sweep, and CloudWatch watches govern.

@@ -37,11 +37,13 @@ def bridge_address() -> str:
 
 
 @asynccontextmanager
-async def bridged(address: str, port: int) -> AsyncIterator[bool]:
+async def forward_bridge(address: str, port: int) -> AsyncIterator[bool]:
     """Forward connections at `address`:`port` to loopback's `port`. Yields False without forwarding if the bridge is not on
     this machine, as with Docker Desktop, whose containers can reach loopback without help. Raises `BridgeError`."""
     try:
-        server = await asyncio.start_server(lambda reader, writer: _carry(reader, writer, port), address, port)
+        server = await asyncio.start_server(
+            lambda reader, writer: _forward_connection(reader, writer, port), address, port
+        )
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise BridgeError(f"cannot listen at {address}:{port}: {error.strerror}") from error
@@ -53,16 +55,16 @@ async def bridged(address: str, port: int) -> AsyncIterator[bool]:
         server.close()
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+async def _forward_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
     try:
         inner_reader, inner_writer = await asyncio.open_connection(LOOPBACK, port)
     except OSError:
         writer.close()
         return
-    await asyncio.gather(_pour(reader, inner_writer), _pour(inner_reader, writer))
+    await asyncio.gather(_copy_bytes(reader, inner_writer), _copy_bytes(inner_reader, writer))
 
 
-async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy_bytes(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     """Copy bytes until the source ends, or either side hangs up."""
     with contextlib.suppress(ConnectionError):
         while piece := await source.read(PIECE):

@@ -84,7 +84,7 @@ def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path
             shutil.copy(file, target)
         _compile(folder, interpreter)
 
-    return built(builds, f"{name}-{_tag(python)}", digest.hexdigest(), make)
+    return build_once(builds, f"{name}-{_tag(python)}", digest.hexdigest(), make)
 
 
 def deps_layer(
@@ -135,7 +135,7 @@ def deps_layer(
                 shutil.rmtree(found) if found.is_dir() else found.unlink()
         _compile(folder, interpreter)
 
-    return built(builds, f"{name}-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+    return build_once(builds, f"{name}-{architecture}-{_tag(python)}", digest.hexdigest(), make)
 
 
 def _name(pin: str) -> str:
@@ -185,7 +185,7 @@ def interpreter_of(python: str) -> str | None:
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
-def built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
+def build_once(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
     """Return the folder of that name and digest. A new folder is made aside and renamed, so it is never seen half
     made."""
     folder = builds / f"{name}-{digest[:16]}"

@@ -198,7 +198,7 @@ class Settings(Thresholds):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_that_follow(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _set_dependent_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Set the defaults that depend on other keys. Offline stages use this machine's platform, and production stages
         retain their data."""
         made = dict(given)
@@ -213,7 +213,7 @@ class Settings(Thresholds):
 
     @field_validator("model")
     @classmethod
-    def _a_model_of_a_known_provider(cls, name: str) -> str:
+    def _check_model(cls, name: str) -> str:
         try:
             check_model_name(name, {})
         except DefinitionError as error:
@@ -222,12 +222,12 @@ class Settings(Thresholds):
 
     @field_validator("model_secrets", "model_packages", "console_origins", mode="before")
     @classmethod
-    def _words(cls, given: Any) -> Any:
+    def _split_words(cls, given: Any) -> Any:
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
 
     @field_validator("tags", mode="before")
     @classmethod
-    def _pairs(cls, given: Any) -> Any:
+    def _parse_pairs(cls, given: Any) -> Any:
         if not isinstance(given, str):
             return given
         pairs = [pair.partition("=") for pair in given.split(",") if pair.strip()]
@@ -237,17 +237,17 @@ class Settings(Thresholds):
 
     @field_validator("log_retention_days", mode="before")
     @classmethod
-    def _whole_days(cls, given: Any) -> Any:
+    def _parse_days(cls, given: Any) -> Any:
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
     @field_validator("triggers", "budgets", mode="before")
     @classmethod
-    def _a_table(cls, given: Any) -> Any:
+    def _parse_table(cls, given: Any) -> Any:
         return json.loads(given) if isinstance(given, str) else given
 
     @field_validator("triggers")
     @classmethod
-    def _one_http_api(cls, given: Triggers) -> Triggers:
+    def _check_triggers(cls, given: Triggers) -> Triggers:
         if len([name for name, trigger in given.items() if trigger.http]) > 1:
             raise ValueError("a stage has one HTTP API: declare http once")
         if (size := len(dump_starts(given).encode())) > MAX_TRIGGER_BYTES:
@@ -258,13 +258,13 @@ class Settings(Thresholds):
 
     @field_validator("budgets")
     @classmethod
-    def _limits_of_periods(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _check_budgets(cls, given: dict[str, Any]) -> dict[str, Any]:
         parse_user_budgets(given)
         return given
 
     @field_validator("auth")
     @classmethod
-    def _a_mode_that_exists(cls, mode: str) -> str:
+    def _check_auth(cls, mode: str) -> str:
         if (mode := mode.replace(" ", "")) == "jwt,keys":
             mode = "keys,jwt"
         if mode not in AUTH_MODES:
@@ -272,7 +272,7 @@ class Settings(Thresholds):
         return mode
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if "jwt" in self.auth:
             for key in ("jwt_issuer", "jwt_audience", "jwks_url"):
                 if not getattr(self, key):

@@ -68,7 +68,7 @@ class Console(Construct):
             self.url = f"{endpoints.url}/console/{PAGE}"
 
     def outputs(self) -> dict[str, tuple[str, str]]:
-        return {"ConsoleUrl": (self.url, "The console; where the issuer sends browsers back to")} if self.url else {}
+        return {"ConsoleUrl": (self.url, "The console; the issuer redirects browsers to it")} if self.url else {}
 
     def _bucket(self) -> s3.Bucket:
         """Create the bucket for the page. It needs no backup, because its content is public and the next deployment
@@ -83,7 +83,7 @@ class Console(Construct):
             minimum_tls_version=1.2,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        explain(bucket, "S1", "Read by the distribution only: it has the files of a public page.")
+        explain(bucket, "S1", "Only the distribution reads the bucket, which contains the files of a public page.")
         return bucket
 
     def _distribution(self, bucket: s3.Bucket, names: Names, known: Mapping[str, Any]) -> cloudfront.Distribution:
@@ -103,12 +103,12 @@ class Console(Construct):
                 compress=True,
             ),
         )
-        explain(distribution, "CFR1", "Who may sign in is the stage's to decide, wherever they are.")
+        explain(distribution, "CFR1", "The stage decides which users may sign in, in any country.")
+        explain(distribution, "CFR2", "The files are public, and a firewall costs $5 a month even without requests.")
         explain(
-            distribution, "CFR2", "It serves a few files that anybody may have; a firewall costs $5 a month at rest."
+            distribution, "CFR3", "There are no access logs by default, because they contain IP addresses of users."
         )
-        explain(distribution, "CFR3", "No access logs by default: they have addresses of people.")
-        explain(distribution, "CFR4", "Of CloudFront's own name, whose certificate and TLS versions are CloudFront's.")
+        explain(distribution, "CFR4", "CloudFront sets the certificate and the TLS versions of its own domain name.")
         return distribution
 
     def _headers(self, names: Names, known: Mapping[str, Any]) -> cloudfront.ResponseHeadersPolicy:
@@ -154,7 +154,7 @@ class Console(Construct):
             self,
             "UploadRole",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"What uploads the console of stage {names.stage} may do",
+            description=f"Permissions of the function that uploads the console of stage {names.stage}",
         )
         group = log_group(self, "UploadLogs", f"/aws/lambda/{names.of('upload_console')}", settings=settings, keys=keys)
         group.grant_write(role)
@@ -173,12 +173,16 @@ class Console(Construct):
         )
         for action in ("GetBucket*", "GetObject*", "List*", "DeleteObject*", "Abort*"):
             explain(
-                role, f"IAM5[Action::s3:{action}]", "CDK grants these, on the bucket of assets and the console's own."
+                role,
+                f"IAM5[Action::s3:{action}]",
+                "CDK grants these on its asset bucket and the console's bucket.",
             )
-        explain_objects(role, bucket, "*", "All of the page is its to upload.")
-        explain_resource(role, _assets(self), "The page comes out of CDK's bucket of assets, whose names are hashes.")
+        explain_objects(role, bucket, "*", "The role uploads all files of the page.")
+        explain_resource(role, _assets(self), "The page is copied from CDK's asset bucket, where names are hashes.")
         explain_resource(
-            role, "*", "CDK grants cloudfront:CreateInvalidation so; it makes CloudFront forget, and reads nothing."
+            role,
+            "*",
+            "CDK grants cloudfront:CreateInvalidation on all resources. It only clears caches and reads no data.",
         )
 
 

@@ -16,7 +16,7 @@ from constructs import Construct
 from helix.infra.alarm_rules import Rule
 from helix.infra.endpoints import Endpoints
 from helix.infra.names import Names
-from helix.infra.plumbing import plumbing_rows
+from helix.infra.resource_widgets import resource_rows
 from helix.infra.sockets import Sockets
 from helix.infra.streaming import Streaming
 from helix.infra.widgets import HEIGHT, Lines, heading
@@ -46,7 +46,7 @@ class Dashboards(Construct):
         alarms = [
             cloudwatch.Alarm.from_alarm_name(self, rule.alarm, names.of(rule.alarm)) for rule in rules[:MAX_ALARMS]
         ]
-        rows = plumbing_rows(names=names, streaming=streaming, sockets=sockets, endpoints=endpoints)
+        rows = resource_rows(names=names, streaming=streaming, sockets=sockets, endpoints=endpoints)
         if alarms:
             rows.insert(0, [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24, height=HEIGHT)])
         self._dashboard("Plumbing", "Functions, machines, streams, tables", names, rows)

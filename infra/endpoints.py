@@ -106,7 +106,7 @@ class Endpoints(Construct):
                 password_length=TOKEN_LENGTH, exclude_punctuation=True
             ),
         )
-        why = "The scraper has the token as well: scheduled rotation would shut it out. Both change it together."
+        why = "The scraper has the token too, and a scheduled rotation would lock it out. Change both together."
         explain(token, "SMG4", why)
         return token
 
@@ -133,20 +133,20 @@ class Endpoints(Construct):
 
     def serve(self, function: Function) -> None:
         """Route the health paths to `function`."""
-        why = "Probes hold no credentials and learn a word; the function asks for the token before it says more."
+        why = "Probes have no credentials and learn only a status. The function requires the token for details."
         routes = {f"GET /{path}": path.capitalize() for path in PATHS}
         self._route("", function, routes, why)
 
     def serve_runs(self, function: Function) -> None:
         """Route the run paths to `function`."""
-        why = "The function asks for the token of each request, as the socket does on $connect."
+        why = "The function checks the token of each request, as the WebSocket API does on $connect."
         routes = dict(zip(RUN_ROUTES, ("Run", "Session", "Stream"), strict=True))
         self._route("Runs", function, routes, why)
         self._throttle(RUN_ROUTES, RUN_RATE, RUN_BURST)
 
     def serve_console(self, function: Function) -> None:
         """Route the console paths to `function`."""
-        why = "A browser asks for the page before anybody signs in; the function has no rights and no secrets."
+        why = "A browser loads the page before the user signs in. The function has no permissions and no secrets."
         self._route("Console", function, dict(zip(CONSOLE_ROUTES, ("Console", "ConsoleFile"), strict=True)), why)
         self._throttle(CONSOLE_ROUTES, CONSOLE_RATE, CONSOLE_BURST)
 

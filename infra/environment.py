@@ -64,7 +64,7 @@ def environment(
         METRICS_NAMESPACE: NAMESPACE,
         ENDPOINT: settings.endpoint if settings.for_sam else "",  # the offline cloud sets it for its workers
     }
-    return _filled(known)
+    return _drop_empty(known)
 
 
 def own_environment(
@@ -72,8 +72,8 @@ def own_environment(
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the variables that only one verb gets, by verb. Other verbs have no permission for the named resources."""
     return {
-        "call_model": _filled({variable("model_secrets"): ",".join(settings.model_secrets)}),
-        "govern": _filled(
+        "call_model": _drop_empty({variable("model_secrets"): ",".join(settings.model_secrets)}),
+        "govern": _drop_empty(
             {
                 variable("notices"): topics.notices.topic_arn,
                 variable("thresholds"): _thresholds(settings),
@@ -81,11 +81,11 @@ def own_environment(
             }
         ),
         **{
-            verb: _filled({variable(field): value for field, value in fields.items()})
+            verb: _drop_empty({variable(field): value for field, value in fields.items()})
             for verb, fields in triggers.environment.items()
         },
         "serve_console": {variable("console"): console.config} if console.verbs else {},
-        "health": _filled({variable("metrics_secret"): endpoints.token_arn}),
+        "health": _drop_empty({variable("metrics_secret"): endpoints.token_arn}),
     }
 
 
@@ -95,5 +95,5 @@ def _thresholds(settings: Settings) -> str:
     return json.dumps(chosen) if chosen else ""
 
 
-def _filled(known: dict[str, str]) -> dict[str, str]:
+def _drop_empty(known: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in known.items() if value}

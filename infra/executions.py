@@ -39,7 +39,7 @@ class Executions:
     def grant_wake(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` complete the task token of a parent that waits for its sub-agent."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["states:SendTaskSuccess"], resource_arns=["*"])
-        why = "SendTaskSuccess knows no resources: the token names the one task that it can answer, and is a secret."
+        why = "SendTaskSuccess does not support resource ARNs. The token is secret and completes only its own task."
         explain(grantee.grant_principal, "IAM5[Resource::*]", why)
 
     def _grant_executions(self, grantee: iam.IGrantable, action: str) -> None:

@@ -90,7 +90,7 @@ def _own_memory(verb: str, settings: Settings) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class FunctionInputs:
     """The shared inputs from which every function of a stage is created."""
 
     settings: Settings
@@ -129,7 +129,7 @@ class Function(Construct):
         construct_id: str,
         *,
         verb: str,
-        kit: Kit,
+        inputs: FunctionInputs,
         profile: str = DEFAULT_PROFILE,
         memory_mb: int = 0,
         provisioned_concurrency: int = 0,
@@ -138,22 +138,22 @@ class Function(Construct):
         executes_tools: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
-        declared = tools or kit.tools
-        settings, size = kit.settings, size_of(verb)
+        declared = tools or inputs.tools
+        settings, size = inputs.settings, size_of(verb)
         packages = declared.image if executes_tools and not settings.offline else None
-        name = (kit.names.image_function if packages else kit.names.function)(verb, profile)
+        name = (inputs.names.image_function if packages else inputs.names.function)(verb, profile)
         arm = settings.target_architecture == "arm64"
         self.verb = verb
         self.role = iam.Role(
             self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"What {name} may do"
         )
-        group = log_group(self, "Logs", f"/aws/lambda/{name}", settings=settings, keys=kit.keys)
+        group = log_group(self, "Logs", f"/aws/lambda/{name}", settings=settings, keys=inputs.keys)
         group.grant_write(self.role)
-        own = kit.own.get(verb, {})
+        own = inputs.own.get(verb, {})
         environment = {
             **({} if verb in WITHOUT_AGENTS else declared.environment),
-            **({variable("secrets"): _places(declared)} if executes_tools and declared.secrets else {}),
-            **kit.environment,
+            **({variable("secrets"): _format_places(declared)} if executes_tools and declared.secrets else {}),
+            **inputs.environment,
             **own,
             SERVICE_NAME: verb,
         }
@@ -170,14 +170,16 @@ class Function(Construct):
             "reserved_concurrent_executions": reserved_concurrency or None,
         }
         self.function = (
-            lambda_.DockerImageFunction(self, "Function", code=kit.layers.image(profile, packages), **options)
+            lambda_.DockerImageFunction(self, "Function", code=inputs.layers.image(profile, packages), **options)
             if packages
-            else _zip_function(self, verb, kit, options)
+            else _make_zip_function(self, verb, inputs, options)
         )
         if executes_tools and declared.vpc is not None:
             place = {"subnet_ids": list(declared.vpc.subnets), "security_group_ids": list(declared.vpc.security_groups)}
             self.function.node.default_child.vpc_config = lambda_.CfnFunction.VpcConfigProperty(**place)
-        built_for = f"Layers and tests are made for Python {settings.python}; the context key `python` chooses."
+        built_for = (
+            f"Layers and tests are made for Python {settings.python}. The context key `python` selects the version."
+        )
         explain(self.function, "L1", built_for)
         self.live = lambda_.Alias(
             self,
@@ -188,8 +190,10 @@ class Function(Construct):
         )
 
 
-def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, Any]) -> lambda_.Function:
-    settings = kit.settings
+def _make_zip_function(
+    scope: Construct, verb: str, inputs: FunctionInputs, options: Mapping[str, Any]
+) -> lambda_.Function:
+    settings = inputs.settings
     snap_start = settings.snap_start and verb == "call_model"
     function = lambda_.Function(
         scope,
@@ -197,7 +201,7 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
         runtime=RUNTIMES[settings.python],
         handler="handler.handler",
         code=lambda_.Code.from_asset(str(shipped("functions") / verb), exclude=["__pycache__", "*.pyc"]),
-        layers=kit.layers.of(verb),
+        layers=inputs.layers.of(verb),
         snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         **options,
     )
@@ -207,6 +211,6 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
     return function
 
 
-def _places(tools: ToolSettings) -> str:
+def _format_places(tools: ToolSettings) -> str:
     """Return the places of the secrets in the format of `CloudSettings.secrets`. A place is not secret itself."""
     return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

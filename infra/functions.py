@@ -17,7 +17,7 @@ from helix.core.tool_settings import SecretPlace
 from helix.infra.concurrency import reserved
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
-from helix.infra.function import SIZES, Function, Kit
+from helix.infra.function import SIZES, Function, FunctionInputs
 from helix.infra.governing import Governing
 from helix.infra.nag import explain_resource
 from helix.infra.profile import PROFILE_VERBS, construct_name
@@ -182,11 +182,13 @@ class Functions(Construct):
     """The functions that exist once per stage. `by_verb`: every function except those of the profiles. `more`: optional
     verbs, which not every stage has."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights, more: Sequence[str]) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, inputs: FunctionInputs, rights: Rights, more: Sequence[str]
+    ) -> None:
         super().__init__(scope, construct_id)
-        own = reserved(kit.settings)
+        own = reserved(inputs.settings)
         self.by_verb = {
-            verb: Function(self, construct_name(verb), verb=verb, kit=kit, reserved_concurrency=own.get(verb, 0))
+            verb: Function(self, construct_name(verb), verb=verb, inputs=inputs, reserved_concurrency=own.get(verb, 0))
             for verb in (*SHARED_VERBS, *more)
         }
         for function in self.by_verb.values():
@@ -208,7 +210,9 @@ def grant_bedrock(role: iam.Role) -> None:
     iam.Grant.add_to_principal(grantee=role, actions=[apply], resource_arns=guardrails)
     for arn in [*models, *guardrails]:
         explain_resource(
-            role, arn, "Agents name their models and guardrails, which may be in any region; both cost, neither reads."
+            role,
+            arn,
+            "Agents name models and guardrails in any region. Calls cost money and read no data.",
         )
 
 

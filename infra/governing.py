@@ -34,7 +34,7 @@ class Governing:
             self._allow(grantee, SET, every)
             explain_resource(grantee, every, "Each agent with resources has such an alias, and no other resource.")
         self._allow(grantee, ["cloudwatch:GetMetricData"], "*")
-        why = "GetMetricData knows no resources: a right to read one metric of the account is a right to read all of them."
+        why = "GetMetricData does not support resource ARNs, so it covers all metrics of the account."
         explain(grantee.grant_principal, "IAM5[Resource::*]", why)
 
     def _alias(self, function: str) -> str:

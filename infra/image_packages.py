@@ -49,7 +49,7 @@ def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
 
 
 @contextmanager
-def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
+def hide_packages(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
     """Make the import of these packages fail, as in functions without an image. `why`: the error message after the module's
     name."""
     known = importlib.metadata.packages_distributions() if packages else {}
@@ -57,7 +57,7 @@ def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
         module for module, owners in known.items() if {canonicalize_name(owner) for owner in owners} <= set(packages)
     }
     named = {package.replace("-", "_") for package in packages} - sys.stdlib_module_names
-    finder = _Hiding(modules | named, why)
+    finder = _HidingFinder(modules | named, why)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -65,7 +65,7 @@ def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-class _Hiding(MetaPathFinder):
+class _HidingFinder(MetaPathFinder):
     def __init__(self, modules: Collection[str], why: str) -> None:
         self._modules, self._why = modules, why
 

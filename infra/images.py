@@ -16,7 +16,7 @@ from pathlib import Path
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_lambda as lambda_
 
-from helix.infra.build import built
+from helix.infra.build import build_once
 from helix.infra.config import Architecture
 from helix.runtime.project import shipped
 
@@ -67,7 +67,7 @@ def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Pat
             copy = _link if folder.is_relative_to(builds) else shutil.copy2  # builds never change
             shutil.copytree(folder, target / part, ignore=NOT_CODE if part == "function" else None, copy_function=copy)
 
-    return built(builds, name, digest.hexdigest(), make)
+    return build_once(builds, name, digest.hexdigest(), make)
 
 
 def image_code(folder: Path, architecture: Architecture) -> lambda_.DockerImageCode:

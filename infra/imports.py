@@ -143,12 +143,12 @@ class _Imports(ast.NodeVisitor):
             self.visit(part)
 
     def visit_Try(self, node: ast.Try) -> None:
-        optional = any(_goes_on_without(handler) for handler in node.handlers)
+        optional = any(_handles_absence(handler) for handler in node.handlers)
         for part in [*([] if optional else node.body), *node.handlers, *node.orelse, *node.finalbody]:
             self.visit(part)
 
 
-def _goes_on_without(handler: ast.ExceptHandler) -> bool:
+def _handles_absence(handler: ast.ExceptHandler) -> bool:
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {getattr(one, "attr", getattr(one, "id", "")) for one in caught if one is not None}
     raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))

@@ -41,7 +41,7 @@ class Keys(Construct):
         super().__init__(scope, construct_id)
         self.key: kms.IKey | None = given or (self._key(names, removal) if own else None)
         if self.key is not None:
-            _admit_services(self.key, Stack.of(self), names)
+            _allow_services(self.key, Stack.of(self), names)
 
     def _key(self, names: Names, removal: RemovalPolicy) -> kms.Key:
         return kms.Key(
@@ -68,18 +68,18 @@ class Keys(Construct):
         )
 
 
-def _admit_services(key: kms.IKey, stack: Stack, names: Names) -> None:
+def _allow_services(key: kms.IKey, stack: Stack, names: Names) -> None:
     arn_format = ArnFormat.COLON_RESOURCE_NAME
     groups = stack.format_arn(service="logs", resource="log-group", resource_name="*", arn_format=arn_format)
     logs = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
-    _admit(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
+    _allow_service(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
     # Otherwise CloudWatch cannot publish an alarm to the encrypted topic, and only the alarm's history says so.
     # Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
     cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
-    _admit(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
+    _allow_service(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
 
 
-def _admit(
+def _allow_service(
     key: kms.IKey, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
 ) -> None:
     actions = [f"kms:{verb}" for verb in verbs]

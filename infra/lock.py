@@ -33,15 +33,15 @@ HEADER = (
 def main() -> None:
     asked = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
     base = [line for line in asked if line not in MODEL_PACKAGES]
-    found = dict.fromkeys(resolved(base), "")
+    found = dict.fromkeys(resolve_requirements(base), "")
     for package in MODEL_PACKAGES:
-        for pin in resolved([*base, package]) - {pin for pin, why in found.items() if not why}:
+        for pin in resolve_requirements([*base, package]) - {pin for pin, why in found.items() if not why}:
             found[pin] = f"{found.get(pin, '  #')} {package}"
     lines = [pin + why for pin, why in sorted(found.items())]
     REQUIREMENTS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
 
 
-def resolved(requirements: Sequence[str]) -> set[str]:
+def resolve_requirements(requirements: Sequence[str]) -> set[str]:
     """Return the pins of everything that pip would install for these requirements. Raises `BuildError`."""
     settings = Settings()
     with tempfile.TemporaryDirectory() as folder:

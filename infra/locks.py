@@ -70,7 +70,7 @@ class _Reader:
         self._target = target(architecture, python)
         self._tags = frozenset(_tags(architecture, python))
 
-    def holds(self, entry: Table) -> bool:
+    def is_needed(self, entry: Table) -> bool:
         """Return whether the entry has no marker, or one that is true on Lambda."""
         return "marker" not in entry or Marker(entry["marker"]).evaluate({**self._target, "extra": ""})
 
@@ -135,9 +135,9 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
     if missing := sorted(asked - known):
         raise LockError(f"{reader.file} is older than {PYPROJECT}, which needs {missing[0]!r}: run `uv lock`")
     chosen: dict[str, Table] = {}
-    needs = _needs(reader, packages, root, chosen, through=False)
+    needs = _read_needs(reader, packages, root, chosen, through=False)
     own = {name for needed in needs.values() for name in needed}
-    every = _needs(reader, packages, root, chosen, through=True)
+    every = _read_needs(reader, packages, root, chosen, through=True)
     spare = {name for needed in every.values() for name in needed} - own
     found = reader.pins(chosen, own)
     for name in sorted(spare):
@@ -146,7 +146,7 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
     return reader.lock(found, spare, tuple((name, tuple(sorted(needed))) for name, needed in sorted(needs.items())))
 
 
-def _needs(
+def _read_needs(
     reader: _Reader, packages: Mapping[str, list[Table]], root: Table, chosen: dict[str, Table], *, through: bool
 ) -> dict[str, set[str]]:
     """Return the dependencies of each package that the project reaches. `through`: whether to follow packages that are
@@ -156,10 +156,10 @@ def _needs(
     while waiting:
         name, package, extra = waiting.pop()
         listed = package.get("optional-dependencies", {}).get(extra, ()) if extra else package.get("dependencies", ())
-        for entry in filter(reader.holds, listed):
+        for entry in filter(reader.is_needed, listed):
             needed = entry["name"]
             needs.setdefault(name, set()).add(needed)
-            chosen[needed] = _choose(reader, packages, entry)
+            chosen[needed] = _find_package(reader, packages, entry)
             for wanted in ("", *entry.get("extra", ())):
                 if (needed, wanted) not in seen and (through or not is_left_out(needed)):
                     seen.add((needed, wanted))
@@ -167,7 +167,7 @@ def _needs(
     return needs
 
 
-def _choose(reader: _Reader, packages: Mapping[str, list[Table]], entry: Table) -> Table:
+def _find_package(reader: _Reader, packages: Mapping[str, list[Table]], entry: Table) -> Table:
     """Return the locked package of an entry. An entry names version and source if several are locked."""
     for package in packages.get(entry["name"], ()):
         if all(entry.get(key) in (None, package.get(key)) for key in ("version", "source")):
@@ -179,7 +179,7 @@ def _read_pylock(reader: _Reader, table: Table) -> Lock:
     """Read all packages whose markers hold on Lambda. The file does not say which packages the project needs."""
     if not str(table.get("lock-version", "")).startswith("1."):
         raise LockError(f"{reader.file}: lock-version {table.get('lock-version')!r} is not known; it must be 1.0")
-    held = [package for package in table.get("packages", ()) if reader.holds(package)]
+    held = [package for package in table.get("packages", ()) if reader.is_needed(package)]
     packages: dict[str, Table] = {canonicalize_name(package["name"]): package for package in held}
     project = {name for name, package in packages.items() if package.get("directory", {}).get("path") == "."}
     return reader.lock(reader.pins(packages, packages.keys() - project), (), ())

@@ -14,7 +14,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from helix.infra.definition import VERBS, definition, substitutions
-from helix.infra.function import Function, Kit
+from helix.infra.function import Function, FunctionInputs
 from helix.infra.logs import VENDED, log_group
 from helix.infra.nag import explain
 
@@ -25,16 +25,22 @@ class Machine(Construct):
     """The state machine of one profile. `functions`: by verb, all those that `definition.VERBS` names."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, kit: Kit, profile: str, functions: Mapping[str, Function]
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        inputs: FunctionInputs,
+        profile: str,
+        functions: Mapping[str, Function],
     ) -> None:
         super().__init__(scope, construct_id)
-        settings, name = kit.settings, kit.names.machine(profile)
+        settings, name = inputs.settings, inputs.names.machine(profile)
         arns = {verb: function.live.function_arn for verb, function in functions.items()}
         role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
-            description=f"What state machine {name} may do",
+            description=f"Permissions of the state machine {name}",
         )
         role.add_to_policy(
             iam.PolicyStatement(
@@ -42,7 +48,7 @@ class Machine(Construct):
             )
         )
         asl = definition(run_s=settings.run_days * 24 * HOUR_S, child_s=settings.child_hours * HOUR_S)
-        group = log_group(self, "Logs", f"{VENDED}/states/{name}", settings=settings, keys=kit.keys)
+        group = log_group(self, "Logs", f"{VENDED}/states/{name}", settings=settings, keys=inputs.keys)
         self.machine = sfn.StateMachine(
             self,
             "Machine",
@@ -54,7 +60,7 @@ class Machine(Construct):
             tracing_enabled=True,
             logs=sfn.LogOptions(destination=group, level=sfn.LogLevel.ERROR, include_execution_data=False),
         )
-        why = "Delivering logs and traces knows no resources: that is how Step Functions and X-Ray are granted."
+        why = "The actions that deliver logs and traces do not support resource ARNs."
         explain(role, "IAM5[Resource::*]", why)
-        why = "Errors only, without data: each step's history is in Step Functions, and costs as much again as a log."
+        why = "Only errors are logged. Step Functions has the full history, and logging it would double the cost."
         explain(self.machine, "SF1", why)

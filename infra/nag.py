@@ -24,7 +24,7 @@ from constructs import IConstruct
 
 
 @jsii.implements(IPolicyValidationPlugin)
-class _Judge:
+class _NagPlugin:
     """A validation plugin that runs cdk-nag on one construct and the constructs below it."""
 
     def __init__(self, scope: IConstruct) -> None:
@@ -41,7 +41,7 @@ class _Judge:
 
 def check(scope: IConstruct) -> None:
     """Check `scope`, and nothing outside of it, when its app is synthesised."""
-    Validations.of(scope).add_plugins(_Judge(scope))
+    Validations.of(scope).add_plugins(_NagPlugin(scope))
 
 
 def explain(construct: IConstruct, finding: str, reason: str) -> None:
@@ -67,16 +67,16 @@ def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, re
 def explain_resource(grantee: iam.IGrantable, arn: str, reason: str) -> None:
     """Accept the wildcard in `arn`, which consists of names and pseudo parameters."""
     role = grantee.grant_principal
-    explain(role, f"IAM5[Resource::{_spelled(Stack.of(role).resolve(arn))}]", reason)
+    explain(role, f"IAM5[Resource::{_format_arn(Stack.of(role).resolve(arn))}]", reason)
 
 
-def _spelled(resolved: Any) -> str:
+def _format_arn(resolved: Any) -> str:
     """Format an ARN like cdk-nag, with references as `<Name>`. Raises `TypeError` for an unknown form."""
     match resolved:
         case str():
             return resolved
         case {"Fn::Join": [_, parts]}:
-            return "".join(map(_spelled, parts))
+            return "".join(map(_format_arn, parts))
         case {"Ref": name}:
             return f"<{name}>"
         case {"Fn::Sub": str(text)}:

@@ -15,7 +15,7 @@ from constructs import Construct
 
 from helix.core.resources import ResourceConfig
 from helix.core.tool_settings import ToolSettings
-from helix.infra.function import NO_TOOLS, Function, Kit
+from helix.infra.function import NO_TOOLS, Function, FunctionInputs
 from helix.infra.layers import Layers
 from helix.infra.machine import Machine
 from helix.infra.tool_rights import grant_tools
@@ -72,7 +72,7 @@ class ProfileFunctions(Construct):
         construct_id: str,
         *,
         profile: Profile,
-        kit: Kit,
+        inputs: FunctionInputs,
         grant: Grant,
         shared: Mapping[str, Function],
     ) -> None:
@@ -82,7 +82,7 @@ class ProfileFunctions(Construct):
                 self,
                 construct_name(verb),
                 verb=verb,
-                kit=kit,
+                inputs=inputs,
                 profile=profile.name,
                 memory_mb=profile.memory_mb,
                 provisioned_concurrency=profile.provisioned_concurrency if verb == "call_model" else 0,
@@ -95,7 +95,9 @@ class ProfileFunctions(Construct):
             grant(function)
             if profile.executes_tools(function.verb):
                 grant_tools(function.role, profile.tools)
-        self.machine = Machine(self, "Machine", kit=kit, profile=profile.name, functions={**shared, **self.functions})
+        self.machine = Machine(
+            self, "Machine", inputs=inputs, profile=profile.name, functions={**shared, **self.functions}
+        )
 
 
 class ProfileStack(NestedStack):
@@ -108,14 +110,14 @@ class ProfileStack(NestedStack):
         construct_id: str,
         *,
         profile: Profile,
-        kit: Kit,
+        inputs: FunctionInputs,
         grant: Grant,
         shared: Mapping[str, Function],
     ) -> None:
-        super().__init__(scope, construct_id, description=f"Helix, stage {kit.settings.stage}: agent {profile.name}")
-        if kit.settings.for_sam:  # sam looks for layers only in the template that has the function
-            kit = replace(kit, layers=Layers(self, "Layers", settings=kit.settings, project=kit.project))
-        made = ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
+        super().__init__(scope, construct_id, description=f"Helix, stage {inputs.settings.stage}: agent {profile.name}")
+        if inputs.settings.for_sam:  # sam looks for layers only in the template that has the function
+            inputs = replace(inputs, layers=Layers(self, "Layers", settings=inputs.settings, project=inputs.project))
+        made = ProfileFunctions(self, "Profile", profile=profile, inputs=inputs, grant=grant, shared=shared)
         self.functions = made.functions
 
 

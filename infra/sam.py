@@ -21,8 +21,8 @@ from pathlib import Path
 from helix.adapters.system import SystemClock
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
-from helix.infra.agents import deployed_agents
-from helix.infra.bridge import BridgeError, bridge_address, bridged
+from helix.infra.agent_profiles import deployed_agents
+from helix.infra.bridge import BridgeError, bridge_address, forward_bridge
 from helix.infra.config import Settings, SettingsError, pairs, read_settings
 from helix.infra.packages import LockError
 from helix.infra.samples import write_samples
@@ -75,7 +75,7 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     port = cloud.emulator.port
-    async with bridged(address, port) as carried:
+    async with forward_bridge(address, port) as carried:
         cloud.client("events").disable_rule(Name=cloud.function(SCHEDULE))
         await write_samples(cloud, cloud.root / "events", agent)
         file = cloud.root / VARIABLES
@@ -92,7 +92,7 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
             "sockets": cloud.url,
         }
         seconds = SystemClock().now() - begun
-        _say(f"A stage for sam local, up in {seconds:.1f} s. Ctrl-C ends it, with all its rows.\n")
+        _say(f"A stage for sam local, ready in {seconds:.1f} s. Ctrl-C ends it and deletes its rows.\n")
         for name, value in rows.items():
             _say(f"  {name:<11}{value}")
         while not ended.is_set():

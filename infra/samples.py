@@ -21,7 +21,7 @@ from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.cloud import OfflineCloud
 from helix.ports.launcher import ExecutionState, Part
 from helix.ports.state_store import StateStore
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.launching import StepFunctionsExecutor
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
@@ -34,7 +34,7 @@ ORPHAN = ("ses_01KA8ZQ3V5T1N2C6X7M8P9R0SH", "run_000001_01KA8ZQ3V6B4D5F7G9H1J2K3
 LONG_AGO_S = 3600.0
 
 
-class Held:
+class IdleLauncher:
     """A `Launcher` that does not start executions."""
 
     async def start(self, part: Part) -> None:
@@ -50,7 +50,7 @@ class Held:
         return
 
 
-class Earlier(SystemClock):
+class ShiftedClock(SystemClock):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
@@ -58,7 +58,7 @@ class Earlier(SystemClock):
         return super().now() - self._seconds
 
 
-class Given:
+class GivenIds:
     """A source of ids that returns given ids in order."""
 
     def __init__(self, *ids: str) -> None:
@@ -75,7 +75,7 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
     for session_id, run_id in _runs(events):
         await now.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
     session_id, run_id = ORPHAN
-    earlier = _executor(cloud, Earlier(LONG_AGO_S))
+    earlier = _executor(cloud, ShiftedClock(LONG_AGO_S))
     await earlier.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
     await write_key(now.store, events)
     _, token = _read(events, "health_metrics")["headers"]["authorization"].split()
@@ -88,7 +88,7 @@ async def write_key(store: StateStore, events: Path) -> None:
     _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
     half = len(secret) // 2
     await ApiKeys(store, SystemClock()).create(
-        Given(key_id, secret[:half], secret[half:]), Principal(USER), name="sample"
+        GivenIds(key_id, secret[:half], secret[half:]), Principal(USER), name="sample"
     )
 
 
@@ -120,6 +120,6 @@ def _executor(cloud: OfflineCloud, clock: SystemClock) -> StepFunctionsExecutor:
         hooks=HookManager(None),
         budgets=RowBudgets(store),
         placement=IN_FUNCTIONS,
-        launcher=Held(),
+        launcher=IdleLauncher(),
     )
     return StepFunctionsExecutor(engine, agents)

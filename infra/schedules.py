@@ -48,7 +48,7 @@ class Schedules(Construct):
             enforce_ssl=True,
             retention_period=RETAINED,
         )
-        explain(self.undelivered, "SQS3", "It is where dead letters go; an alarm watches it.")
+        explain(self.undelivered, "SQS3", "This is the dead-letter queue, and an alarm watches it.")
         events.Rule(
             self,
             "Govern",
@@ -63,7 +63,7 @@ class Schedules(Construct):
             self,
             "Ended",
             rule_name=names.of("ended"),
-            description="Executions that ended without ending their run",
+            description="Executions that ended although their run has not ended",
             event_pattern=events.EventPattern(
                 source=["aws.states"],
                 detail_type=["Step Functions Execution Status Change"],

@@ -76,9 +76,7 @@ class Sockets(Construct):
         self._stage_name = names.stage
         self.domain: apigatewayv2.DomainName | None = None
         self.endpoint = (
-            CfnParameter(
-                Stack.of(self), "Endpoint", default=settings.endpoint, description="Where the emulator answers"
-            )
+            CfnParameter(Stack.of(self), "Endpoint", default=settings.endpoint, description="The URL of the emulator")
             if settings.offline
             else None
         )
@@ -151,7 +149,7 @@ class Sockets(Construct):
         """Let `grantee` post to connections."""
         arn = self._arn(f"{self._stage_name}/POST/@connections/*")
         iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:ManageConnections"], resource_arns=[arn])
-        explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
+        explain_resource(grantee, arn, "API Gateway names connections when they open.")
 
     def serve(self, functions: Mapping[str, Function]) -> None:
         """Route the API's routes and authoriser to the functions, which are given by verb."""
@@ -165,7 +163,7 @@ class Sockets(Construct):
             # No identity source: API Gateway refuses a request that lacks any of the named headers. A client sends its
             # credentials in Authorization, or from a browser in Sec-WebSocket-Protocol.
         )
-        self._admit(functions[AUTHORIZER], f"authorizers/{authorizer.ref}")
+        self._allow_invocation(functions[AUTHORIZER], f"authorizers/{authorizer.ref}")
         routes = [self._route(key, functions[verb], authorizer) for key, verb in ROUTES.items()]
         for route in routes:
             self.stage.add_resource_dependency(route)
@@ -179,7 +177,7 @@ class Sockets(Construct):
             integration_type="AWS_PROXY",
             integration_uri=self._invocation(function),
         )
-        self._admit(function, f"{self._stage_name}/{key}")
+        self._allow_invocation(function, f"{self._stage_name}/{key}")
         connects = key == "$connect"
         route = apigatewayv2.CfnRoute(
             self,
@@ -197,7 +195,7 @@ class Sockets(Construct):
             explain(route, "APIG4", why)
         return route
 
-    def _admit(self, function: Function, path: str) -> None:
+    def _allow_invocation(self, function: Function, path: str) -> None:
         """Let API Gateway invoke `function` for one route of this API only, or as its authoriser."""
         lambda_.CfnPermission(
             self,
@@ -235,7 +233,7 @@ class Sockets(Construct):
         )
         role.apply_removal_policy(RemovalPolicy.RETAIN)
         policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonAPIGatewayPushToCloudWatchLogs"
-        explain(role, f"IAM4[Policy::{policy}]", "AWS keeps this policy for exactly this role of the account.")
+        explain(role, f"IAM4[Policy::{policy}]", "AWS provides this policy for exactly this role of the account.")
         account = apigateway.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
         account.apply_removal_policy(RemovalPolicy.RETAIN)
         return account

@@ -26,7 +26,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from helix.core.resources import profile_digest
-from helix.infra.agents import profiles, registered_agents
+from helix.infra.agent_profiles import find_profiles, registered_agents
 from helix.infra.alarm_rules import Alarms, Rule, agent_rules, chunk_rules, stage_rules
 from helix.infra.concurrency import division
 from helix.infra.config import Settings, SettingsError, settings_of
@@ -35,7 +35,7 @@ from helix.infra.dashboards import Dashboards
 from helix.infra.endpoints import Endpoints
 from helix.infra.environment import environment, own_environment
 from helix.infra.executions import Executions
-from helix.infra.function import Kit
+from helix.infra.function import FunctionInputs
 from helix.infra.functions import Functions, Rights
 from helix.infra.governing import Governing
 from helix.infra.keys import Keys
@@ -45,9 +45,9 @@ from helix.infra.nag import check
 from helix.infra.names import Names
 from helix.infra.network import Network
 from helix.infra.profile import ProfileFunctions, ProfileStack
-from helix.infra.reach import Parts, Reach
 from helix.infra.schedules import Schedules
 from helix.infra.sockets import Domain, Sockets
+from helix.infra.stage_interface import Parts, StageInterface
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
@@ -66,7 +66,7 @@ FLAGS = {
 """The feature flags of the stage's constructs, whatever flags the app around them has for its own."""
 
 
-class Helix(Reach):
+class Helix(StageInterface):
     """A stage of Helix, for any stack. A stack can contain one stage.
 
     project: the folder of the pyproject.toml that has `[tool.helix]`, or a folder below it. Default: the working directory.
@@ -124,7 +124,9 @@ class Helix(Reach):
     ) -> None:
         names = Names(settings.stage)
         removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
-        every_profile = [network.around(profile) if network else profile for profile in profiles(settings, project)]
+        every_profile = [
+            network.around(profile) if network else profile for profile in find_profiles(settings, project)
+        ]
         shared_profile, *own_profiles = every_profile
         settings = with_model_packages(settings, registered_agents())
 
@@ -141,7 +143,7 @@ class Helix(Reach):
         console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets)
         executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
         declared = [profile_digest(profile.name) for profile in own_profiles if profile.declared]
-        kit = Kit(
+        inputs = FunctionInputs(
             settings=settings,
             project=project,
             names=names,
@@ -167,13 +169,17 @@ class Helix(Reach):
             bedrock="bedrock" in settings.calling,
         )
         more = [*triggers.verbs, *console.verbs]
-        shared = Functions(self, "Functions", kit=kit, rights=rights, more=more).by_verb
-        its_own = ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
-        profile_functions = {shared_profile.name: its_own.functions}
+        shared = Functions(self, "Functions", inputs=inputs, rights=rights, more=more).by_verb
+        default = ProfileFunctions(
+            self, "Profile", profile=shared_profile, inputs=inputs, grant=rights.grant, shared=shared
+        )
+        profile_functions = {shared_profile.name: default.functions}
         rules: list[Rule] = []
         for profile in own_profiles:
             agent = profile.name
-            own = ProfileStack(self, f"Agent-{agent}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
+            own = ProfileStack(
+                self, f"Agent-{agent}", profile=profile, inputs=inputs, grant=rights.grant, shared=shared
+            )
             profile_functions[agent] = own.functions
             if profile.max_instances:
                 its_rules = [*agent_rules(names, settings, agent, profile.max_instances)]
@@ -181,7 +187,7 @@ class Helix(Reach):
                 rules += its_rules
         self._parts = Parts(
             settings=settings,
-            environment=kit.environment,
+            environment=inputs.environment,
             keys=keys,
             storage=storage,
             streaming=streaming,
@@ -228,35 +234,45 @@ class Helix(Reach):
                 endpoints=endpoints,
             )
         if streaming.stream is not None:
-            self._output({"ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log")})
+            self._output(
+                {
+                    "ChunkStream": (
+                        streaming.stream.stream_name,
+                        "The stream of chunks to the replay log",
+                    )
+                }
+            )
         self._output(triggers.outputs(endpoints))
         self._output(console.outputs())
         if endpoints.token is not None:
-            self._output({"MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics")})
+            self._output({"MetricsSecretArn": (endpoints.token_arn, "The secret with the bearer token for /metrics")})
         tag(self, settings)
         self._output(
             {
-                "Url": (sockets.url, "Where clients connect"),
-                "ManagementUrl": (sockets.management_url, "Where functions post to connections"),
+                "Url": (sockets.url, "The URL that clients connect to"),
+                "ManagementUrl": (sockets.management_url, "The URL at which functions post to connections"),
                 "SessionsTable": (storage.tables["sessions"].table_name, "Sessions, runs, messages, checkpoints"),
                 "StreamsTable": (storage.tables["streams"].table_name, "Replay log, connections"),
                 "ControlTable": (storage.tables["control"].table_name, "Budgets, slots, API keys"),
-                "BucketName": (storage.bucket.bucket_name, "What exceeds an item; what was set aside"),
-                "StreamingMode": (settings.streaming, "How chunks get to the replay log"),
+                "BucketName": (
+                    storage.bucket.bucket_name,
+                    "Data too large for an item, and records that were set aside",
+                ),
+                "StreamingMode": (settings.streaming, "The path of chunks to the replay log"),
                 "MachinePattern": (executions.pattern, "State machines, by profile"),
-                "MachineArns": (",".join(executions.machines), "All of them"),
+                "MachineArns": (",".join(executions.machines), "The ARNs of all state machines"),
                 "AlarmTopicArn": (topics.alarms.topic_arn, "Subscribe to be notified of alarms"),
                 "NoticeTopicArn": (topics.notices.topic_arn, "Subscribe to be notified of budgets and limits"),
                 "HealthUrl": (
                     f"{endpoints.url}/health",
-                    "Whether the stage is well; /ready, /live and /metrics beside it",
+                    "The health of the stage; /ready, /live and /metrics have the same base URL",
                 ),
-                "Concurrency": (division(settings), "Of Lambda: how the stage divides it"),
+                "Concurrency": (division(settings), "The division of Lambda's concurrency in the stage"),
                 "NextStep": (
                     next_step(settings),
-                    "What helix deploy does and cdk deploy does not: a first key, a check",
+                    "The steps after cdk deploy: create a first key, and check the stage",
                 ),
-                "Region": (Stack.of(self).region, "Where all of it is"),
+                "Region": (Stack.of(self).region, "The region of the stage"),
             }
         )
 

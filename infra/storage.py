@@ -16,7 +16,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
+from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring_prefix
 from helix.infra.config import Settings
 from helix.infra.keys import READ_KEY, WRITE_KEY, Keys
 from helix.infra.nag import explain, explain_objects, explain_resource
@@ -75,7 +75,7 @@ class Storage(Construct):
         self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 
     def _grant_overflow(self, grantee: iam.IGrantable, *actions: str) -> None:
-        why = "The objects of all sessions lie under one prefix; which of them a row names is data."
+        why = "The objects of all sessions share one prefix. Rows determine which of them are read."
         self._grant_objects(grantee, actions, OVERFLOW, why)
         # Without this right S3 responds "denied" instead of "not found".
         self._grant_list(grantee)
@@ -161,10 +161,14 @@ class Storage(Construct):
                     s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(days))
                     for prefix, days in (
                         *((prefix, RETAINED_DAYS) for prefix in (FAILED, GIVEN_UP)),
-                        *((f"{OVERFLOW}{expiring(days)}", days) for days in EXPIRY_DAYS),
+                        *((f"{OVERFLOW}{expiring_prefix(days)}", days) for days in EXPIRY_DAYS),
                     )
                 ),
             ],
         )
-        explain(bucket, "S1", "Reached by this stage's functions only, each by its own role: CloudTrail records them.")
+        explain(
+            bucket,
+            "S1",
+            "Only this stage's functions use it, each with its own role. CloudTrail records their calls.",
+        )
         return bucket

@@ -155,5 +155,9 @@ class Streaming(Construct):
             removal_policy=removal,
         )
         if own:
-            explain(stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
+            explain(
+                stream,
+                "KDS3",
+                "The stage's own key encrypts it, so one policy governs the access to all data.",
+            )
         return stream

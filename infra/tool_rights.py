@@ -33,7 +33,7 @@ Grant = tuple[list[str], list[str]]
 
 def grant_tools(role: iam.Role, tools: ToolSettings) -> None:
     stack = Stack.of(role)
-    for actions, arns in [*_secrets(stack, tools), *_helpers(stack, tools.rights)]:
+    for actions, arns in [*_secret_grants(stack, tools), *_helper_grants(stack, tools.rights)]:
         iam.Grant.add_to_principal(grantee=role, actions=actions, resource_arns=arns)
         _explain(role, actions, arns)
     for statement in tools.rights.statements:
@@ -45,15 +45,17 @@ def grant_tools(role: iam.Role, tools: ToolSettings) -> None:
     if tools.vpc is not None:
         actions = [f"ec2:{verb}" for verb in NETWORK]
         iam.Grant.add_to_principal(grantee=role, actions=actions, resource_arns=["*"])
-        explain_resource(role, "*", "Lambda makes the function's network interfaces; they have no names before.")
+        explain_resource(
+            role, "*", "Lambda creates the function's network interfaces, whose names are not known before."
+        )
 
 
-def _secrets(stack: Stack, tools: ToolSettings) -> Iterator[Grant]:
+def _secret_grants(stack: Stack, tools: ToolSettings) -> Iterator[Grant]:
     for place in tools.secrets.values():
         yield [place.action], [place.resource(stack.partition, stack.region, stack.account)]
 
 
-def _helpers(stack: Stack, rights: Rights) -> Iterator[Grant]:
+def _helper_grants(stack: Stack, rights: Rights) -> Iterator[Grant]:
     def arn(name: str, service: str, resource: str = "") -> str:
         if name.startswith("arn:"):
             return name

@@ -55,5 +55,5 @@ class Topics(Construct):
     def wake(self, function: Function) -> None:
         """Let each alarm of the stage invoke `function`."""
         made = self.alarms.add_subscription(subscriptions.LambdaSubscription(function.live))
-        explain_template(made, "W3694", "An alias is as good as a function here, and everybody calls the alias.")
+        explain_template(made, "W3694", "All callers use the alias, which is a valid target here.")
         function.live.configure_async_invoke(retry_attempts=2, max_event_age=STALE)

@@ -60,7 +60,7 @@ class Triggers(Construct):
         if not self.queued:
             return
         self.failed = self._queue("Failed", FAILED)
-        explain(self.failed, "SQS3", "It is where dead letters go; an alarm watches it.")
+        explain(self.failed, "SQS3", "This is the dead-letter queue, and an alarm watches it.")
         for name, trigger in self.queued.items():
             match trigger.queue:
                 case None if trigger.timezone:
@@ -104,7 +104,7 @@ class Triggers(Construct):
         if self.queued:
             yield Rule(
                 "triggers-failed",
-                "Events of triggers started no run: they are in the dead-letter queue, with the reason.",
+                "Events of triggers could not start a run. They are in the dead-letter queue, with the reason.",
                 aws_metric("SQS", "ApproximateNumberOfMessagesVisible", "Maximum", QueueName=self._names.of(FAILED)),
             )
 
@@ -117,7 +117,7 @@ class Triggers(Construct):
         if self.http:
             made["HttpUrl"] = (endpoints.url, "POST /run, GET /sessions/ID and GET /sessions/ID/stream")
         if self.failed:
-            made["TriggerFailuresUrl"] = (self.failed.queue_url, "Events that started no run, with the reason")
+            made["TriggerFailuresUrl"] = (self.failed.queue_url, "Events that could not start a run, with the reason")
         return made
 
     def _feed(self, function: Function) -> None:
@@ -137,7 +137,7 @@ class Triggers(Construct):
 
     def _rule(self, name: str, trigger: Trigger) -> None:
         assert self.failed is not None
-        queue = self._shared(self.failed)
+        queue = self._provide_queue(self.failed)
         target = events.CfnRule.TargetProperty(
             arn=queue.queue_arn,
             id="queue",
@@ -163,7 +163,7 @@ class Triggers(Construct):
         """Create a schedule in EventBridge Scheduler, because rules support only UTC. Its event has the same format as a
         rule's."""
         assert self.failed is not None
-        queue = self._shared(self.failed)
+        queue = self._provide_queue(self.failed)
         event = {"detail-type": "Scheduled Event", "source": "aws.scheduler", "time": SCHEDULED_TIME}
         schedule = scheduler.CfnSchedule(
             self,
@@ -175,32 +175,34 @@ class Triggers(Construct):
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=queue.queue_arn,
-                role_arn=self._sender(queue, self.failed).role_arn,
+                role_arn=self._provide_role(queue, self.failed).role_arn,
                 input=json.dumps({"trigger": name, "event": event}),
                 dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.failed.queue_arn),
             ),
         )
-        schedule.node.add_dependency(queue, self._sender(queue, self.failed))
+        schedule.node.add_dependency(queue, self._provide_role(queue, self.failed))
 
-    def _sender(self, *queues: sqs.IQueue) -> iam.Role:
+    def _provide_role(self, *queues: sqs.IQueue) -> iam.Role:
         """Return the role with which the stage's schedules send to the queues. The first call creates it."""
         if self._role is None:
             account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
             assumed_by = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=account)
-            self._role = iam.Role(self, "Sender", assumed_by=assumed_by, description="How schedules start runs")
+            self._role = iam.Role(
+                self, "Sender", assumed_by=assumed_by, description="Permissions of the schedules that start runs"
+            )
             arns = [queue.queue_arn for queue in queues]
             iam.Grant.add_to_principal(grantee=self._role, actions=["sqs:SendMessage"], resource_arns=arns)
         return self._role
 
-    def _shared(self, failed: sqs.Queue) -> sqs.IQueue:
+    def _provide_queue(self, failed: sqs.Queue) -> sqs.IQueue:
         if QUEUE in self._queues:
             return self._queues[QUEUE]
         queue = self._queues[QUEUE] = self._queue("Queue", QUEUE, failed)
         for each in (queue, failed):
-            self._admit_rules(each)
+            self._allow_rules(each)
         return queue
 
-    def _admit_rules(self, queue: sqs.Queue) -> None:
+    def _allow_rules(self, queue: sqs.Queue) -> None:
         """Let this stage's rules send to the queue. In the ARN of a rule on a custom bus, the bus comes before the name."""
         stack, name = Stack.of(self), self._rule_name("*")
         rules = [stack.format_arn(service="events", resource="rule", resource_name=n) for n in (name, f"*/{name}")]

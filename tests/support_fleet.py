@@ -19,7 +19,7 @@ from helix.engine.engine import Engine, Settings
 from helix.fleet import AgentRuntime, ProcessInfo
 from helix.fleet.rows import read_processes
 from helix.ports.state_store import StateStore
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.launching import LaunchingExecutor
 from helix.services.work_queue import WorkQueue
 from helix.sessions.sweep import sweep

@@ -15,7 +15,7 @@ from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject
 from helix.ports.clock import Clock
 from helix.ports.model import Question
-from helix.services.nearest import Embed
+from helix.services.embeddings import Embed
 from helix.services.row_cache import CacheEntry, Known, RowCache
 
 T = "tenant"

@@ -130,14 +130,14 @@ async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryState
     """A process paused between reading the pack and moving a row out of it. Meanwhile others moved and changed the row."""
     slow, quick = packed(memory), packed(memory)
     await quick.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"effects": "open"}, new=True)])
-    held = (await slow._read("s")).rows[SORTS[4]]
-    await quick._move(key(SORTS[4]), held)  # this process crashed before it wrote the session
+    held = (await slow._read_pack("s")).rows[SORTS[4]]
+    await quick._unpack_row(key(SORTS[4]), held)  # this process crashed before it wrote the session
     await packed(memory).transact("b", [Update(key(SORTS[4]), set={"effects": "done"})])
     assert await packed(memory).get([key(SORTS[4])]) == [{"effects": "done"}], "the packed row counts, not its copy"
     after = packed(memory)
-    changed = (await after._read("s")).rows[SORTS[4]]
-    await after._move(key(SORTS[4]), changed)
-    await slow._move(key(SORTS[4]), held)
+    changed = (await after._read_pack("s")).rows[SORTS[4]]
+    await after._unpack_row(key(SORTS[4]), changed)
+    await slow._unpack_row(key(SORTS[4]), held)
     (value,) = await memory.get([key(SORTS[4])])
     assert value is not None and value["effects"] == "done"
 
@@ -149,8 +149,8 @@ async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory:
         async def get(self, keys: Sequence[Key]) -> list[Value | None]:
             places = [value for at in keys if at != SES for value in await memory.get([at])]
             if len(keys) == 2:
-                held = (await mover._read("s")).rows[SORTS[4]]
-                await mover._move(key(SORTS[4]), held)
+                held = (await mover._read_pack("s")).rows[SORTS[4]]
+                await mover._unpack_row(key(SORTS[4]), held)
                 await memory.transact("drop", [Update(SES, set={"packed": {}, "pack": 2})])
             return [*places, *(await memory.get([SES]) if SES in keys else [])]
 
@@ -183,8 +183,8 @@ async def test_a_reversed_query_that_holds_the_session_is_one_read(memory: Memor
     """The one read returns the packed rows, including those that another process moves meanwhile."""
 
     async def move() -> None:
-        held = (await mover._read("s")).rows["r#1"]
-        await mover._move(key("r#1"), held)
+        held = (await mover._read_pack("s")).rows["r#1"]
+        await mover._unpack_row(key("r#1"), held)
         await memory.transact("drop", [Update(SES, set={"packed": {}, "pack": 3})])
 
     mover, reader = packed(memory), Counted(memory, move)
@@ -241,7 +241,7 @@ async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory:
     new = [session(2), *(Put(key(sort), {"n": 2}, new=True) for sort in SORTS[3:5])]
     await packed(memory).transact("b", new)
     assert await store.get([SES]) == [{"version": 2}]
-    store._seen(SES, early)
+    store._extract_pack(SES, early)
     found = await store.query("sessions", "s", start="m#", end="m$", known_head=True)
     assert [row.value["n"] for row in found] == [1, 2]
 

@@ -60,33 +60,35 @@ async def batches(server: Server) -> AsyncIterator[Batches]:
 
 
 async def test_callers_at_one_moment_share_a_batch(server: Server, batches: Batches) -> None:
-    answers = await asyncio.gather(*(batches.ask(("GET", n), ("TTL", n)) for n in range(20)))
+    answers = await asyncio.gather(*(batches.send_commands(("GET", n), ("TTL", n)) for n in range(20)))
     assert answers == [[("GET", n), ("TTL", n)] for n in range(20)]
     assert len(server.batches) == 1
 
 
 async def test_a_batch_has_a_bound_and_others_go_beside_it(server: Server, batches: Batches) -> None:
     begun = time.monotonic()
-    await asyncio.gather(*(batches.ask(("GET", n)) for n in range(2 * COMMANDS + 1)))
+    await asyncio.gather(*(batches.send_commands(("GET", n)) for n in range(2 * COMMANDS + 1)))
     assert [len(batch) for batch in server.batches] == [COMMANDS, COMMANDS, 1]
     assert time.monotonic() - begun >= 2 * server.takes_s, "two batches are in flight at a time"
 
 
 async def test_what_the_server_refuses_is_its_callers_alone(batches: Batches) -> None:
-    found = await asyncio.gather(batches.ask(("GET", 1)), batches.ask(("BAD",)), return_exceptions=True)
+    found = await asyncio.gather(
+        batches.send_commands(("GET", 1)), batches.send_commands(("BAD",)), return_exceptions=True
+    )
     assert found[0] == [("GET", 1)] and isinstance(found[1], ResponseError)
 
 
 async def test_a_lost_connection_is_everybodys(server: Server, batches: Batches) -> None:
     server.broken = True
-    found = await asyncio.gather(*(batches.ask(("GET", n)) for n in range(3)), return_exceptions=True)
+    found = await asyncio.gather(*(batches.send_commands(("GET", n)) for n in range(3)), return_exceptions=True)
     assert all(isinstance(each, ConnectionError) for each in found)
     server.broken = False
-    assert await batches.ask(("GET", 1)) == [("GET", 1)]
+    assert await batches.send_commands(("GET", 1)) == [("GET", 1)]
 
 
 async def test_who_is_cancelled_holds_up_nobody(server: Server, batches: Batches) -> None:
-    tasks = [asyncio.create_task(batches.ask(("GET", n))) for n in range(3)]
+    tasks = [asyncio.create_task(batches.send_commands(("GET", n))) for n in range(3)]
     await asyncio.sleep(server.takes_s / 2)
     tasks[1].cancel()
     first, second, third = await asyncio.gather(*tasks, return_exceptions=True)

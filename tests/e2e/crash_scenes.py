@@ -18,7 +18,7 @@ from helix.core.chunks import CustomEventChunk, TextDeltaChunk
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
 from helix.engine.verbs import deliver_model
-from helix.runtime.user_adapters import declared
+from helix.runtime.user_adapters import complete_adapter
 
 _POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
 
@@ -170,7 +170,7 @@ async def unstarted(play: Play) -> None:
     await play.at_rest_patiently()
     again = await play.executor.execute(talker, plan(say("Ended.")), session_id=play.session)
     place = Position(play.session, again.run_id, 1, 3)
-    model = declared(PlannedModel())
+    model = complete_adapter(PlannedModel())
     engine.models = lambda agent: model
     await deliver_model(engine, place, Delivery("somebody", engine.clock.now() + 60))
     await play.patiently("completed", sweeps=True)

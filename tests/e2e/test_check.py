@@ -15,23 +15,23 @@ from tests.support.offline_cloud import CloudForTests
 from helix._version import __version__
 from helix.cli.cloud import checks
 from helix.cli.cloud.check import run_checks
-from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, USER, Door, Finding, Probe, StageClients
+from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, USER, Finding, Probe, SocketAccess, StageClients
 from helix.cli.output import COMPLETED
 from helix.gateway.authoriser import ApiKeys
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def found(clients: StageClients, door: Door, *names: str) -> list[Finding]:
+def found(clients: StageClients, door: SocketAccess, *names: str) -> list[Finding]:
     async def look() -> list[Finding]:
         async with Probe(clients, door) as probe:
-            return [await probe.find(name, CHECKS[name]) for name in names]
+            return [await probe.run_check(name, CHECKS[name]) for name in names]
 
     return asyncio.run(look())
 
 
 def test_a_stage_that_is_well(cloud: CloudForTests, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run_checks(cloud.aws, cloud.cloud.stage, Door(cloud.url), as_json=True)
+    code = run_checks(cloud.aws, cloud.cloud.stage, SocketAccess(cloud.url), as_json=True)
     text = capsys.readouterr().out
     head, *findings = [json.loads(line) for line in text.splitlines()]
     assert {f["check"]: f["detail"] for f in findings if f["result"] != "ok"} == {}
@@ -60,7 +60,7 @@ def test_what_is_broken_is_named(cloud: CloudForTests, monkeypatch: pytest.Monke
     finally:
         topics.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
     assert lost.result == "failed" and "govern has not received alarm helix-test-" in lost.detail
-    refused, unasked = found(clients, Door(cloud.url, "helix_nobody"), connection, calls)
+    refused, unasked = found(clients, SocketAccess(cloud.url, "helix_nobody"), connection, calls)
     assert (refused.result, unasked.result) == ("failed", "not run")
-    (tokens,) = found(replace(clients, auth="jwt"), Door(cloud.url), connection)
+    (tokens,) = found(replace(clients, auth="jwt"), SocketAccess(cloud.url), connection)
     assert (tokens.result, tokens.detail) == ("not run", "the stage accepts tokens only: give one with --key")

@@ -22,7 +22,7 @@ from tests.e2e.iam_roles import Right, Roles
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from tests.support.offline_cloud import CloudForTests
 
-from helix.cli.cloud.stack import look
+from helix.cli.cloud.stack import read_stage
 from helix.cli.cloud.stopping import Stopping, schedules_off, schedules_on
 from helix.core.errors import HelixError
 from helix.gateway.authoriser import Principal, prefix_of
@@ -152,7 +152,7 @@ async def test_a_stage_that_is_deleted_and_keeps_its_data(
     Between the ends of the two executions there is time to wake the parent."""
     child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
     boss = play.executor.agents.named("boss")
-    stage = look(cloud.aws("cloudformation"), "helix-test")
+    stage = read_stage(cloud.aws("cloudformation"), "helix-test")
     assert stage is not None
     stopping = Stopping(
         cloud.aws, stage, cloud.cloud.function("fail_run"), play.executor.store, play.executor.engine.clock
@@ -226,10 +226,10 @@ async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, reque
 
 
 def running(play: Play, count: int) -> Callable[[], Awaitable[bool]]:
-    async def look() -> bool:
+    async def read_stage() -> bool:
         return len(await play.executions(running=True)) == count
 
-    return look
+    return read_stage
 
 
 def objects(cloud: CloudForTests, session: str) -> int:

@@ -76,7 +76,7 @@ async def test_tools_read_the_apps_bucket_and_no_other(project: Path, tmp_path: 
         assert "helix-elsewhere" not in {stack["StackName"] for stack in stacks}
 
         app = project / "app.py"
-        reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
+        reloader = Reloader(cloud.cloud, cloud.cloud.check_code()["profiles"])
         assert app in reloader.watched()
         app.write_text(APP.replace('bucket_name="shared-notes"', 'bucket_name="other-notes"'))
         done = reloader.reload([app])

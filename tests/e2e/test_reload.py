@@ -47,7 +47,7 @@ async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project
     ask = plan(use(call("edition")), say("Told."))
     options: dict[str, Any] = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
     with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
-        reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
+        reloader = Reloader(cloud.cloud, cloud.cloud.check_code()["profiles"])
         assert any(file.is_relative_to(folder) for folder in reloader.watched()), "behind the link too"
         async with cloud.user("dev") as client:
             handle = await client.run("edited", ask)

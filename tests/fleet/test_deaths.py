@@ -19,7 +19,7 @@ from tests.support_fleet import PATIENCE_S, asked, processes_of, seen
 from helix.core.json import loads
 from helix.core.messages import ToolResultMessage
 from helix.fleet import AgentRuntime, ProcessStatus, ResourceConfig
-from helix.fleet.process_info import lives
+from helix.fleet.process_info import is_living
 from helix.fleet.rows import read_processes
 from helix.services.work_queue import LEASE_S
 from helix.testing.invariants import check_session
@@ -150,11 +150,11 @@ async def test_workers_do_not_outlive_their_supervisor(runtime_of: MakeRuntime, 
     assert old.stdout is not None
     await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)
     (worker,) = await read_processes(runtime.store, "steady")
-    assert lives(worker.pid, worker.born)
+    assert is_living(worker.pid, worker.born)
     old.kill()
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):
-        while lives(worker.pid, worker.born):
+        while is_living(worker.pid, worker.born):
             await asyncio.sleep(0.05)  # its parent is dead, so no process can wait for its exit
 
 

@@ -16,7 +16,7 @@ from tests.support_fleet import PATIENCE_S, processes_of, seen
 
 from helix.core.row_keys import SESSION
 from helix.fleet import AgentRuntime, ProcessInfo, ProcessStatus, ResourceConfig
-from helix.fleet.process_info import lives
+from helix.fleet.process_info import is_living
 from helix.fleet.rows import MAX_PROCESSES, put_process, read_processes
 from helix.ports.state_store import Key, Put
 from helix.services.open_runs import open_run_key
@@ -48,11 +48,11 @@ async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: 
             await asyncio.sleep(0.05)  # a file sends no notification
     child = int(logged(tmp_path)[0].removeprefix("child "))
     (worker,) = await processes_of(runtime, "steady", lambda infos: bool(infos))
-    assert lives(worker.pid, worker.born) and lives(child, None)
+    assert is_living(worker.pid, worker.born) and is_living(child, None)
     old.kill()
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):
-        while lives(worker.pid, worker.born) or lives(child, None):
+        while is_living(worker.pid, worker.born) or is_living(child, None):
             await asyncio.sleep(0.05)  # its parent is dead, so no process can wait for its exit
 
 
@@ -79,7 +79,7 @@ async def finished(program: asyncio.subprocess.Process) -> str:
 async def worker_is_gone(runtime: AgentRuntime) -> None:
     (worker,) = await read_processes(runtime.store, "steady")
     async with asyncio.timeout(PATIENCE_S):
-        while lives(worker.pid, worker.born):
+        while is_living(worker.pid, worker.born):
             await asyncio.sleep(0.05)
 
 

@@ -23,7 +23,7 @@ from helix.fleet import (
     ProcessStatus,
     RestartPolicy,
 )
-from helix.workers.usage import bind
+from helix.workers.usage import bind_cores
 
 PATIENCE_S = 20.0
 STAYS = Command((sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"))
@@ -171,7 +171,7 @@ async def test_one_that_says_too_much_is_given_up_like_any_other(tmp_path: Path)
 def test_what_is_gone_cannot_be_bound() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    assert bind(gone.pid, 0.5) is False
+    assert bind_cores(gone.pid, 0.5) is False
 
 
 async def test_logs_are_the_owners_alone(watched: Watched) -> None:

@@ -78,14 +78,14 @@ async def test_an_agent_is_registered_once(runtime_of: MakeRuntime) -> None:
 async def test_an_error_at_one_agent_leaves_the_others_supervised(
     runtime_of: MakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lead = Supervisor._lead
+    lead = Supervisor._hold_lease
 
     async def fails_at_the_first(self: Supervisor, entry: AgentEntry) -> bool:
         if entry.agent_id == "broken":
             raise ValueError("unexpected")
         return await lead(self, entry)
 
-    monkeypatch.setattr(Supervisor, "_lead", fails_at_the_first)
+    monkeypatch.setattr(Supervisor, "_hold_lease", fails_at_the_first)
     runtime = runtime_of()
     await runtime.register_agent("broken", worker_agents.steady, TWO)
     await runtime.register_agent("steady", worker_agents.steady, TWO)

@@ -114,7 +114,7 @@ def test_patterns_are_of_names_anywhere_in_the_path() -> None:
     assert config.ignore_patterns == ["__pycache__", "*.pyc", ".git", "venv"]
     assert (config.watch_paths, config.debounce_seconds) == ([], 1.0)
     judged = {
-        name: config.matters(Path(name))
+        name: config.is_watched(Path(name))
         for name in ("a/b.py", "a/__pycache__/b.py", ".git/hooks/x.py", "b.pyc", "b.md")
     }
     assert judged == {

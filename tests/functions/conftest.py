@@ -27,7 +27,7 @@ from helix.core.registry import AgentRegistry
 from helix.core.run_row import RunRow
 from helix.core.sequencer import StreamRecord
 from helix.core.session_row import SessionRow
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.cloud import Application, application
 from helix.services.row_slots import RowSlots
 from helix.testing.clocks import ShiftedClock

@@ -18,7 +18,7 @@ from helix.adapters.aws.direct import DirectStreams
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import LANE, REPOST_S
+from helix.gateway.projector import LANE, REPOST_S
 from helix.runtime.cloud import Application
 from helix.testing.contracts.streams import committed, ended, started, text
 

@@ -14,7 +14,7 @@ from tests.functions.conftest import Functions
 from tests.support.aws_resources import BUCKET
 
 from helix.adapters.aws.overflow import Overflow
-from helix.fleet.forgetting import Forgetting
+from helix.fleet.forgetting import UserDataDeletion
 from helix.ports.state_store import Key
 from helix.runtime.tables import open_objects
 
@@ -44,8 +44,8 @@ def client(service: str) -> Any:
     return made
 
 
-def forgetting(functions: Functions, user: str) -> Forgetting:
-    return Forgetting(functions.app.store, open_objects(client, STACK), user, functions.app.clock)
+def forgetting(functions: Functions, user: str) -> UserDataDeletion:
+    return UserDataDeletion(functions.app.store, open_objects(client, STACK), user, functions.app.clock)
 
 
 def begin(functions: Functions, user: str) -> str:
@@ -60,7 +60,7 @@ def test_objects_of_the_user_go_and_all_others_stay(functions: Functions) -> Non
     functions.play([])
     app, mine, theirs = functions.app, begin(functions, "ada"), begin(functions, "bob")
     found = forgetting(functions, "ada")
-    before = app.run(found.look())
+    before = app.run(found.find_data())
     assert before.counts()["objects"] == len(objects_of(mine)) > 0
     app.run(found.note(before))
     app.run(found.delete(before))
@@ -69,7 +69,7 @@ def test_objects_of_the_user_go_and_all_others_stay(functions: Functions) -> Non
     assert objects_of(mine) == []
     # A write was in progress when the session was deleted: its object exists, but no row names it.
     Overflow(boto3.client("s3"), BUCKET).writer(Key("sessions", mine, "m#late"))(b"late")
-    late = app.run(found.look())
+    late = app.run(found.find_data())
     assert (late.counts()["sessions"], late.counts()["objects"]) == (0, 1), "the note names the session still"
     app.run(found.delete(late))
     assert objects_of(mine) == [] and objects_of(theirs)

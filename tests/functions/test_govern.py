@@ -21,7 +21,7 @@ from helix.fleet.alerts import unpublished_alerts
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
-from helix.fleet.lambdas import heard_key
+from helix.fleet.lambdas import alarm_key
 from helix.services.activity import LOOK_S, REST_S, note_activity, note_sweep
 from helix.services.budget_rows import Demand
 from helix.services.row_budgets import RowBudgets
@@ -103,7 +103,7 @@ def test_a_message_that_comes_again_changes_nothing(fleet: Functions) -> None:
 
 def test_an_alarm_is_recorded_when_it_arrives(fleet: Functions) -> None:
     """`helix check --stage` waits for this record, so it is written even if there is nothing to do or to log."""
-    key = heard_key("helix-test-govern-fails")
+    key = alarm_key("helix-test-govern-fails")
     for id_ in ("one", "two"):
         fleet.invoke("govern", message(fleet, id=id_, name="helix-test-govern-fails"))
         assert fleet.app.run(fleet.app.store.get([key])) == [{"message": id_}]
@@ -116,7 +116,7 @@ def test_an_alarm_that_is_over_starts_no_look_and_is_not_recorded(fleet: Functio
     come(fleet, 7)
     assert fleet.invoke("govern", message(fleet, state="OK", name="helix-test-govern-fails")) == {}
     assert bound(fleet) == 1 and not history(fleet)
-    assert fleet.app.run(fleet.app.store.get([heard_key("helix-test-govern-fails")])) == [None]
+    assert fleet.app.run(fleet.app.store.get([alarm_key("helix-test-govern-fails")])) == [None]
     assert fleet.invoke("govern", message(fleet, name="helix-test-govern-fails")) == {"up": 1}
 
 

@@ -228,7 +228,7 @@ def test_the_age_of_chunks_is_of_calls_that_are_made(synth: Synth, fan_out: bool
     """A consumer with enhanced fan-out makes no `GetRecords` calls, so that metric would have no data:
     https://docs.aws.amazon.com/streams/latest/dev/monitoring-with-cloudwatch.html"""
     made = synth(DEPLOYED if fan_out else {**DEPLOYED, "enhanced_fan_out": "false"})
-    shown = {o.name for o in of_dashboards(made.main) if o.where.endswith("How old chunks are when they are projected")}
+    shown = {o.name for o in of_dashboards(made.main) if o.where.endswith("Age of chunks at projection")}
     assert shown == {"IteratorAge"} | (set() if fan_out else {"GetRecords.IteratorAgeMilliseconds"})
 
 

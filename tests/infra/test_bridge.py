@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from helix.infra.bridge import BridgeError, bridge_address, bridged
+from helix.infra.bridge import BridgeError, bridge_address, forward_bridge
 
 OURS, NOBODY_S = "127.0.0.2", "203.0.113.1"
 
@@ -22,7 +22,7 @@ async def _shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def test_connections_are_carried_both_ways_until_either_side_hangs_up() -> None:
     server = await asyncio.start_server(_shout, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, bridged(OURS, port) as carried:
+    async with server, forward_bridge(OURS, port) as carried:
         assert carried
         reader, writer = await asyncio.open_connection(OURS, port)
         said = b"a" * 1_000_000
@@ -37,7 +37,7 @@ async def test_where_nobody_listens_the_connection_ends() -> None:
     server = await asyncio.start_server(_shout, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
-    async with bridged(OURS, port):
+    async with forward_bridge(OURS, port):
         reader, writer = await asyncio.open_connection(OURS, port)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
@@ -45,7 +45,7 @@ async def test_where_nobody_listens_the_connection_ends() -> None:
 
 
 async def test_an_address_of_another_machine_carries_nothing() -> None:
-    async with bridged(NOBODY_S, 4577) as carried:
+    async with forward_bridge(NOBODY_S, 4577) as carried:
         assert not carried
 
 
@@ -54,7 +54,7 @@ async def test_a_port_that_is_taken_is_said() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server:
         with pytest.raises(BridgeError, match=f"cannot listen at {OURS}:{port}"):
-            async with bridged(OURS, port):
+            async with forward_bridge(OURS, port):
                 pass
 
 

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from tests.infra.templates import Assembly
 from tests.support.offline_cloud import until
 
-from helix.cli.cloud.stack import look, protect_tables, release_failed
+from helix.cli.cloud.stack import protect_tables, read_stage, release_failed
 from helix.local.process import Emulator
 
 REGION = "us-east-1"
@@ -93,7 +93,7 @@ def test_a_second_deployment_succeeds_after_a_failed_first(account: Account) -> 
 
     assert account.create() == "CREATE_COMPLETE"
     release_failed(account.cloudformation, STACK)
-    deployed = look(account.cloudformation, STACK)
+    deployed = read_stage(account.cloudformation, STACK)
     assert deployed is not None and deployed.protected, "only a failed creation is released"
     assert not any(account.protected().values())
     for _ in range(2):
@@ -108,7 +108,7 @@ def test_a_second_deployment_succeeds_after_a_failed_first(account: Account) -> 
 def test_tables_that_are_given_up_are_not_protected(account: Account) -> None:
     """This is the case of `-c retain=false`, which is deployed before a deletion with the data."""
     assert account.create() == "CREATE_COMPLETE"
-    kept = look(account.cloudformation, STACK)
+    kept = read_stage(account.cloudformation, STACK)
     assert kept is not None
     protect_tables(account.dynamodb, kept)
     given_up = replace(kept, resources=tuple(replace(r, retained=False) for r in kept.resources))

@@ -18,7 +18,7 @@ from tests.infra.test_lint import problems
 from tests.support.synthesis import Synthesiser
 
 from helix.cli.cloud.deploy import Deployment, Target, deploy
-from helix.cli.cloud.images import check_builder, in_place_of_images
+from helix.cli.cloud.images import check_builder, describe_substitute
 from helix.cli.output import RefusedError
 from helix.infra import build, layers
 from helix.infra.build import BUILDS, interpreter_of
@@ -282,8 +282,8 @@ def test_helix_deploy_says_so_before_it_asks_aws(tmp_path: Path, monkeypatch: py
 
 
 def test_offline_it_is_said_what_is_done_instead() -> None:
-    assert in_place_of_images([]) == ""
-    said = in_place_of_images(["pydantic", "not-there-at-all"])
+    assert describe_substitute([]) == ""
+    said = describe_substitute(["pydantic", "not-there-at-all"])
     assert said == "none here: tools import not-there-at-all (not installed), pydantic from this environment"
 
 

@@ -15,7 +15,7 @@ from tests.infra.templates import Assembly, text
 from tests.support.synthesis import Synthesiser
 
 from helix.core.resources import profile_digest
-from helix.infra.agents import LONGEST_NAME
+from helix.infra.agent_profiles import LONGEST_NAME
 from helix.runtime.cloud_settings import read_cloud_settings
 
 pytestmark = pytest.mark.timeout(400)

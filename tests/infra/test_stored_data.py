@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.infra.templates import PROFILES, Assembly, text
 
-from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
+from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring_prefix
 from helix.infra.function import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
@@ -53,7 +53,7 @@ def test_the_bucket_is_closed(deployed: Assembly) -> None:
     denied = [json.dumps(s["Condition"]) for s in policy if s["Effect"] == "Deny"]
     assert any('"aws:SecureTransport": "false"' in condition for condition in denied)
     prefixes = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
-    kept: dict[str | None, int | None] = {f"overflow/{expiring(days)}": days for days in EXPIRY_DAYS}
+    kept: dict[str | None, int | None] = {f"overflow/{expiring_prefix(days)}": days for days in EXPIRY_DAYS}
     wanted: dict[str | None, int | None] = {None: None, "failed/": 14, "aws/lambda/": 14, **kept}
     assert prefixes == wanted, "objects that sessions refer to never expire"
 

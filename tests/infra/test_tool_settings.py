@@ -16,7 +16,7 @@ from helix.core.agents import AnyAgent
 from helix.core.resources import profile_digest
 from helix.core.tools import AnyTool
 from helix.engine.context import CANCEL_S
-from helix.infra.agents import LONGEST_S, SPARE_S, _check_digests, check_times
+from helix.infra.agent_profiles import LONGEST_S, SPARE_S, _check_digests, check_times
 from helix.infra.config import SettingsError
 from helix.infra.function import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
@@ -267,7 +267,7 @@ def test_a_tool_that_fits_is_taken_and_one_that_runs_elsewhere() -> None:
 
 def test_an_agent_that_looks_like_one_with_a_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _check_digests(["clerk"], ["desk", "heavy"])
-    monkeypatch.setattr("helix.infra.agents.profile_digest", lambda name: name[:1])
+    monkeypatch.setattr("helix.infra.agent_profiles.profile_digest", lambda name: name[:1])
     with pytest.raises(SettingsError, match="agents 'clerk' and 'crew' have the same digest"):
         _check_digests(["clerk"], ["desk", "crew"])
 

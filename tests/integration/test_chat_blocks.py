@@ -22,8 +22,8 @@ async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn
     ]
     async with screen(executor_of([])) as s:
         for chunk in chunks:
-            s.app.talk.conversation.add(chunk)
-            s.app._changed()
+            s.app.session.conversation.add(chunk)
+            s.app._mark_changed()
             await s.app._draw()
         await s.until("first() → 1")
         await s.until("second() → 2")
@@ -36,8 +36,8 @@ async def test_a_summary_is_closed_until_it_is_asked_for() -> None:
     ]
     async with screen(executor_of([])) as s:
         for chunk in chunks:
-            s.app.talk.conversation.add(chunk)
-            s.app._changed()
+            s.app.session.conversation.add(chunk)
+            s.app._mark_changed()
             await s.app._draw()
         await s.until("Old tool results were cleared from the model's context.")
         await s.until("The model now sees a summary in place of the first 6 messages, because the provider")

@@ -14,8 +14,8 @@ from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 from textual.widgets import Button, Input, OptionList, TextArea
 
 from helix import ScriptedModel, SQLiteStateStore, create_sub_agent_tool
-from helix.cli.chat.asking import Asking
-from helix.cli.chat.blocks import Called, Head, Said, Thought
+from helix.cli.chat.answer_form import AnswerForm
+from helix.cli.chat.blocks import CallBlock, FoldHeading, ModelText, ReasoningBlock
 from helix.cli.where import Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
@@ -54,7 +54,7 @@ async def test_an_approval_with_edited_arguments_is_answered_in_place_and_loses_
         await s.type("Echo, please")
         await s.until("Approve echo?")
         assert "text: string" in s.text and "I shall echo." in s.text and "waits for you" in s.text
-        area = s.app.query_one(Asking).query_one(TextArea)
+        area = s.app.query_one(AnswerForm).query_one(TextArea)
 
         area.text = '{"words": "A8"}'  # not from the tool's schema: the service reports it
         await s.press("ctrl+s")
@@ -66,7 +66,7 @@ async def test_an_approval_with_edited_arguments_is_answered_in_place_and_loses_
         area.text = '{"text": "A8"}'
         await s.press("ctrl+s")
         await s.ended()
-        assert done == ["A8"] and not s.app.query(Asking)
+        assert done == ["A8"] and not s.app.query(AnswerForm)
         assert "It is done." in s.text and 'echo(text="A8") edited → echoed A8' in s.text
         assert s.app.focused is s.app.prompt
 
@@ -92,7 +92,7 @@ async def test_a_clients_result_is_asked_for() -> None:
         await s.until("Give the result of locate?")
         await s.press("ctrl+s")
         await s.until("type the result")
-        s.app.query_one(Asking).query_one(TextArea).text = '{"town": "Ulm"}'
+        s.app.query_one(AnswerForm).query_one(TextArea).text = '{"town": "Ulm"}'
         await s.press("ctrl+s")
         await s.ended()
         assert "Ulm" in str(model.requests[-1]) and "Found." in s.text
@@ -116,14 +116,14 @@ async def test_reasoning_calls_and_sub_agents_are_folded_and_open() -> None:
         await s.ended()
         assert '✓ echo(text="deep") → echoed deep' in s.text and "✓ below(" in s.text
         assert "I wonder." not in s.text
-        s.app.query_one(Thought).query_one(Head).focus()
+        s.app.query_one(ReasoningBlock).query_one(FoldHeading).focus()
         await s.press("enter")
         await s.until("I wonder.")
-        session_id = s.app.talk.session_id
+        session_id = s.app.session.session_id
     async with screen(executor, "boss", session_id) as s:  # stored content is folded, and is read when a user opens it
         await s.until("All is said.")
         assert "From below." not in s.text
-        s.app.query_one(Called).query_one(Head).focus()
+        s.app.query_one(CallBlock).query_one(FoldHeading).focus()
         await s.press("enter")
         await s.until("From below.")
 
@@ -155,18 +155,20 @@ async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
         await s.type("Second")
         await s.until("Two.")
         await s.ended()
-        first = s.app.talk.session_id
+        first = s.app.session.session_id
 
         await s.type("/branch")
         await s.until("Branch from")
         points = s.app.screen.query_one(OptionList)
         points.highlighted = next(i for i, o in enumerate(points.options) if str(o.prompt).startswith("step 1 "))
         await s.press("enter")
-        await s.until(lambda: s.app.talk.session_id not in (None, first) and "Two." not in s.text and "One." in s.text)
+        await s.until(
+            lambda: s.app.session.session_id not in (None, first) and "Two." not in s.text and "One." in s.text
+        )
         await s.type("Other")
         await s.until("Three.")
         await s.type("/back")
-        await s.until(lambda: s.app.talk.session_id == first and "Two." in s.text and "Three." not in s.text)
+        await s.until(lambda: s.app.session.session_id == first and "Two." in s.text and "Three." not in s.text)
         await s.type("/branch 9")
         await s.until("step 9 has no checkpoint")
 
@@ -199,7 +201,7 @@ async def test_a_message_waits_for_the_run_and_an_interrupt_sends_it() -> None:
         await s.press("escape")
         await s.until("Steered.")
         await s.ended()
-        assert "Interrupted." in s.text and "Rather this" in str(model.requests[-1]) and not s.app.talk.queued
+        assert "Interrupted." in s.text and "Rather this" in str(model.requests[-1]) and not s.app.session.queued
         s.app.prompt.text = ""
         await s.press("up")
         assert s.app.prompt.text == "Rather this"
@@ -212,7 +214,7 @@ async def test_the_second_interrupt_leaves() -> None:
     async with screen(executor_of([gated(gate, "Never said.")])) as s:
         await s.type("Begin")
         await gate.reached()
-        s.app.talk.stopping = True  # as after the first, unless the run stops at once
+        s.app.session.stopping = True  # as after the first, unless the run stops at once
         await s.press("ctrl+c")
         await s.until(lambda: not s.app.is_running or s.app._exit)
     async with screen(executor_of([])) as s:
@@ -233,7 +235,7 @@ async def test_hostile_text_is_shown_and_does_nothing() -> None:
         await s.until("Approve echo?")
         await s.press("ctrl+s")
         await s.ended()
-        for fold in [*s.app.query(Thought), *s.app.query(Called)]:
+        for fold in [*s.app.query(ReasoningBlock), *s.app.query(CallBlock)]:
             await fold.open(True)
         await s.until("arguments")
         assert not FORBIDDEN.search(s.text.replace("\n", ""))
@@ -259,7 +261,7 @@ async def test_a_server_that_is_gone_and_comes_back_is_gone_on_with() -> None:
             gate.open()
             await s.until("From before and after.")
             await s.ended()
-            assert len(list(s.app.query(Said))) == 1
+            assert len(list(s.app.query(ModelText))) == 1
         await servers[1].__aexit__(None, None, None)
 
 
@@ -268,7 +270,7 @@ async def test_a_refused_message_is_given_back() -> None:
         await s.type("Long and thought out")
         await s.until("there is no agent")
         assert s.app.prompt.text == "Long and thought out"
-        assert not any(isinstance(item, User) for item in s.app.talk.conversation.items)
+        assert not any(isinstance(item, User) for item in s.app.session.conversation.items)
 
 
 async def test_a_paused_session_is_opened_with_its_question() -> None:
@@ -309,7 +311,7 @@ async def test_an_unknown_outcome_is_ruled_where_a_crashed_run_goes_on(
             await s.until("its process is gone: /resume")
             await s.type("/resume")
             await s.until("Say what became of act?")
-            s.app.query_one(Asking).query_one(TextArea).text = typed
+            s.app.query_one(AnswerForm).query_one(TextArea).text = typed
             next(b for b in s.app.query(Button) if str(b.label).startswith(button)).press()
             await s.ended()
             assert result in str(model.requests[-1].messages[-1]) and "Done." in s.text
@@ -322,7 +324,7 @@ async def test_runs_of_other_front_ends_are_shown_too_and_budgets_beside_the_cos
         await s.type("Mine")
         await s.ended()
         assert "$0.00 of $2.00" in s.text
-        await executor.execute(agent("helper"), "Somebody else's", session_id=s.app.talk.session_id)
+        await executor.execute(agent("helper"), "Somebody else's", session_id=s.app.session.session_id)
         await s.until("Second.")
         await s.ended()
         assert s.text.index("Mine") < s.text.index("First.") < s.text.index("Somebody else's") < s.text.index("Second.")

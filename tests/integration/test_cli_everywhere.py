@@ -62,7 +62,7 @@ class Service:
 
     def invoke(self, *, FunctionName: str, Qualifier: str, Payload: bytes) -> dict[str, Any]:
         assert (FunctionName, Qualifier) == ("helix-there-ws_message", "live")
-        asked = self._gateway.answer(json.loads(Payload)["operator"])
+        asked = self._gateway.respond(json.loads(Payload)["operator"])
         answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(30)
         return {"Payload": BytesIO(json.dumps({"statusCode": 200, "body": answer}).encode())}
 

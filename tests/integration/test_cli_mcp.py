@@ -22,7 +22,7 @@ from tests.integration.test_cli_everywhere import Service
 from tests.support.command_line import CommandLine
 from tests.support_mcp_server import Tasks, ask, client_of
 
-from helix.cli.mcp import opened
+from helix.cli.mcp import open_source
 from helix.cli.where import Where
 from helix.mcp import make_server
 
@@ -131,7 +131,7 @@ async def test_agents_of_a_service_are_tools(cli: CommandLine, service: Service)
 
 async def test_agents_of_a_stage_are_tools(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helix.cli.where.aws_client", lambda *_: service)
-    async with opened(Where(stage="there"), [], None) as source, Client(make_server(source)) as client:
+    async with open_source(Where(stage="there"), [], None) as source, Client(make_server(source)) as client:
         assert {"desk", "talker"} <= {tool.name for tool in (await client.list_tools()).tools}
         said = (await client.call_tool("talker", {"message": "hello"})).structured_content
         assert said["status"] == "completed"

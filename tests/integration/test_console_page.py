@@ -19,7 +19,7 @@ from tests.support.long_conversation import CLEARS, LAST, SUMMARISES, SUMMARY, l
 from tests.support_run import Gate, Nothing, a_tool, agent, call, calls
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, define_tool
-from helix.console.here import OneToken, serving
+from helix.console.here import OneToken, serve_console
 from helix.console.server import ConsoleServer, Service
 from helix.core.functions import AgentClient
 from helix.core.periods import TokenPeriod
@@ -44,7 +44,7 @@ async def page_of(
         registry.replace(one)
     model = plan if hasattr(plan, "generate_step") else ScriptedModel(list(plan))
     async with LocalExecutor(db, model=model, registry=registry, settings=Settings(**settings)) as executor:
-        async with serving(executor, "a test") as service:
+        async with serve_console(executor, "a test") as service:
             with ConsoleServer(service) as console:
                 async with browsing(console, viewport={"width": 1000, "height": 800}) as browser:
                     yield browser, executor

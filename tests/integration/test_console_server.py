@@ -17,7 +17,7 @@ from tests.support.command_line import CommandLine
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel
 from helix.client import HelixClient
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer, Service
 from helix.core.errors import HelixError, NotAuthenticatedError
 from helix.core.registry import AgentRegistry
@@ -130,7 +130,7 @@ async def test_a_store_is_served_to_the_holder_of_the_token_alone(tmp_path: Path
     registry.replace(Agent(name="desk", system_prompt="x", llm_config=LLMConfig(model="scripted")))
     model = ScriptedModel(["Good morning."])
     async with LocalExecutor(str(tmp_path / "a.db"), model=model, registry=registry) as executor:
-        async with serving(executor, "a.db") as service:
+        async with serve_console(executor, "a.db") as service:
             assert service.agents == ["desk"] and service.token is not None
             async with HelixClient(service.url, service.token) as client:
                 handle = await client.run("desk", "Hello")
@@ -148,7 +148,7 @@ async def test_a_store_without_agents_is_looked_at(tmp_path: Path) -> None:
     agent = Agent[Any, Any](name="desk", system_prompt="x", llm_config=LLMConfig(model="scripted"))
     async with LocalExecutor(db, model=ScriptedModel(["Hi."])) as executor:
         session_id = (await (await executor.execute(agent, "Hello", user_id="ada")).result()).session_id
-    async with LocalExecutor(db, registry=AgentRegistry()) as executor, serving(executor, db) as service:
+    async with LocalExecutor(db, registry=AgentRegistry()) as executor, serve_console(executor, db) as service:
         async with HelixClient(service.url, service.token) as client:
             snapshot: dict[str, Any] = await client.get_snapshot(session_id)
             assert len(snapshot["messages"]) == 2, "for every owner"

@@ -319,7 +319,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 def test_every_correction_has_a_check(tmp_path: Path) -> None:
     pool = Pool(tmp_path, "http://127.0.0.1:1", {}, lambda line: None)
-    assert [correct.__name__ for correct in corrections.all_of(pool)] == list(CHECKS)
+    assert [correct.__name__ for correct in corrections.list_corrections(pool)] == list(CHECKS)
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ async def saved(what):
 
 async def main():
     state = StateFile(folder, print, 0.2)
-    saving = asyncio.create_task(state.keep())
+    saving = asyncio.create_task(state.save_periodically())
     await state.watching(request)({}, None, None)
     async with asyncio.timeout(20):
         await saved("in time")

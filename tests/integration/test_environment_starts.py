@@ -177,7 +177,7 @@ def test_a_template_that_is_closed_after_it_was_chosen_is_made_anew(
 ) -> None:
     """Meanwhile another start closed the template to make room for its own."""
     one = forked.start("one")
-    choose, closed = Templates._of, list[bool]()
+    choose, closed = Templates._template_for, list[bool]()
 
     def chosen(made: Templates, path: str) -> Any:
         template = choose(made, path)
@@ -186,7 +186,7 @@ def test_a_template_that_is_closed_after_it_was_chosen_is_made_anew(
             template.close()
         return template
 
-    monkeypatch.setattr(Templates, "_of", chosen)
+    monkeypatch.setattr(Templates, "_template_for", chosen)
     assert ask(forked.start("one"))["pid"] != ask(one)["pid"]
     send(one, "die")
     assert one.wait() == 3

@@ -20,7 +20,7 @@ from helix.fleet.metric_rows import StoreMetrics
 from helix.fleet.monitoring import FleetMonitor
 from helix.fleet.rows import AgentEntry, put_entry, read_entry
 from helix.ports.state_store import ABSENT
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
@@ -90,14 +90,14 @@ async def machine() -> Machine:
 async def test_a_queue_asks_for_more_processes_and_lets_more_runs_in(machine: Machine) -> None:
     await machine.come(8)
     assert (await machine.bound(), await machine.wanted()) == (1, 1)
-    assert await machine.monitor.look() == {"up": 1}
+    assert await machine.monitor.evaluate_once() == {"up": 1}
     assert (await machine.bound(), await machine.wanted()) == (2, 2)
     assert len(await machine.slots.holders(NAME)) == 2
 
 
 async def test_quiet_brings_both_down_again(machine: Machine) -> None:
     await machine.control.scale(NAME, 3)
-    assert await machine.monitor.look() == {"down": 1}
+    assert await machine.monitor.evaluate_once() == {"down": 1}
     assert (await machine.bound(), await machine.wanted()) == (2, 2)
 
 
@@ -107,16 +107,16 @@ async def test_the_numbers_are_those_that_workers_wrote(machine: Machine) -> Non
     worker.record(Measures({"ModelCalls": 1, "ModelThrottles": 1, "ModelErrors": 1}, agent=NAME))
     await worker.flush()
     await machine.come(8)
-    assert await machine.monitor.look() == {"held by throttling": 1}
+    assert await machine.monitor.evaluate_once() == {"held by throttling": 1}
     assert await machine.bound() == 1
 
 
 async def test_a_stopped_agent_stays_stopped(machine: Machine) -> None:
     await machine.control.stop(NAME)
     await machine.come(8)
-    assert await machine.monitor.look() == {"closed by an operator": 1}
+    assert await machine.monitor.evaluate_once() == {"closed by an operator": 1}
     await machine.control.start(NAME)
-    assert await machine.monitor.look() == {"up": 1}
+    assert await machine.monitor.evaluate_once() == {"up": 1}
 
 
 async def test_a_closed_agent_keeps_the_processes_that_its_runs_are_in(machine: Machine) -> None:
@@ -132,13 +132,13 @@ async def test_a_closed_agent_keeps_the_processes_that_its_runs_are_in(machine: 
     assert await budgets.draw("r0", 0, [Demand(window, "micros", 100)])
     await budgets.give_back("r0", {window: 100})
     await machine.come(2)
-    assert await machine.monitor.look() == {"down": 1}
+    assert await machine.monitor.evaluate_once() == {"down": 1}
     assert (await machine.bound(), await machine.wanted()) == (0, 1)
 
 
 async def test_gauges_are_told_at_each_look(machine: Machine) -> None:
     await machine.come(4)
-    await machine.monitor.look()
+    await machine.monitor.evaluate_once()
     gauges = {told.agent: told.values for told in machine.heard if "QueueDepth" in told.values}
     assert gauges[NAME]["QueueDepth"] == 3 and gauges[NAME]["ConcurrencyLimit"] == 1
     assert gauges[None]["QueueDepth"] == 3
@@ -155,7 +155,7 @@ async def test_an_agent_that_rests_has_a_gauge_of_its_budget(machine: Machine) -
     await budgets.define(budget, HOUR)
     await budgets.open(budget, HOUR, 1)
     assert await budgets.draw("r0", 0, [Demand(budget.window(HOUR)[0], "tokens", 60)])
-    await machine.monitor.look()
+    await machine.monitor.evaluate_once()
     told = {
         told.agent: told.values["BudgetUtilization"] for told in machine.heard if "BudgetUtilization" in told.values
     }
@@ -181,9 +181,9 @@ async def test_it_looks_every_half_minute_until_it_is_stopped(machine: Machine) 
 async def test_how_model_calls_do_is_the_agents_health(machine: Machine) -> None:
     health = HealthChecker(machine.store, clock=machine.clock)
     monitor = FleetMonitor(machine.engine, health=health)
-    await monitor.look()
+    await monitor.evaluate_once()
     assert (await health.check_health(NAME)).status is HealthStatus.UNKNOWN, "without calls no health is reported"
     await machine.come(60)
-    await monitor.look()
+    await monitor.evaluate_once()
     result = await health.check_health(NAME)
     assert result.status is HealthStatus.UNHEALTHY and "59 wait" in result.message

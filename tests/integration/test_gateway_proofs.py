@@ -391,6 +391,6 @@ async def test_the_handshake_of_a_browser_and_of_a_program(issuer: Issuer, verif
 async def test_an_operator_whom_iam_has_authorised_is_told_who_it_is() -> None:
     async with LocalExecutor(MemoryStateStore(), model=ScriptedModel([]), registry=AgentRegistry()) as executor:
         gateway = Gateway(OperatorBackend(executor, LoopbackSockets(), Authoriser(SystemClock(), anonymous=True)))
-        said = json.loads(await gateway.answer('{"v": 1, "action": "authenticate", "id": "1"}'))
+        said = json.loads(await gateway.respond('{"v": 1, "action": "authenticate", "id": "1"}'))
     assert said["type"] == "reply", said
     assert said["result"] == {"principal": None, "expires_at": FOREVER, "operator": True, "prefix": ""}

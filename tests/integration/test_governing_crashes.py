@@ -48,7 +48,7 @@ async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
         assert len(await world.slots.holders(AGENT)) == 3, point
         rows = [row for row in await world.governor().log.history(AGENT) if row.action != "hold"]
         assert [(row.before, row.after, row.applied) for row in rows] == [(2, 3, True)], point
-        standing = await world.governor().log.standing(AGENT)
+        standing = await world.governor().log.read_standing(AGENT)
         assert standing.pending is None and standing.state.instances == 3, point
         assert world.kept[-1] == 3, point
 
@@ -141,7 +141,7 @@ async def test_a_step_does_not_undo_an_operators_stop_that_came_between() -> Non
     world = await crowded()
     governor = world.governor()
     decision = ScalingDecision(before=2, after=3, rule="load", reason="9 wait")
-    await governor.log.propose(AGENT, await governor.log.standing(AGENT), decision)
+    await governor.log.propose(AGENT, await governor.log.read_standing(AGENT), decision)
     await world.limit(0)
     assert await world.govern() == {"given up": 1}
     assert await world.bound() == 0

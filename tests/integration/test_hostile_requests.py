@@ -27,7 +27,7 @@ from helix import LocalExecutor, ScriptedModel
 from helix.adapters.memory import MemoryStateStore
 from helix.cli.mcp import ClosingProtocol
 from helix.client import HelixClient
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer, Service
 from helix.local.traces import TraceReceiver
 
@@ -170,7 +170,7 @@ def test_a_client_that_reads_nothing_holds_no_thread() -> None:
 
 async def test_the_gateway_on_loopback_answers() -> None:
     async with LocalExecutor(MemoryStateStore(), model=ScriptedModel([])) as executor:
-        async with serving(executor, "a test") as service:
+        async with serve_console(executor, "a test") as service:
             port = port_of(service.url)
             await asyncio.to_thread(attack, port, COUNT, ("/", "/x"), lambda: status_of(port, "/") in (401, 426))
             async with HelixClient(service.url, service.token) as client:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from helix.cli.environment import load_environment, not_installed
+from helix.cli.environment import explain_missing_package, load_environment
 from helix.cli.init.commands import TEMPLATES, Template
 from helix.cli.main import invoke
 from helix.infra.config import Settings
@@ -182,7 +182,7 @@ def test_without_its_packages_a_command_names_the_extra(tmp_path: Path) -> None:
         assert done.returncode == 2, done.stderr
         assert f"pip install 'helix-agents[{extra}]'" in done.stderr
     assert helix("run", "desk", "What about the warranty?", "--model", "demo").returncode == 0
-    assert not_installed("ministack.core") == "ministack is not installed: pip install 'helix-agents[local]'"
+    assert explain_missing_package("ministack.core") == "ministack is not installed: pip install 'helix-agents[local]'"
 
 
 @pytest.mark.parametrize("words", ["demo hi --model", "dev --model", "dev -c model=openai/gpt-4o --model", "dev -c"])

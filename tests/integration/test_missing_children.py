@@ -13,7 +13,7 @@ from tests.support_run import QUICK, calls, play
 from tests.support_sub_agents import ask, child, finish, only_child, parent
 
 from helix import LocalExecutor, SQLiteStateStore
-from helix.cli.chat.blocks import Called
+from helix.cli.chat.blocks import CallBlock
 from helix.engine.engine import Settings
 
 WORDS = {"deleted": "was deleted", "not_started": "has not started"}
@@ -43,7 +43,7 @@ async def test_a_reader_is_told(tmp_path: Path, status: str) -> None:
     assert [ref["status"] for ref in found["sub_sessions"]] == [status]
     async with screen(executor, "boss", "s") as s:
         await s.until("done")
-        for called in s.app.query(Called):
+        for called in s.app.query(CallBlock):
             await called.open(True)
         await s.until(f"session {WORDS[status]}")
     assert await executor.delete("s")

@@ -19,7 +19,7 @@ from helix.core.frames import MAX_FRAME_BYTES, Joiner
 from helix.core.log_records import pack, unpack
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import LogRecord, Patience, Projector
+from helix.gateway.projector import LogRecord, Patience, Projector
 from helix.ports.sockets import Posted
 from helix.ports.state_store import Operation
 from helix.services.segments import Entry, SegmentStreams
@@ -267,7 +267,7 @@ async def test_a_socket_that_never_answers_holds_up_nobody(monkeypatch: pytest.M
                 await asyncio.sleep(3600)
             return await super().post(connection_id, data)
 
-    monkeypatch.setattr("helix.gateway.projecting.LANE", Patience(0.05, 0.05, 0.05))
+    monkeypatch.setattr("helix.gateway.projector.LANE", Patience(0.05, 0.05, 0.05))
     pipe = Pipe(Stuck())
     await pipe.watch("stuck", "a")
     await pipe.watch("quick", "a")

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.test_projecting import Pipe
 
 from helix.core.errors import StoreError
-from helix.gateway.projecting import REPOST_S
+from helix.gateway.projector import REPOST_S
 from helix.testing.contracts.streams import ended, started, text
 
 pytestmark = pytest.mark.asyncio

@@ -31,14 +31,14 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStateStore]:
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
     """The times at which the log was synced. A sync takes 50 ms."""
-    found, to_disk = Syncs(), sqlite_log._to_disk
+    found, to_disk = Syncs(), sqlite_log._flush_to_disk
 
     def slow(number: int) -> None:
         time.sleep(0.05)
         to_disk(number)
         found.append(time.monotonic())
 
-    monkeypatch.setattr(sqlite_log, "_to_disk", slow)
+    monkeypatch.setattr(sqlite_log, "_flush_to_disk", slow)
     return found
 
 
@@ -99,7 +99,7 @@ async def test_after_a_sync_that_failed_nothing_is_written(
         monkeypatch.undo()
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sqlite_log, "_to_disk", broken)
+    monkeypatch.setattr(sqlite_log, "_flush_to_disk", broken)
     with pytest.raises(StoreError, match="Input/output error"):
         await store.transact("step", [put("1")])
     with pytest.raises(StoreError, match="Input/output error"):

@@ -243,20 +243,20 @@ class TestDecisions:
         log = DecisionLog(Torn(), SetClock(NOW), SystemIds())
         up = ScalingDecision(before=1, after=2, reason="5 wait")
         await log.record("a", up)
-        standing = await log.standing("a")
+        standing = await log.read_standing("a")
         made = [await log.propose("a", standing, up) for _ in range(2)]
         assert made[0] is not None and made[1] is None
-        assert (await log.standing("a")).pending == made[0]
+        assert (await log.read_standing("a")).pending == made[0]
 
     async def test_a_change_by_hand_while_a_decision_is_marked_counts(self) -> None:
         store, clock = Torn(), SetClock(NOW)
         log, other = (DecisionLog(store, clock, SystemIds()) for _ in range(2))
-        row = await log.propose("a", await log.standing("a"), ScalingDecision(before=1, after=2, reason="5 wait"))
+        row = await log.propose("a", await log.read_standing("a"), ScalingDecision(before=1, after=2, reason="5 wait"))
         assert row is not None
         by_hand = ScalingDecision(before=3, after=1, rule="operator", reason="somebody said so")
         store.at, store.then = "scaling#", lambda: other.record("a", by_hand)
         assert await log.confirm("a", row)
-        standing = await log.standing("a")
+        standing = await log.read_standing("a")
         assert (standing.state.down_at, standing.state.up_at, standing.pending) == (NOW, NOW, None)
 
 

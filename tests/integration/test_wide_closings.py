@@ -55,7 +55,7 @@ async def test_a_repeated_request_closes_nothing(quick_world: World, monkeypatch
     async def too_early(*_: Any) -> None:
         monkeypatch.undo()
 
-    monkeypatch.setattr(executor, "_known", too_early)
+    monkeypatch.setattr(executor, "_find_keyed_run", too_early)
     again = await executor.execute(who, "go", session_id="s", key="once")
     assert again.run_id == first.run_id
     assert len((await result_of(again)).pending) == 9

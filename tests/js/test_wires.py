@@ -61,12 +61,13 @@ async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, 
             if (whole := joiner.add(frame)) is not None:
                 take(whole)
         else:
-            feed.offer([StreamMessage.model_validate({"stream_id": stream_id, **body}) for body in frame["messages"]])
+            bodies = [{"stream_id": stream_id, **body} for body in frame["messages"]]
+            feed.add_messages([StreamMessage.model_validate(body) for body in bodies])
 
     for text in frames:
         take(text)
     messages: list[StreamMessage] = []
-    while feed.waiting and (message := await feed.next(0)) is not None:
+    while feed.has_ready and (message := await feed.next(0)) is not None:
         messages.append(message)
     chunks: list[StreamChunk] = [message.parsed() for message in messages if message.kind == "chunk"]
     projector = StreamProjector(create_state_projection(lambda state: state), Snapshot({}), session_id=session_id)

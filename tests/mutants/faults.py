@@ -240,8 +240,8 @@ FAULTS = (
     Fault(
         "adapters: a row that moves out of its pack between two reads is missing",
         "adapters/aws/packing.py",
-        "if found[place] is None and packable(key) and packs[key.partition].number is not None",
-        "if found[place] is None and packable(key) and packs[key.partition].number is None",
+        "if found[place] is None and is_packable(key) and packs[key.partition].number is not None",
+        "if found[place] is None and is_packable(key) and packs[key.partition].number is None",
         _contracts("packing"),
     ),
     Fault(
@@ -323,7 +323,7 @@ FAULTS = (
     Fault(
         "console: a page of another origin may sign in",
         "console/server.py",
-        "why = self.foreign(console.port, from_links=True)",
+        "why = self.find_refusal(console.port, from_links=True)",
         "why = None",
         _runs("console_server"),
     ),
@@ -352,7 +352,7 @@ FAULTS = (
     Fault(
         "functions: a trigger's message that must come again is dropped",
         "gateway/lambdas_triggers.py",
-        "if not (final and await _given_up(app, record, code, str(error))):",
+        "if not (final and await _set_aside(app, record, code, str(error))):",
         "if not final:",
         ["tests/functions/test_triggers.py"],
     ),

@@ -27,7 +27,7 @@ from helix.engine.verbs import (
     deliver_model,
 )
 from helix.ports.launcher import ExecutionState, Part, execution_name
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.launching import StepFunctionsExecutor
 from helix.runtime.local import LocalExecutor
 from helix.services.hook_manager import HookManager

@@ -13,7 +13,7 @@ from tests.properties.protocol_play import MARGIN_S
 from tests.properties.protocol_world import Change, World
 
 from helix.core.entries import CallRow
-from helix.core.lineage import ROOT, spans
+from helix.core.lineage import ROOT, find_spans
 from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
 from helix.core.rows import CheckpointRow, LineageRow
 from helix.core.session_row import SessionRow
@@ -48,7 +48,7 @@ class View:
         value = self.get(session_id, lineage_sort(lineage))
         row = ROOT if lineage == 0 else LineageRow.model_validate(value)
         found = []
-        for owner, first, end in spans(row, 0, count):
+        for owner, first, end in find_spans(row, 0, count):
             for index in range(first, end):
                 entry = self.get(session_id, message_sort(owner, index))
                 if entry is None:

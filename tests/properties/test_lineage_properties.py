@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.core.lineage import ROOT, fork, spans
+from helix.core.lineage import ROOT, find_spans, fork
 from helix.core.rows import LineageRow
 
 Rows = dict[tuple[int, int], int]
 
 
 def read(rows: Rows, row: LineageRow, start: int, count: int) -> list[int]:
-    return [rows[owner, index] for owner, first, end in spans(row, start, count) for index in range(first, end)]
+    return [rows[owner, index] for owner, first, end in find_spans(row, start, count) for index in range(first, end)]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 100)), max_size=40), st.data())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helix.core.json import JsonObject
 from helix.core.merge import merge_patches
-from helix.core.patches import apply, diff, same
+from helix.core.patches import apply, diff, equals_json
 from helix.core.tracker import create_state_tracker
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "-", "0", "é"])
@@ -54,14 +54,14 @@ def test_a_diff_leads_from_one_to_the_other(states: Any, mode: Any) -> None:
     before, after, *_ = states
     kept = copy.deepcopy(states)
     patches = diff(before, after, mode)
-    assert same(apply(before, patches), after)
-    assert (patches == []) == same(before, after)
-    assert same(list(states), list(kept))
+    assert equals_json(apply(before, patches), after)
+    assert (patches == []) == equals_json(before, after)
+    assert equals_json(list(states), list(kept))
 
 
 @given(STATES, STATES, MODES)
 def test_a_diff_of_strangers(before: Any, after: Any, mode: Any) -> None:
-    assert same(apply(before, diff(before, after, mode)), after)
+    assert equals_json(apply(before, diff(before, after, mode)), after)
 
 
 @given(STEPS, MODES, st.integers(0, 3))
@@ -78,15 +78,15 @@ def test_a_tracker_accumulates(states: Any, mode: Any, reset: int) -> None:
             draft.update(copy.deepcopy(state))
 
         tracker.update(replace)
-        assert same(tracker.to_json(), state)
-        assert same(apply(base, tracker.get_patches()), tracker.to_json())
+        assert equals_json(tracker.to_json(), state)
+        assert equals_json(apply(base, tracker.get_patches()), tracker.to_json())
 
 
 @given(STEPS, MODES)
 def test_one_tool_merges_to_what_it_did(states: Any, mode: Any) -> None:
     before, after, *_ = states
     merged = merge_patches(before, [[], diff(before, after, mode), []], mode)
-    assert same(merged.state, after)
+    assert equals_json(merged.state, after)
     assert merged.warnings == []
 
 
@@ -99,8 +99,8 @@ def test_merging_is_a_function_of_the_call_order(states: Any, mode: Any) -> None
     merged = merge_patches(before, changes, mode)
     again = merge_patches(copy.deepcopy(before), copy.deepcopy(changes), mode)
     assert merged == again and list(merged.state) == list(again.state)
-    assert same(apply(before, merged.patches), merged.state)
-    assert same([before, changes], list(kept))
+    assert equals_json(apply(before, merged.patches), merged.state)
+    assert equals_json([before, changes], list(kept))
 
 
 @settings(max_examples=200)
@@ -113,20 +113,20 @@ def test_calls_that_do_not_meet_commute(states: Any) -> None:
     appended = [{p["path"] for p in patches if p["op"] == "add"} for patches in changes]
     if merged.warnings or appended[0] & appended[1] or appended[0] & appended[2] or appended[1] & appended[2]:
         return
-    assert same(merge_patches(before, changes[::-1]).state, merged.state)
+    assert equals_json(merge_patches(before, changes[::-1]).state, merged.state)
     one_by_one = before
     for patches in changes:
         one_by_one = apply(
             one_by_one, [p for p in patches if p["op"] != "remove" or _exists(one_by_one, str(p["path"]))]
         )
-    assert same(one_by_one, merged.state)
+    assert equals_json(one_by_one, merged.state)
 
 
 @given(st.lists(st.lists(JSON, max_size=3), max_size=4), st.lists(JSON, max_size=2))
 def test_appends_concatenate_in_call_order(items: Any, base: Any) -> None:
     changes = [diff({"l": base}, {"l": base + added}) for added in items]
     merged = merge_patches({"l": base}, changes)
-    assert same(merged.state["l"], base + [item for added in items for item in added])
+    assert equals_json(merged.state["l"], base + [item for added in items for item in added])
     assert merged.warnings == []
 
 

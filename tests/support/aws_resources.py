@@ -19,7 +19,7 @@ from helix.adapters.aws.overflow import Overflow
 from helix.adapters.system import SystemClock
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import LogRecord, Projector
+from helix.gateway.projector import LogRecord, Projector
 from helix.ports.state_store import Table
 from helix.services.segments import SegmentStreams
 from helix.testing.aws import LockedClient, create_tables

@@ -12,7 +12,7 @@ from tests.support_gateway import executor_of
 from tests.support_run import a_tool, agent, call, calls
 
 from helix import create_sub_agent_tool
-from helix.cli.chat.blocks import Called, Head
+from helix.cli.chat.blocks import CallBlock, FoldHeading
 from helix.core.usage import Usage
 
 PICTURE = Path(__file__).parents[2] / "docs" / "img" / "chat.svg"
@@ -77,8 +77,8 @@ async def draw() -> None:
     async with screen(executor_of(script, support), "support", size=(96, 42)) as s:
         await s.type("My parcels A7 and A8: only one arrived. Can I have my money back?")
         await s.until("Approve refund_order?")
-        for called in s.app.query(Called):
-            await called.open("rule_book" in str(called.query_one(Head).content))
+        for called in s.app.query(CallBlock):
+            await called.open("rule_book" in str(called.query_one(FoldHeading).content))
         s.app.title = "helix chat support"
         await s.pilot.pause(0.5)
         PICTURE.write_text(s.app.export_screenshot(), encoding="utf-8")

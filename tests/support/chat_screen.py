@@ -60,7 +60,7 @@ class Screen:
 
     async def ended(self, status: str = "completed") -> None:
         """Wait until the run has ended and all of it is drawn."""
-        await self.until(lambda: self.app.talk.status == status and not self.app.talk.busy)
+        await self.until(lambda: self.app.session.status == status and not self.app.session.busy)
         for _ in range(4):
             await self.pilot.pause(TICK_S)
 
@@ -75,9 +75,9 @@ async def screen(
     """Open the screen. `given` is an executor, or a function that makes the chat's clients."""
     connect = given if callable(given) else lambda: HelixClient.over(PollingLink(Here(given), poll_s=0.01))
     app = ChatScreen(connect, agent, session_id)
-    await app.talk.open()
+    await app.session.open()
     try:
         async with app.run_test(size=size) as pilot:
             yield Screen(app, pilot)
     finally:
-        await app.talk.close()
+        await app.session.close()

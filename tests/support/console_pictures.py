@@ -16,7 +16,7 @@ from tests.support_run import a_tool, agent, call, calls, text_of
 
 from helix import Agent, Confirmation, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool
 from helix.adapters.system import SystemClock, SystemIds
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer
 from helix.core.health import HealthResult, HealthStatus
 from helix.core.registry import AgentRegistry
@@ -220,7 +220,7 @@ async def take(place: Path) -> None:
         executor = await stack.enter_async_context(
             LocalExecutor(f"{folder}/helix.db", registry=registry, model=ScriptedModel([]))
         )
-        service = await stack.enter_async_context(serving(executor, "helix.db"))
+        service = await stack.enter_async_context(serve_console(executor, "helix.db"))
         console = stack.enter_context(ConsoleServer(service))
         browser = await stack.enter_async_context(browsing(console))
         page = await browser.page()

@@ -23,7 +23,7 @@ from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.runtime import verbs
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.launching import StepFunctionsExecutor
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets

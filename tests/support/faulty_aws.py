@@ -30,7 +30,7 @@ from helix.core.errors import StoreError
 from helix.core.messages import AssistantMessage
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import Projector
+from helix.gateway.projector import Projector
 from helix.ports.model import LLMGenerateInput
 from helix.ports.sockets import Posted
 from helix.services.segments import SegmentStreams

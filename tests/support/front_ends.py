@@ -15,9 +15,9 @@ from tests.support.node_process import NodeProcess
 from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
 from helix.http.messages import ui_conversation
-from helix.http.reading import read_turn, replayed_text
 from helix.http.responses import Position, encode
-from helix.http.turns import Turn, agui_messages, conversation, owned, start_state, turn_of
+from helix.http.turn_reader import read_turn, replayed_text
+from helix.http.turns import Turn, agui_messages, conversation, get_owned, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder
 from helix.stream.agui_open import Joining
@@ -30,7 +30,7 @@ Event = tuple[Position, JsonObject]
 
 async def turns(executor: Executor, session_id: str) -> list[Turn]:
     """Return the turns of the runs whose end is on the stream, oldest first."""
-    session = await owned(executor, session_id, (await executor.sessions.get(session_id)).user_id)
+    session = await get_owned(executor, session_id, (await executor.sessions.get(session_id)).user_id)
     runs = (await executor.sessions.list_runs(session_id, limit=1000)).runs
     log = await whole_log(executor, session_id)
     ended = {m.run_id for m in log if m.kind != "chunk" and m.session_id == session_id}

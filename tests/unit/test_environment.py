@@ -18,7 +18,7 @@ from helix.cli.environment import load_environment
 from helix.cli.output import RefusedError
 from helix.core.tool_settings import ProjectTools, SecretPlace
 from helix.local.credentials import Credentials
-from helix.local.emulator import for_functions, settings
+from helix.local.emulator import function_variables, settings
 from helix.local.process import OfflineError
 from helix.local.settings import machine_variables, store_secrets
 from helix.runtime.models import variables_for
@@ -83,7 +83,7 @@ def test_functions_get_nothing_of_the_shell_but_their_machine() -> None:
 def test_the_switch_of_the_logs_content_reaches_functions_through_the_emulator(tmp_path: Path) -> None:
     shell = {"PATH": "/bin", "HELIX_LOG_CONTENT": "1", "HELIX_KEY": "k", "HELIX_LOG": "debug"}
     emulator = settings(4566, tmp_path, Credentials("id", "secret"), machine_variables(shell))
-    found = for_functions(emulator)
+    found = function_variables(emulator)
     assert {name: found[name] for name in found if name.startswith("HELIX_")} == {"HELIX_LOG_CONTENT": "1"}
 
 

@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.client.feed import EARLY, Feed, Following, behind, whole_stream
+from helix.client.feed import EARLY, Feed, Following, skip_until, whole_stream
 from helix.client.link import ClientSettings
 from helix.core.errors import StoreError
 from helix.core.json import JsonObject
@@ -42,7 +42,7 @@ async def test_messages_leave_in_order_and_once(after: int, count: int, dice: ra
     dice.shuffle(sent)
     found: list[int] = []
     while sent:
-        feed.offer(sent[:size])
+        feed.add_messages(sent[:size])
         del sent[:size]
         found += await read(feed)
     assert found == list(range(after + 1, after + count + 1))
@@ -51,9 +51,9 @@ async def test_messages_leave_in_order_and_once(after: int, count: int, dice: ra
 
 async def test_a_hole_is_known_until_it_is_filled() -> None:
     feed = Feed("s", 0, whole_stream, 10)
-    feed.offer([message(1), message(3)])
+    feed.add_messages([message(1), message(3)])
     assert feed.has_gap and feed.position == 1
-    feed.offer([message(2)])
+    feed.add_messages([message(2)])
     assert not feed.has_gap and await read(feed) == [1, 2, 3]
 
 
@@ -62,7 +62,7 @@ async def test_what_comes_while_the_timeout_fires_is_read() -> None:
     feed, loop = Feed("s", 0, one_run("s", 1), 10), asyncio.get_running_loop()
     reading = asyncio.create_task(feed.next(0.02))
     await asyncio.sleep(0)
-    loop.call_later(0.03, feed.offer, [message(1), message(2, kind="end")])
+    loop.call_later(0.03, feed.add_messages, [message(1), message(2, kind="end")])
     end = loop.time() + 0.05
     while loop.time() < end:  # keeps the loop busy until both are due
         continue
@@ -72,13 +72,13 @@ async def test_what_comes_while_the_timeout_fires_is_read() -> None:
 
 async def test_what_the_log_has_lost_is_told_once_and_passed() -> None:
     feed = Feed("s", 2, one_run("s", 1), 10)
-    feed.offer([message(9), resync(8), message(10)])
+    feed.add_messages([message(9), resync(8), message(10)])
     assert await read(feed) == [8, 9, 10] and not feed.has_gap
 
 
 async def test_a_run_begins_and_ends_with_its_own_messages() -> None:
     feed = Feed("s", 0, one_run("s", 2), 20)
-    feed.offer(
+    feed.add_messages(
         [
             message(1, session="child", turn=1),
             message(2, turn=1, kind="end"),
@@ -94,31 +94,31 @@ async def test_a_run_begins_and_ends_with_its_own_messages() -> None:
 
 async def test_a_run_that_was_taken_over_ends_with_the_next() -> None:
     feed = Feed("s", 0, one_run("s", 2), 20)
-    feed.offer([message(1, turn=2), message(2, turn=3)])
+    feed.add_messages([message(1, turn=2), message(2, turn=3)])
     assert feed.done and await read(feed) == [1]
 
 
 async def test_what_was_seen_is_left_out_also_where_it_was_the_end() -> None:
-    feed = Feed("s", 0, behind(2, one_run("s", 1)), 20)
-    feed.offer([message(1), message(2), message(3), message(4, kind="end")])
+    feed = Feed("s", 0, skip_until(2, one_run("s", 1)), 20)
+    feed.add_messages([message(1), message(2), message(3), message(4, kind="end")])
     assert await read(feed) == [3, 4]
-    seen = Feed("s", 0, behind(2, one_run("s", 1)), 20)
-    seen.offer([message(1), message(2, kind="end")])
+    seen = Feed("s", 0, skip_until(2, one_run("s", 1)), 20)
+    seen.add_messages([message(1), message(2, kind="end")])
     assert seen.done and await read(seen) == []
 
 
 async def test_a_full_feed_takes_no_more_and_says_so() -> None:
     feed = Feed("s", 0, whole_stream, 3)
-    feed.offer([message(n) for n in range(1, 6)])
-    feed.offer([message(6)])
+    feed.add_messages([message(n) for n in range(1, 6)])
+    feed.add_messages([message(6)])
     assert feed.dropped and feed.position == 3 and await read(feed) == [1, 2, 3]
-    feed.offer([message(4), message(5)])
+    feed.add_messages([message(4), message(5)])
     assert await read(feed) == [4, 5]
 
 
 async def test_a_feed_that_failed_gives_what_it_has_and_then_raises() -> None:
     feed = Feed("s", 0, whole_stream, 3)
-    feed.offer([message(1)])
+    feed.add_messages([message(1)])
     feed.fail(StoreError("away"))
     assert (await feed.next(0)) is not None
     try:
@@ -130,11 +130,11 @@ async def test_a_feed_that_failed_gives_what_it_has_and_then_raises() -> None:
 
 async def test_what_closes_a_gap_is_taken_however_much_lies_behind_it() -> None:
     feed = Feed("s", 0, whole_stream, 3)
-    feed.offer([message(sequence) for sequence in range(5, 12)])
+    feed.add_messages([message(sequence) for sequence in range(5, 12)])
     assert (feed.has_gap, feed.dropped) == (True, True), "dropped messages are requested again"
-    feed.offer([message(sequence) for sequence in range(1, 5)])
+    feed.add_messages([message(sequence) for sequence in range(1, 5)])
     found = await read(feed)
-    feed.offer([message(sequence) for sequence in range(4, 6)])
+    feed.add_messages([message(sequence) for sequence in range(4, 6)])
     assert found + await read(feed) == [1, 2, 3, 4, 5]
 
 
@@ -142,9 +142,9 @@ async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
     """10,000 messages pass through a feed with room for 20."""
     feed = Feed("s", 0, whole_stream, 20)
     for sequence in range(1, 10_001, 10):
-        feed.offer([message(n) for n in range(sequence, sequence + 10)])
+        feed.add_messages([message(n) for n in range(sequence, sequence + 10)])
         assert await read(feed) == list(range(sequence, sequence + 10))
-        assert not (feed.waiting or feed.has_gap or feed.dropped)
+        assert not (feed.has_ready or feed.has_gap or feed.dropped)
 
 
 def following() -> Following:
@@ -168,10 +168,10 @@ def test_what_comes_before_the_reply_is_there_whatever_else_comes() -> None:
         one.on_messages("busy", [on("busy", n + 1) for n in range(2 * EARLY)])
         one.on_messages("own", [on("own", 5)])
         feed = one.add("own", 4, whole_stream, subscribed=True)
-        assert (feed.waiting, feed.position, feed.has_gap) == (True, 5, False)
+        assert (feed.has_ready, feed.position, feed.has_gap) == (True, 5, False)
         late = one.add("busy", 0, whole_stream, subscribed=True)
-        assert (late.waiting, late.has_gap) == (False, True)
-    assert not one.add("own", 4, whole_stream, subscribed=True).waiting
+        assert (late.has_ready, late.has_gap) == (False, True)
+    assert not one.add("own", 4, whole_stream, subscribed=True).has_ready
 
 
 def test_a_run_on_a_stream_that_is_read_already_is_there_too() -> None:
@@ -179,4 +179,4 @@ def test_a_run_on_a_stream_that_is_read_already_is_there_too() -> None:
     one.add("own", 4, whole_stream, subscribed=True)
     with one.starting():
         one.on_messages("own", [on("own", 5)])
-        assert one.add("own", 4, whole_stream, subscribed=True).waiting
+        assert one.add("own", 4, whole_stream, subscribed=True).has_ready

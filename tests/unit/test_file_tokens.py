@@ -14,7 +14,7 @@ from helix import LLMConfig
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.models.pricing import Tokens, price
 from helix.adapters.models.token_count import TokenCounter
-from helix.core.caching import as_sent, digest, last_question
+from helix.core.caching import digest, last_question, sent_parts
 from helix.core.estimating import estimate_request
 from helix.core.file_tokens import file_tokens, most_file_tokens
 from helix.core.files import FilePart
@@ -143,10 +143,10 @@ def test_files_are_part_of_the_response_caches_key() -> None:
             [link()],
         ),
     ]
-    keys = {digest(as_sent(said.model_copy(update={"files": files}))) for files in others}
-    assert len(keys) == len(others) and digest(as_sent(said)) not in keys
-    assert as_sent(UserMessage(content="see")) == {"role": "user", "content": "see"}
+    keys = {digest(sent_parts(said.model_copy(update={"files": files}))) for files in others}
+    assert len(keys) == len(others) and digest(sent_parts(said)) not in keys
+    assert sent_parts(UserMessage(content="see")) == {"role": "user", "content": "see"}
     result = ToolResultMessage(tool_call_id="c", tool_name="t", content="x")
-    assert "files" not in as_sent(result)
-    assert as_sent(result) != as_sent(result.model_copy(update={"files": [image()]}))
+    assert "files" not in sent_parts(result)
+    assert sent_parts(result) != sent_parts(result.model_copy(update={"files": [image()]}))
     assert last_question([said]) is None, "a file belongs to its place in this wording"

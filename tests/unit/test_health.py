@@ -13,11 +13,11 @@ from helix.core.health import (
     HealthResult,
     HealthStatus,
     LLMHealthRule,
+    combine_results,
     judge,
-    of_target,
     overall,
     verdict_of,
-    worst,
+    worst_status,
 )
 from helix.core.llm_metrics import LLMMetrics
 
@@ -111,16 +111,16 @@ def test_a_result_counts_and_says_when() -> None:
     [([H, D, U, X], U), ([H, D, X], D), ([H, X], H), ([X], X), ([], X)],
 )
 def test_the_whole_is_the_worst_of_its_parts(several: list[HealthStatus], together: HealthStatus) -> None:
-    assert worst(several) is together
+    assert worst_status(several) is together
 
 
 def test_a_target_with_several_checks_is_its_worst_and_names_it() -> None:
     fine = HealthResult(status=H, check="disk", checked_at=5.0, response_time_ms=3.0, consecutive_successes=4)
     poor = HealthResult(status=D, check="queue", message="long", checked_at=3.0, consecutive_failures=1)
-    both = of_target([fine, poor])
+    both = combine_results([fine, poor])
     assert (both.status, both.message, both.checked_at) == (D, "queue: long", 3.0)
     assert (both.response_time_ms, both.consecutive_failures, both.consecutive_successes) == (3.0, 1, 0)
-    assert of_target([]).status is X
+    assert combine_results([]).status is X
 
 
 def test_overall_health_counts_targets_by_status() -> None:

@@ -21,7 +21,7 @@ from helix.core.registry import AgentRegistry
 from helix.core.routes import Route
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import BaseAdapter, LLMGenerateInput
-from helix.runtime.importing import bounded
+from helix.runtime.importing import with_limits
 from helix.runtime.models import OneModel, choose_model, variables_of
 
 
@@ -191,7 +191,7 @@ def test_a_model_for_an_agent_also_writes_its_summaries() -> None:
     own: Policy = lambda shown: Clear(0)  # noqa: E731
     context = Context(summariser="openai/gpt-4o", policies=[Summarise(model="openai/gpt-4o"), own])
     who = replace(agent("gpt-4o"), context=context)
-    assert bounded(who, None, 100).context == context
-    changed = bounded(who, "openai/x", None).context
+    assert with_limits(who, None, 100).context == context
+    changed = with_limits(who, "openai/x", None).context
     assert changed == Context(summariser="same", policies=[Summarise(), own]) and changed.models == []
-    assert bounded(agent("gpt-4o"), "openai/x", None).context == Context()
+    assert with_limits(agent("gpt-4o"), "openai/x", None).context == Context()

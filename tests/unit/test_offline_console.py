@@ -30,7 +30,7 @@ def done(took_ms: float) -> dict[str, Any]:
 def shown(said: dict[str, Any], *, colour: bool = False) -> str:
     """Return the text without its time, which depends on this machine."""
     out = io.StringIO()
-    Console(out, prefix="helix-dev-", colour=colour).hear(said)
+    Console(out, prefix="helix-dev-", colour=colour).print_line(said)
     return out.getvalue()[13:]
 
 
@@ -63,7 +63,7 @@ def test_as_json_nothing_is_left_out() -> None:
     out = io.StringIO()
     console = Console(out, prefix="helix-dev-", colour=False, as_json=True)
     for said in (line("words"), line(metrics(Duration=[3.0]))):
-        console.hear(said)
+        console.print_line(said)
     words, numbers = map(json.loads, out.getvalue().splitlines())
     assert words["said"] == "words" and numbers["said"]["Duration"] == [3.0] and words["function"].endswith("call_tool")
 
@@ -85,5 +85,5 @@ def test_control_characters_are_shown_and_not_written() -> None:
         assert "␛]0;owned␇␛[2J" in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     out = io.StringIO()
-    Console(out, prefix="", colour=False, as_json=True).hear(line(said))
+    Console(out, prefix="", colour=False, as_json=True).print_line(line(said))
     assert json.loads(out.getvalue())["said"] == said and "\x9b" not in out.getvalue()

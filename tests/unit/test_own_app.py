@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from helix.cli.cloud.deploy import Deployment, Target
-from helix.cli.cloud.stack import BUCKET, MACHINE, RULE, TABLE, look
+from helix.cli.cloud.stack import BUCKET, MACHINE, RULE, TABLE, read_stage
 from helix.local.project import SynthError, app_command, read_assembly
 from helix.runtime.project import read_project
 
@@ -79,7 +79,7 @@ def test_the_app_is_synthesised_once_and_its_stacks_are_named(
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.delenv("CDK_VALIDATION", raising=False)
-    monkeypatch.setattr(Target, "_program", lambda _: ["cdk"])  # the real method asks Node for its version
+    monkeypatch.setattr(Target, "_find_cdk", lambda _: ["cdk"])  # the real method asks Node for its version
     Target(Deployment(project=str(project(tmp_path, 'app = "python app.py"')), context=["auth=none"])).cdk(verb, "--x")
     synth, done = lines
     app = synth[synth.index("--app") + 1]
@@ -122,7 +122,7 @@ class CloudFormation:
 
 
 def test_resources_of_the_app_are_neither_emptied_nor_unprotected_nor_stopped() -> None:
-    deployed = look(CloudFormation(), "helix-dev")
+    deployed = read_stage(CloudFormation(), "helix-dev")
     assert deployed is not None and len(deployed.resources) == 8
     assert deployed.tables(retained=False) == ["helix-dev-sessions"]
     assert deployed.buckets == ["helix-dev-storagebucket-1x2y"]

@@ -92,7 +92,7 @@ def _message(sequence: int, chunk: c.StreamChunk) -> StreamMessage:
 
 
 def chat(messages: Messages) -> object:
-    """What `cli/chat/blocks.py` draws of the items. `cli/chat/talk.py` reads the session again after a `Resynced`."""
+    """What `cli/chat/blocks.py` draws of the items. `chat_session.py` reads the session again after a `Resynced`."""
     conversation = Conversation("ses")
     changes = [change for message in messages for change in conversation.take(message)]
     if any(isinstance(change, Resynced) for change in changes):

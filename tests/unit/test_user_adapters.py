@@ -9,9 +9,9 @@ from helix.core.registry import AgentRegistry
 from helix.core.steps import TextStepResult
 from helix.ports.catalog import ModelCatalog
 from helix.ports.model import LLMGenerateInput
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.models import prepare_models
-from helix.runtime.user_adapters import declared, is_adapter
+from helix.runtime.user_adapters import complete_adapter, is_adapter
 
 CONFIG = LLMConfig(model="asked-for")
 WHO = Agent(name="who", system_prompt="Talk.", llm_config=CONFIG)
@@ -40,7 +40,7 @@ class Whole(Least):
 
 
 async def test_an_adapter_with_one_method_has_the_defaults_of_the_others() -> None:
-    adapter = declared(Least())
+    adapter = complete_adapter(Least())
     adapter.prepare(CONFIG)
     assert adapter.repeats_failures is False and adapter.configured(CONFIG) is CONFIG
     assert adapter.unsupported(REQUEST, None) is None
@@ -49,7 +49,7 @@ async def test_an_adapter_with_one_method_has_the_defaults_of_the_others() -> No
 
 def test_an_adapter_keeps_its_own_members() -> None:
     whole = Whole()
-    adapter = declared(whole)
+    adapter = complete_adapter(whole)
     adapter.prepare(CONFIG)
     assert adapter.repeats_failures is True and adapter.configured(CONFIG).model == "own"
     assert adapter.unsupported(REQUEST, None) == "no files"
@@ -58,7 +58,7 @@ def test_an_adapter_keeps_its_own_members() -> None:
 
 def test_an_adapter_of_helix_stays_itself() -> None:
     model = ScriptedModel([])
-    assert declared(model) is model
+    assert complete_adapter(model) is model
 
 
 def test_a_function_of_the_agent_is_no_adapter() -> None:

@@ -7,7 +7,7 @@ import pytest
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.core.thresholds import Thresholds
-from helix.fleet.warnings import LATE_S, late, passed, unwell
+from helix.fleet.warnings import LATE_S, find_exceeded, warn_of_failing_checks, warn_of_late_sweep
 from helix.services.activity import Beats
 from helix.services.warnings import report_failures, warn
 
@@ -18,7 +18,7 @@ CALM = LLMMetrics(
 
 def names(*calls: LLMMetrics, waiting: float = 0, dollars: float = 0) -> set[str]:
     by_agent = {f"agent-{number}": each for number, each in enumerate(calls)}
-    return set(passed(Thresholds(), by_agent, {None: {"QueueDepth": waiting}}, dollars))
+    return set(find_exceeded(Thresholds(), by_agent, {None: {"QueueDepth": waiting}}, dollars))
 
 
 def test_what_is_at_a_threshold_or_below_is_fine() -> None:
@@ -60,23 +60,23 @@ def test_the_threshold_of_one_instance_is_compared_with_those_of_its_agent(
     """Each agent is compared with the threshold multiplied by its number of instances. Agents are not added up."""
     most = CALM.model_copy(update={"tokens_per_second": 800.0 * instances})
     counts = {None: {"QueueDepth": 0.0}, "desk": gauges, "poet": gauges}
-    assert passed(Thresholds(), {"desk": most, "poet": most}, counts, 0) == {}
+    assert find_exceeded(Thresholds(), {"desk": most, "poet": most}, counts, 0) == {}
     more = most.model_copy(update={"tokens_per_second": 800.0 * instances + 1})
-    found = passed(Thresholds(), {"desk": most, "poet": more}, counts, 0)
+    found = find_exceeded(Thresholds(), {"desk": most, "poet": more}, counts, 0)
     assert found == {"tokens-per-second": f"poet: {800 * instances + 1} of {800 * instances}"}
 
 
 def test_a_sweep_that_is_late_or_never_was_is_a_failure() -> None:
-    assert late(Beats(), 9000) == {}, "no run was started yet, and the first minute starts a sweep"
-    assert late(Beats(worked_at=1000, since=1000), 1000 + LATE_S) == {}
-    assert late(Beats(worked_at=1000, since=1000), 1001 + LATE_S) == {"sweep": "none has run"}
-    assert late(Beats(1000, found_at=1000), 1000 + LATE_S) == {}
-    assert late(Beats(1000, found_at=1000), 1001 + LATE_S) == {"sweep": "the last one was 301 s ago"}
-    assert late(Beats(90_000), 90_001 + LATE_S) == {}, "it is at rest"
+    assert warn_of_late_sweep(Beats(), 9000) == {}, "no run was started yet, and the first minute starts a sweep"
+    assert warn_of_late_sweep(Beats(worked_at=1000, since=1000), 1000 + LATE_S) == {}
+    assert warn_of_late_sweep(Beats(worked_at=1000, since=1000), 1001 + LATE_S) == {"sweep": "none has run"}
+    assert warn_of_late_sweep(Beats(1000, found_at=1000), 1000 + LATE_S) == {}
+    assert warn_of_late_sweep(Beats(1000, found_at=1000), 1001 + LATE_S) == {"sweep": "the last one was 301 s ago"}
+    assert warn_of_late_sweep(Beats(90_000), 90_001 + LATE_S) == {}, "it is at rest"
 
 
 def test_checks_that_say_no_are_one_warning() -> None:
-    assert unwell(0) == {} and set(unwell(3)) == {"health"}
+    assert warn_of_failing_checks(0) == {} and set(warn_of_failing_checks(3)) == {"health"}
 
 
 def test_nothing_is_recorded_where_there_is_nothing_to_warn_of() -> None:

@@ -7,7 +7,7 @@ import datetime
 import pytest
 from ministack.services.eventbridge import _cron_next_fire, _parse_cron_fields
 
-from helix.local.corrections_schedules import next_fire, parsed
+from helix.local.corrections_schedules import next_fire, parse_zoned
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from helix.local.corrections_schedules import next_fire, parsed
     ],
 )
 def test_it_is_due_at_its_hour_there(expression: str, after: str, due: str) -> None:
-    fields = parsed(_parse_cron_fields, expression)
+    fields = parse_zoned(_parse_cron_fields, expression)
     moment = datetime.datetime.fromisoformat(after).replace(tzinfo=datetime.UTC)
     found = next_fire(_cron_next_fire, fields, moment)
     assert found == datetime.datetime.fromisoformat(due).replace(tzinfo=datetime.UTC)
-    assert parsed(_parse_cron_fields, "rate(1 minute)") is None
+    assert parse_zoned(_parse_cron_fields, "rate(1 minute)") is None

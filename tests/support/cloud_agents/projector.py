@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
-from helix.gateway import projecting
+from helix.gateway import projector
 from helix.ports.state_store import Operation
 
 from .crashes import CRASHES, Points
 
 _points = Points(Path(os.environ[CRASHES]), "project_stream")
-_transact, _post = DynamoDBStateStore.transact, projecting.post_messages
+_transact, _post = DynamoDBStateStore.transact, projector.post_messages
 
 
 async def _armed_transact(store: DynamoDBStateStore, name: str, operations: Sequence[Operation]) -> None:
@@ -30,7 +30,7 @@ async def _armed_post(connections: Any, sockets: Any, stream_id: str, *more: Any
 
 
 DynamoDBStateStore.transact = _armed_transact  # type: ignore[assignment, method-assign]
-projecting.post_messages = _armed_post  # type: ignore[assignment]
+projector.post_messages = _armed_post  # type: ignore[assignment]
 
 from handler import handler  # type: ignore[import-not-found]  # noqa: E402  the function's own
 

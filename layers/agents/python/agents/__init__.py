@@ -22,7 +22,7 @@ HANDBOOK = {
 
 
 class Desk(BaseModel):
-    """What the agent remembers within a session."""
+    """The notes that the agent keeps within a session."""
 
     looked_up: list[str] = []
     refunded: list[str] = []

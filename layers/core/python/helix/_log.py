@@ -1,4 +1,4 @@
-"""What the package's log says of an exception: its type and where it was raised.
+"""Log records about exceptions: the type of the exception and the place where it was raised.
 
 Law: an exception of a tool, a hook or a provider may quote secrets and content, so its text and traceback are logged only
 with `HELIX_LOG_CONTENT=1`. Every logger outside the command line and the client comes from `get_logger`.

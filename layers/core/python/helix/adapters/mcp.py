@@ -69,7 +69,7 @@ class MCPServer:
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> MCPServer:
-        await self._connected().client()
+        await self._open_connection().client()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -91,20 +91,20 @@ class MCPServer:
     async def listing(self) -> list[JsonObject]:
         """Return the server's description of its tools as JSON. If it is saved, `mcp_tools` can define the tools
         without a connection."""
-        return await _listed(await self._connected().client())
+        return await _list_pages(await self._open_connection().client())
 
     async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
         """Call a tool by the server's own name for it. Returns structured content if there is any, otherwise text. A
         failure raises `ToolError`."""
         try:
-            result = await self._connected().call(tool, arguments, self.timeout_s)
+            result = await self._open_connection().call(tool, arguments, self.timeout_s)
         except ConnectionLostError as lost:
             if lost.sent and not repeatable:
                 raise ToolError(f"{lost}; whether {tool!r} was executed is unknown") from lost
-            result = await self._connected().call(tool, arguments, self.timeout_s)
-        return _content(tool, result)
+            result = await self._open_connection().call(tool, arguments, self.timeout_s)
+        return _result_content(tool, result)
 
-    def _connected(self) -> Connection:
+    def _open_connection(self) -> Connection:
         known = self._connection
         if known is None or known.lost.is_set() or known.loop is not asyncio.get_running_loop():
             _require_mcp()
@@ -115,7 +115,7 @@ class MCPServer:
         from mcp import StdioServerParameters, stdio_client
 
         if self._url is not None:
-            return _http(self._url, self._headers)
+            return _open_http(self._url, self._headers)
         assert self._command is not None
         parameters = StdioServerParameters(command=self._command, args=self._args, env=self._env, cwd=self._cwd)
         return stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
@@ -138,7 +138,7 @@ def mcp_tools(
     Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated after a
     crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
     """
-    listed = _list_now(server) if listing is None else listing
+    listed = _list_in_thread(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]
     for name in only or ():
         if name not in known:
@@ -147,7 +147,9 @@ def mcp_tools(
             )
     taken: set[str] = set()
     chosen = [entry for entry in listed if only is None or entry["name"] in only]
-    return [_tool(server, entry, _fitting(str(entry["name"]), prefix, taken), require_approval) for entry in chosen]
+    return [
+        _tool(server, entry, _make_tool_name(str(entry["name"]), prefix, taken), require_approval) for entry in chosen
+    ]
 
 
 def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approval: Approval) -> Tool[Any]:
@@ -181,7 +183,7 @@ def arguments_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
 
         @model_validator(mode="before")
         @classmethod
-        def _fits(cls, value: Any) -> Any:
+        def _check(cls, value: Any) -> Any:
             if problems := _violations(schema, value, "arguments"):
                 raise ValueError("; ".join(problems))
             return value
@@ -203,7 +205,7 @@ def _violations(schema: Any, value: Any, where: str) -> list[str]:
         return []
     named = schema.get("type", [])
     kinds = [named] if isinstance(named, str) else named
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    if kinds and not any(_has_type(value, kind) for kind in kinds):
         return [f"{where}: must be {' or '.join(kinds)}"]
     problems = [f"{where}: must be one of {schema['enum']}"] if "enum" in schema and value not in schema["enum"] else []
     if isinstance(value, dict):
@@ -217,7 +219,7 @@ def _violations(schema: Any, value: Any, where: str) -> list[str]:
     return problems
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, _TYPES.get(kind, object)) or (
@@ -225,14 +227,14 @@ def _is(value: Any, kind: str) -> bool:
     )
 
 
-def _content(tool: str, result: Any) -> JsonValue:
-    text = "\n".join(_described(block) for block in result.content)
+def _result_content(tool: str, result: Any) -> JsonValue:
+    text = "\n".join(_describe_block(block) for block in result.content)
     if result.is_error:
         raise ToolError(text or f"{tool!r} failed without a message")
     return cast(JsonValue, result.structured_content) if result.structured_content is not None else text
 
 
-def _described(block: Any) -> str:
+def _describe_block(block: Any) -> str:
     """Return text unchanged. Other content, which a text model cannot see, becomes a note that describes it."""
     match block.type:
         case "text":
@@ -249,7 +251,7 @@ def _described(block: Any) -> str:
             return f"[{other}, not shown]"
 
 
-def _fitting(name: str, prefix: str | None, taken: set[str]) -> str:
+def _make_tool_name(name: str, prefix: str | None, taken: set[str]) -> str:
     """Return a valid and unused tool name. A shortened or duplicate name gets a hash of the original, so names stay
     stable."""
     wanted = name if prefix is None else f"{prefix}_{name}"
@@ -263,7 +265,7 @@ def _fitting(name: str, prefix: str | None, taken: set[str]) -> str:
 
 
 @asynccontextmanager
-async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+async def _open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -272,7 +274,7 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
             yield streams
 
 
-async def _listed(client: Client) -> list[JsonObject]:
+async def _list_pages(client: Client) -> list[JsonObject]:
     listed: list[JsonObject] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -284,14 +286,14 @@ async def _listed(client: Client) -> list[JsonObject]:
     return listed
 
 
-def _list_now(server: MCPServer) -> list[JsonObject]:
+def _list_in_thread(server: MCPServer) -> list[JsonObject]:
     """List the server's tools in a thread with an event loop of its own, because the caller may be inside one."""
     _require_mcp()
 
     async def ask() -> list[JsonObject]:
         connection = Connection(server.name, server._transport, server.connect_timeout_s)
         try:
-            return await _listed(await connection.client())
+            return await _list_pages(await connection.client())
         finally:
             await connection.close()
 

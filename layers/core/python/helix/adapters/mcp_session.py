@@ -42,7 +42,7 @@ class Connection:
         self._opened = asyncio.Event()
         self._client: Client | None = None
         self._error: BaseException | None = None
-        self._owner = self.loop.create_task(self._own(), name=f"mcp {name}")
+        self._owner = self.loop.create_task(self._hold_open(), name=f"mcp {name}")
 
     async def client(self) -> Client:
         """Wait for the handshake, and return the client. Raises `ToolError` if the server cannot be reached."""
@@ -65,7 +65,7 @@ class Connection:
             return await client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise await self._ended() from error
+                raise await self._close_lost() from error
             if error.code == INVALID_REQUEST:  # a restarted HTTP server answers this to an unknown session
                 self.lost.set()
                 raise ConnectionLostError(f"MCP server {self._name!r}: {error}", sent=False) from error
@@ -75,7 +75,7 @@ class Connection:
                 ) from error
             raise ToolError(f"MCP server {self._name!r}: {error}") from error
         except (BrokenResourceError, ClosedResourceError, ConnectionError) as error:
-            raise await self._ended() from error
+            raise await self._close_lost() from error
         except (RuntimeError, ValueError) as error:  # a result that breaks the tool's own output schema
             raise ToolError(f"MCP server {self._name!r}: {error}") from error
 
@@ -86,7 +86,7 @@ class Connection:
             self._owner.cancel()
         await asyncio.wait({self._owner})
 
-    async def _ended(self) -> ConnectionLostError:
+    async def _close_lost(self) -> ConnectionLostError:
         self._stop.set()
         await asyncio.wait({self._owner}, timeout=5)
         sent = type(self._error).__name__ not in ("ConnectError", "ConnectTimeout")
@@ -95,25 +95,25 @@ class Connection:
     def _reason(self) -> str:
         return f"{type(self._error).__name__}: {self._error}" if self._error is not None else "it closed the connection"
 
-    async def _own(self) -> None:
+    async def _hold_open(self) -> None:
         from mcp import Client
 
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    client = Client(_watched(self._make(), self.lost), cache=None)
+                    client = Client(_report_end(self._make(), self.lost), cache=None)
                     self._client = await stack.enter_async_context(client)
                 self._opened.set()
                 await self._stop.wait()
         except Exception as error:
-            self._error = _first(error)
+            self._error = _first_cause(error)
             logger.debug("MCP connection %r ended", self._name, exc_info=error)
         finally:
             self.lost.set()
             self._opened.set()
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_cause(error: BaseException) -> BaseException:
     """Return the first exception that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -121,13 +121,13 @@ def _first(error: BaseException) -> BaseException:
 
 
 @asynccontextmanager
-async def _watched(transport: AbstractAsyncContextManager[Any], lost: asyncio.Event) -> AsyncIterator[Any]:
+async def _report_end(transport: AbstractAsyncContextManager[Any], lost: asyncio.Event) -> AsyncIterator[Any]:
     """Yield the transport. The end of its input sets `lost`, so a dead server is detected before the next request."""
     async with transport as (read, write):
-        yield _Watched(read, lost), write
+        yield _ReportingStream(read, lost), write
 
 
-class _Watched:
+class _ReportingStream:
     """A read stream that reports its end. All other attributes are those of the stream."""
 
     def __init__(self, stream: Any, lost: asyncio.Event) -> None:
@@ -136,7 +136,7 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _ReportingStream:
         return self
 
     async def __anext__(self) -> Any:
@@ -153,7 +153,7 @@ class _Watched:
             self._lost.set()
             raise
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _ReportingStream:
         await self._stream.__aenter__()
         return self
 

@@ -66,7 +66,7 @@ class OtelTracer:
         self._thread: threading.Thread | None = None
 
     def record(self, span: Span) -> None:
-        if not self._retained(span.ref.trace_id):
+        if not self._is_sampled(span.ref.trace_id):
             return
         try:
             made = readable(span, self._resource)
@@ -83,7 +83,7 @@ class OtelTracer:
             self._changed.notify_all()
 
     def within(self, ref: SpanRef) -> AbstractContextManager[object]:
-        return _within(ref, self._retained(ref.trace_id))
+        return _within(ref, self._is_sampled(ref.trace_id))
 
     def flush(self, timeout_s: float) -> bool:
         with self._changed:
@@ -132,7 +132,7 @@ class OtelTracer:
         finally:
             otel_context.detach(token)
 
-    def _retained(self, trace_id: str) -> bool:
+    def _is_sampled(self, trace_id: str) -> bool:
         return int(trace_id[16:], 16) < self._below
 
 

@@ -101,7 +101,7 @@ class SQLiteStateStore:
         self._unchecked = 0
         self._foreign = 0
         self._closed = False
-        self._watchers = Watchers(self._written_by_others)
+        self._watchers = Watchers(self._foreign_version)
 
     # --- verbs ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class SQLiteStateStore:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        await self._in_place()
+        await self._shared_connection()
         if self._uri is not None:
             raise self._store_error("the file is readonly")
         try:
@@ -172,7 +172,7 @@ class SQLiteStateStore:
     # --- in place -------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        db = await self._in_place()
+        db = await self._shared_connection()
         try:
             with self._using:
                 return work(db)
@@ -182,7 +182,7 @@ class SQLiteStateStore:
     async def _commit(self, name: str, operations: Sequence[Operation]) -> None:
         if self._log is not None and self._log.failure is not None:
             raise self._log.failure
-        await self._line().take(name, operations, self._busy_timeout_s)
+        await self._commit_line().write_transaction(name, operations, self._busy_timeout_s)
         if self._log is not None and name not in UNSYNCED:
             await self._log.synced()
 
@@ -195,10 +195,10 @@ class SQLiteStateStore:
         if self._unchecked >= CHECKPOINT_ROWS:
             self._unchecked = 0
             with contextlib.suppress(RuntimeError):  # closed by another event loop, which moves the log itself
-                self._thread.submit(self._guarded, checkpoint).add_done_callback(log_failure)
+                self._thread.submit(self._run_with_rollback, checkpoint).add_done_callback(log_failure)
         return refusals
 
-    def _line(self) -> Line:
+    def _commit_line(self) -> Line:
         loop = asyncio.get_running_loop()
         with self._using:
             if loop not in self._lines:
@@ -206,7 +206,7 @@ class SQLiteStateStore:
                 self._lines[loop] = Line(self._commit_group)
             return self._lines[loop]
 
-    async def _in_place(self) -> sqlite3.Connection:
+    async def _shared_connection(self) -> sqlite3.Connection:
         """Return the connection that never waits for another."""
         if self._closed:
             raise self._closed_error()
@@ -228,13 +228,13 @@ class SQLiteStateStore:
         # Shielded: the thread finishes the transaction even if the caller is cancelled, so its outcome is never
         # unknown.
         try:
-            done = loop.run_in_executor(self._thread, self._guarded, work)
+            done = loop.run_in_executor(self._thread, self._run_with_rollback, work)
         except RuntimeError as error:  # another event loop has closed it since
             raise self._closed_error() from error
         done.add_done_callback(lambda future: future.cancelled() or future.exception())  # the caller may be gone
         return await asyncio.shield(done)
 
-    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_with_rollback(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             if self._connection is None:
                 self._connection = self._connect()
@@ -280,7 +280,7 @@ class SQLiteStateStore:
         make_folder(self.path.parent)
         make_file(self.path)
         db = self._open(self._busy_timeout_s)
-        _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
+        _execute_patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {'NORMAL' if self._log is None else 'FULL'}")
         db.execute("PRAGMA fullfsync = ON")  # for a checkpoint on macOS, see `sqlite_log`
         try:
@@ -295,7 +295,7 @@ class SQLiteStateStore:
             self._connection.close()
             self._connection = None
 
-    def _written_by_others(self) -> int:
+    def _foreign_version(self) -> int:
         """Return a number that changes when another connection commits."""
         with self._using:
             if self._here is not None:
@@ -304,7 +304,7 @@ class SQLiteStateStore:
         return self._foreign
 
 
-def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
+def _execute_patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
     """Run a statement, with retries. A change of the journal mode ignores the busy timeout when several processes open
     a new file at once."""
     deadline = time.monotonic() + timeout_s

@@ -92,12 +92,12 @@ class Line:
         self._line: deque[_Waiting] = deque()
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
-        """The scheduled call of `_look`. None: no transaction was committed in this turn, and none waits."""
+        """The scheduled call of `_write_waiting`. None: no transaction was committed in this turn, and none waits."""
 
-    async def take(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
+    async def write_transaction(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
         """Return once the transaction is written. Raises the error that refused it, or `sqlite3.Error` if another
         process still writes after `patience_s`. If the caller is cancelled before the commit, nothing is written."""
-        if self._next is None and self._written_at_once((name, operations)):
+        if self._next is None and self._write_at_once((name, operations)):
             return
         waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
         if name == HEARTBEAT:
@@ -111,9 +111,9 @@ class Line:
                 self._line.remove(waiting)
             raise
 
-    def _written_at_once(self, transaction: Transaction) -> bool:
+    def _write_at_once(self, transaction: Transaction) -> bool:
         """Commit the transaction, and return False if another connection is writing."""
-        self._next = self._loop.call_soon(self._look)
+        self._next = self._loop.call_soon(self._write_waiting)
         try:
             (refusal,) = self._commit([transaction])
         except sqlite3.OperationalError as error:
@@ -124,23 +124,23 @@ class Line:
             raise refusal
         return True
 
-    def _look(self) -> None:
+    def _write_waiting(self) -> None:
         """Write as many of the waiting transactions as fit into one commit."""
         if not self._line:
             self._next = None
             return
-        group = self._group()
-        self._next = self._loop.call_soon(self._look)
+        group = self._take_group()
+        self._next = self._loop.call_soon(self._write_waiting)
         try:
             self._write(group)
         except sqlite3.OperationalError as error:
             self._next.cancel()
-            self._next = self._loop.call_later(RETRY_S, self._look)
+            self._next = self._loop.call_later(RETRY_S, self._write_waiting)
             now = time.monotonic()
             for waiting in [each for each in self._line if each.until < now]:
-                self._answer(waiting, error)
+                self._resolve(waiting, error)
 
-    def _group(self) -> list[_Waiting]:
+    def _take_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []
         size = 0
         for waiting in self._line:
@@ -158,15 +158,15 @@ class Line:
             if isinstance(error, sqlite3.Error) and is_busy(error):
                 raise
             if len(group) == 1:
-                self._answer(group[0], error)
+                self._resolve(group[0], error)
             else:  # one of them cannot be written, and the others can
                 for waiting in group:
                     self._write([waiting])
         else:
             for waiting, refusal in zip(group, refusals, strict=True):
-                self._answer(waiting, refusal)
+                self._resolve(waiting, refusal)
 
-    def _answer(self, waiting: _Waiting, refusal: Exception | None) -> None:
+    def _resolve(self, waiting: _Waiting, refusal: Exception | None) -> None:
         self._line.remove(waiting)
         if waiting.done.done():  # its caller was cancelled just now
             return

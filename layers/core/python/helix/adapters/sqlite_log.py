@@ -66,7 +66,7 @@ class Log:
                 self._sync_all()
 
     def _sync_all(self) -> None:
-        while waiting := self._next():
+        while waiting := self._take_waiting():
             try:
                 self._sync()
             except OSError as error:
@@ -74,9 +74,9 @@ class Log:
             for loop in {loop for loop, _ in waiting}:
                 futures = [done for of, done in waiting if of is loop]
                 with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no waiter
-                    loop.call_soon_threadsafe(_answer, futures, self.failure)
+                    loop.call_soon_threadsafe(_resolve, futures, self.failure)
 
-    def _next(self) -> Waiting:
+    def _take_waiting(self) -> Waiting:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._busy = bool(waiting)
@@ -88,7 +88,7 @@ class Log:
         if self._number < 0:
             log = self._file.resolve()
             self._number = os.open(log.with_name(f"{log.name}-wal"), os.O_RDWR)
-        _to_disk(self._number)
+        _flush_to_disk(self._number)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -98,7 +98,7 @@ class Log:
             self._number = -1
 
 
-def _answer(futures: list[asyncio.Future[None]], failure: OSError | None) -> None:
+def _resolve(futures: list[asyncio.Future[None]], failure: OSError | None) -> None:
     for done in futures:
         if done.done():  # its caller was cancelled
             continue
@@ -108,7 +108,7 @@ def _answer(futures: list[asyncio.Future[None]], failure: OSError | None) -> Non
             done.set_exception(failure)
 
 
-def _to_disk(number: int) -> None:
+def _flush_to_disk(number: int) -> None:
     if sys.platform == "darwin":  # there fsync leaves the data in the disk's own cache
         import fcntl
 

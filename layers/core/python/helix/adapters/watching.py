@@ -52,17 +52,17 @@ class _Polling:
         self._watches.add(watch)
         if not self._runs:
             self._runs, self._seen = True, self._poll()
-            watch.loop.call_later(POLL_S, self._look)
+            watch.loop.call_later(POLL_S, self._poll_once)
 
     def discard(self, watch: LocalWatch) -> None:
         self._watches.discard(watch)
 
-    def _look(self) -> None:
+    def _poll_once(self) -> None:
         self._runs = bool(self._watches)
         if not self._runs:
             return
         loop = asyncio.get_running_loop()
-        loop.call_later(POLL_S, self._look)
+        loop.call_later(POLL_S, self._poll_once)
         now = self._poll()
         if now != self._seen and loop.time() - self._woken >= REST_S:
             self._seen, self._woken = now, loop.time()

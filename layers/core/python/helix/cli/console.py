@@ -21,12 +21,12 @@ from typing import Annotated
 import typer
 
 from helix.adapters.system import SystemClock, SystemIds
-from helix.cli.agents import all_agents, load_agent
+from helix.cli.agent_lookup import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say, write
 from helix.cli.stores import aws_client, with_store
 from helix.cli.where import Where
-from helix.console.here import serving
+from helix.console.here import serve_console
 from helix.console.server import ConsoleServer, Service
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
@@ -67,14 +67,14 @@ async def _serve(where: Where, agents: list[str], model: str | None, port: int, 
             server = ConsoleServer(service, port=port)
         except OSError as error:
             raise RefusedError(f"port {port} of 127.0.0.1 cannot be served: {error.strerror or error}") from None
-        with server, _opened(server.address) if opens else contextlib.nullcontext():
+        with server, _open_browser(server.address) if opens else contextlib.nullcontext():
             write(server.address)
             say(f"the console of {service.place}; this address signs in: it is for you alone. Press Ctrl-C to stop.")
             await ended.wait()
 
 
 @contextmanager
-def _opened(address: str) -> Iterator[None]:
+def _open_browser(address: str) -> Iterator[None]:
     """Open the address in a browser, if there is one. The browser opens a local page that redirects to the address. The
     page is in a folder that only the user can read, which is deleted when the console ends."""
     with tempfile.TemporaryDirectory(prefix="helix-console-") as folder:
@@ -96,7 +96,7 @@ async def _service(where: Where, agents: list[str], model: str | None, user: str
         finally:
             await asyncio.to_thread(_revoke, where, key)
     else:
-        async with _executor(where, agents, model) as executor, serving(executor, where.db) as service:
+        async with _executor(where, agents, model) as executor, serve_console(executor, where.db) as service:
             yield service
 
 
@@ -124,11 +124,11 @@ def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
     """Return the stage's URL and a new key for the user. The key expires."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from helix.cli.cloud.stack import described, outputs_of
+    from helix.cli.cloud.stack import describe_stack, outputs_of
 
     stack = f"helix-{stage}"
     try:
-        found = described(aws_client("cloudformation", where.profile, where.region), stack)
+        found = describe_stack(aws_client("cloudformation", where.profile, where.region), stack)
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(f"stage {stage!r}: AWS refuses: {error}") from error
     outputs = outputs_of(found or {})

@@ -25,7 +25,7 @@ EXTRAS = {
 """The extra of Helix that installs each package. Packages that are not listed belong to the extra `local`."""
 
 
-def not_installed(module: str, command: str = "") -> str:
+def explain_missing_package(module: str, command: str = "") -> str:
     """Return the error message for a `module` that `command` needs but cannot import."""
     package = module.partition(".")[0]
     extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
@@ -41,11 +41,11 @@ def load_environment(place: Path, environment: MutableMapping[str, str] = os.env
         root = find_project(place)
     except HelixError:  # a command that needs a project reports it
         return
-    for name, value in [*_stored(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
+    for name, value in [*_read_variables(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
         environment.setdefault(name, value)
 
 
-def _stored(file: Path) -> Iterator[tuple[str, str]]:
+def _read_variables(file: Path) -> Iterator[tuple[str, str]]:
     """Yield the variables of a file of NAME=VALUE lines, whose values may be quoted."""
     try:
         text = file.read_text(encoding="utf-8")

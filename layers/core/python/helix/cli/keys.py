@@ -59,7 +59,7 @@ def create(
 
 
 def list(store: Store, json: Json = False) -> None:  # the name of the command
-    found = _with_keys(store, _all)
+    found = _with_keys(store, _list_all)
     if json:
         for key in found:
             write_json({**_fields(key), "state": _state(key)})
@@ -87,7 +87,7 @@ def _with_keys(store: Store, act: Callable[[ApiKeys], Awaitable[T]]) -> T:
     return with_store(store, lambda rows: act(ApiKeys(rows, SystemClock())))
 
 
-async def _all(keys: ApiKeys) -> tuple[ApiKey, ...]:
+async def _list_all(keys: ApiKeys) -> tuple[ApiKey, ...]:
     found: tuple[ApiKey, ...] = ()
     while page := await keys.list(limit=PAGE, after=found[-1].key_id if found else None):
         found += tuple(page)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from helix._version import __version__
-from helix.cli.environment import load_environment, not_installed
+from helix.cli.environment import explain_missing_package, load_environment
 from helix.cli.options import Commands, settings
 from helix.cli.output import ERROR, REFUSED, STOPPED, RefusedError, say, set_up_log, write
 from helix.core.errors import HelixError, SessionNotFoundError
@@ -137,22 +137,22 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         message = f"{error}: {cause}" if error.code == "run_stopped" and cause is not None else str(error)
     except ModuleNotFoundError as error:
         if not error.name or error.name.partition(".")[0] == "helix":
-            return _defect(error)
-        message = not_installed(error.name)
+            return _report_defect(error)
+        message = explain_missing_package(error.name)
     except UnicodeEncodeError as error:
         message = f"an argument of the command line is not UTF-8: {error.object!r}"
     except (RefusedError, OSError) as error:
         message = str(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
-            return _defect(error)
+            return _report_defect(error)
         context = getattr(error, "ctx", None)  # a mistake in the command line, which the error describes
         message = f"{error.format_message()} (try: {context.command_path if context else 'helix'} --help)"
     say(message)
     return REFUSED
 
 
-def _defect(error: Exception) -> int:
+def _report_defect(error: Exception) -> int:
     logging.getLogger("helix.cli").debug("a defect", exc_info=error)
     say(f"internal error, please report it with the output of HELIX_LOG=debug: {type(error).__name__}: {error}")
     return ERROR

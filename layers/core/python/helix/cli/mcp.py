@@ -24,7 +24,7 @@ from mcp.server.stdio import stdio_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from helix.adapters.system import SystemIds
-from helix.cli.agents import all_agents, load_agent
+from helix.cli.agent_lookup import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import INTERRUPTED, RefusedError, say
 from helix.cli.run.follow import on_signals
@@ -73,14 +73,14 @@ async def _serve(
     interrupted = asyncio.Event()
     try:
         with ExitStack() as stack:
-            async with opened(where, agents, model) as source:
+            async with open_source(where, agents, model) as source:
                 if port is None:
                     stack.enter_context(on_signals(lambda: _stop(interrupted), signal.SIGINT))
                     await _serve_stdio(make_server(source, wait_s=wait_s, lists_tasks=lists), interrupted)
                 else:
                     await _serve_http(source, port, token or new_secret(SystemIds()), wait_s, lists)
             if interrupted.is_set():
-                _leave()
+                _exit_at_once()
     except NotAuthenticatedError as error:
         raise RefusedError(f"{where}: {error}; give a key with --key or HELIX_KEY") from None
 
@@ -88,17 +88,17 @@ async def _serve(
 def _stop(interrupted: asyncio.Event) -> None:
     """Close the server at the first Ctrl-C, and exit at the second."""
     if interrupted.is_set():
-        _leave()
+        _exit_at_once()
     interrupted.set()
 
 
-def _leave() -> None:
+def _exit_at_once() -> None:
     """Exit at once. Python would wait for the thread that reads standard input, which cannot be cancelled."""
     os._exit(INTERRUPTED)
 
 
 @asynccontextmanager
-async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
+async def open_source(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
     """Open the source of the served agents while the block runs."""
     if not where.here:
         source = LinkSource(lambda: link_to(where), agents or None)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from helix.cli.environment import not_installed
+from helix.cli.environment import explain_missing_package
 from helix.cli.output import RefusedError
 from helix.runtime.settings import DB, DEFAULT_DB, ProcessSettings, read_settings
 
@@ -95,10 +95,10 @@ class Commands(TyperGroup):
         try:
             module = importlib.import_module(f"helix.cli.{where}")
         except ModuleNotFoundError as error:
-            raise RefusedError(not_installed(str(error.name), where)) from error
+            raise RefusedError(explain_missing_package(str(error.name), where)) from error
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
         function = cmd_name.replace("-", "_") + ("_" if iskeyword(cmd_name) else "")
-        single.command(cmd_name, help=text)(_flat(getattr(module, function)))
+        single.command(cmd_name, help=text)(_flatten_options(getattr(module, function)))
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -107,7 +107,7 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
-def _flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
+def _flatten_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Return the command with each dataclass parameter replaced by parameters for its fields."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []

@@ -34,7 +34,7 @@ class RefusedError(Exception):
 
 
 @contextlib.contextmanager
-def naming(session_id: str | None) -> Iterator[None]:
+def name_session_in_errors(session_id: str | None) -> Iterator[None]:
     """Add the session's id to the error if its stored rows cannot be read."""
     try:
         yield

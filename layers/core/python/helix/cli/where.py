@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import typer
 
 from helix.adapters.system import SystemClock, SystemIds
-from helix.cli.environment import not_installed
+from helix.cli.environment import explain_missing_package
 from helix.cli.options import Db, Profile, Region, settings
-from helix.cli.output import RefusedError, naming
+from helix.cli.output import RefusedError, name_session_in_errors
 from helix.cli.stores import aws_client
 from helix.client import HelixClient
 from helix.client.link import ClientSettings, Link
@@ -124,7 +124,7 @@ def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
         try:
             from helix.client.socket import SocketLink
         except ModuleNotFoundError as error:
-            raise RefusedError(not_installed(str(error.name))) from error
+            raise RefusedError(explain_missing_package(str(error.name))) from error
         return SocketLink(where.url, where.key, ClientSettings(), SystemClock(), SystemIds())
     if where.stage is not None:
         return PollingLink(StageService(where, where.stage), slowest_s=quiet_s)
@@ -141,7 +141,7 @@ def with_client(where: Where, session_id: str | None, work: Callable[[HelixClien
         async with HelixClient.over(link_to(where)) as client:
             return await work(client)
 
-    with naming(session_id):
+    with name_session_in_errors(session_id):
         try:
             return asyncio.run(main())
         except NoStoreError as error:
@@ -183,8 +183,8 @@ class StoreService:
 
         self._executor = self.executor()
         await self._executor.__aenter__()
-        nobody = Authoriser(SystemClock(), anonymous=True)
-        self._backend = OperatorBackend(self._executor, cast("Sockets", None), nobody)
+        anonymous = Authoriser(SystemClock(), anonymous=True)
+        self._backend = OperatorBackend(self._executor, cast("Sockets", None), anonymous)
 
     async def close(self) -> None:
         if hasattr(self, "_executor"):
@@ -196,15 +196,15 @@ class StoreService:
 
         asked = parse_request(request(action, self._ids.new("req"), fields))
         if action == "abort":
-            await self._know(str(fields["session_id"]))
+            await self._register_agents(str(fields["session_id"]))
         return await act(self._backend, OPERATOR, asked)
 
-    async def _know(self, session_id: str) -> None:
+    async def _register_agents(self, session_id: str) -> None:
         """Register the agents of the session. The project's agents are loaded, so that their hooks run. Any other agent
         gets a placeholder with its name."""
-        from helix.cli.agents import load_agent
+        from helix.cli.agent_lookup import load_agent
 
-        names = {entry["agent_type"]} if (entry := await self._backend.listed(None, session_id)) else set()
+        names = {entry["agent_type"]} if (entry := await self._backend.get_entry(None, session_id)) else set()
         row = await self._executor.engine.history.session(session_id)
         for name in {*names, *([row.agent_type] if row is not None else [])}:
             if self._registry.has(name):
@@ -227,14 +227,14 @@ class StageService:
         self._where, self._stage, self._ids = where, stage, SystemIds()
 
     async def open(self) -> None:
-        from helix.cli.cloud.stack import described
+        from helix.cli.cloud.stack import describe_stack
 
         profile, region = self._where.profile, self._where.region
         stack = f"helix-{self._stage}"
         self._function = f"{stack}-{FUNCTION}"
         cloudformation = aws_client("cloudformation", profile, region)
         self._client = aws_client("lambda", profile, region)
-        if await self._call(described, cloudformation, stack) is None:
+        if await self._call(describe_stack, cloudformation, stack) is None:
             raise RefusedError(f"there is no stage {self._stage!r} here: no stack {stack!r} in this account and region")
 
     async def close(self) -> None:

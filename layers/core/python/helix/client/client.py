@@ -165,7 +165,7 @@ class HelixClient:
         Raises `InvalidInputError` if they do not fit the tool's schema.
         """
         fields: JsonObject = {"session_id": session_id, "tool_call_id": tool_call_id, "approved": approved}
-        return await self._started("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
+        return await self._request_run("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
 
     async def handle(self, session_id: str, run_id: str | None = None) -> RemoteHandle:
         """Return a handle of a run by its ids (default: the session's current run)."""
@@ -177,9 +177,9 @@ class HelixClient:
         return RemoteHandle(self, {**place, "stream_id": session["stream_id"]})
 
     async def _start(self, action: str, fields: JsonObject, key: str | None) -> RemoteHandle:
-        return await self._started(action, {**fields, "key": self._ids.new("key") if key is None else key})
+        return await self._request_run(action, {**fields, "key": self._ids.new("key") if key is None else key})
 
-    async def _started(self, action: str, fields: JsonObject) -> RemoteHandle:
+    async def _request_run(self, action: str, fields: JsonObject) -> RemoteHandle:
         await self.following.make_room()
         with self.following.starting():
             handle = RemoteHandle(self, place := await self.ask(action, fields))

@@ -49,7 +49,7 @@ class Feed:
     def full(self) -> bool:
         return len(self._ready) >= self._limit
 
-    def offer(self, messages: Iterable[StreamMessage]) -> None:
+    def add_messages(self, messages: Iterable[StreamMessage]) -> None:
         """Take messages that have arrived, in any order."""
         if self.done:
             return
@@ -81,7 +81,7 @@ class Feed:
 
     def _advance(self) -> None:
         while self._early and not self.done and not self.full:
-            message = self._early.pop(self.position + 1, None) or self._resync()
+            message = self._early.pop(self.position + 1, None) or self._take_resync()
             if message is None:
                 return
             self.position = message.sequence
@@ -96,7 +96,7 @@ class Feed:
         if self.full or self.done:
             self._early = {}
 
-    def _resync(self) -> StreamMessage | None:
+    def _take_resync(self) -> StreamMessage | None:
         lost = [sequence for sequence, message in self._early.items() if is_resync(message)]
         if not lost:
             return None
@@ -118,7 +118,7 @@ class Feed:
         return None
 
     @property
-    def waiting(self) -> bool:
+    def has_ready(self) -> bool:
         """Whether messages are ready to be read."""
         return bool(self._ready)
 
@@ -128,7 +128,7 @@ def whole_stream(message: StreamMessage) -> Verdict:
     return "show"
 
 
-def behind(after: int, judge: Judge) -> Judge:
+def skip_until(after: int, judge: Judge) -> Judge:
     """Return a judge that skips the messages up to the sequence `after`, and is otherwise like `judge`."""
 
     def judged(message: StreamMessage) -> Verdict:
@@ -195,7 +195,7 @@ class Following:
                     return
                 else:
                     self.catch_up(feed)
-                if feed.dropped and not feed.waiting:
+                if feed.dropped and not feed.has_ready:
                     feed.dropped = False
                     self.catch_up(feed)
         finally:
@@ -242,7 +242,7 @@ class Following:
             feed.fail(error)
             self._leave(feed)
 
-    def wants(self, stream_id: str) -> bool:
+    def has_readers(self, stream_id: str) -> bool:
         """Return whether the stream has readers."""
         return stream_id in self._feeds
 
@@ -254,7 +254,7 @@ class Following:
         self._feeds.clear()
 
     def _offer(self, feed: Feed, messages: list[StreamMessage]) -> None:
-        feed.offer(messages)
+        feed.add_messages(messages)
         if feed.done:
             self._leave(feed)
         elif feed.has_gap and feed.stream_id not in self._asking:

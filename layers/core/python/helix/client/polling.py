@@ -83,13 +83,13 @@ class PollingLink(Link):
     async def _poll(self, stream_id: str) -> None:
         failures = 0
         try:
-            while self.following.wants(stream_id):
+            while self.following.has_readers(stream_id):
                 after = self._positions[stream_id]
                 try:
                     found = await self._service.act("read_stream", {"session_id": stream_id, "after": after})
                 except HelixError as error:
                     failures += 1
-                    if failures >= PATIENCE or not _passes(error):
+                    if failures >= PATIENCE or not _is_temporary(error):
                         self.following.on_stream_fail(stream_id, error)
                         return
                     logger.info("reading stream %s failed: %s", stream_id, error)
@@ -113,5 +113,5 @@ class PollingLink(Link):
             del self._positions[stream_id]
 
 
-def _passes(error: HelixError) -> bool:
+def _is_temporary(error: HelixError) -> bool:
     return isinstance(error, RemoteError) and error.recoverable

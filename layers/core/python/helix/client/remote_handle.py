@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from helix.client.feed import Feed, behind
+from helix.client.feed import Feed, skip_until
 from helix.client.link import fields_of
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -49,7 +49,7 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
             self._read, feed = True, await self.feed()
         else:
             judge = one_run(self.session_id, self.turn)
-            judge = judge if after is None else behind(after, judge)
+            judge = judge if after is None else skip_until(after, judge)
             feed = await self._client.follow_feed(self.stream_id, self.after, judge)
         return self._client.following.read(feed)
 

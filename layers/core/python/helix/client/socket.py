@@ -33,7 +33,7 @@ PROOF_REFUSED = (401, 403)
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-class _Asked(NamedTuple):
+class _PendingRequest(NamedTuple):
     text: str
     """The request as it is sent, in JSON."""
     answer: asyncio.Future[JsonObject]
@@ -47,7 +47,7 @@ class SocketLink(Link):
         super().__init__()
         self._url, self._token, self._settings, self._clock, self._ids = url, token, settings, clock, ids
         self._socket: ClientConnection | None = None
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingRequest] = {}
         self._joiner = Joiner()
         self._opened = asyncio.Event()
         self._heard, self._tries, self._refusals = False, 0, 0
@@ -57,7 +57,7 @@ class SocketLink(Link):
     async def open(self) -> None:
         """Connect. Raises `NotAuthenticatedError`, and `ConnectionLostError` if the service cannot be reached within
         `open_s`."""
-        self.spawn(self._live())
+        self.spawn(self._stay_connected())
         await self._opened.wait()
         if self.error is not None:
             raise self.error
@@ -84,7 +84,7 @@ class SocketLink(Link):
             raise self.error
         ident = self._ids.new("req")
         given: JsonObject = {name: value for name, value in fields.items() if value is not None}
-        asked = _Asked(request(action, ident, given), asyncio.get_running_loop().create_future())
+        asked = _PendingRequest(request(action, ident, given), asyncio.get_running_loop().create_future())
         self._asked[ident] = asked
         seconds = self._settings.request_s
         try:
@@ -98,15 +98,15 @@ class SocketLink(Link):
         finally:
             del self._asked[ident]
 
-    async def _send(self, asked: _Asked) -> None:
+    async def _send(self, asked: _PendingRequest) -> None:
         """Send a request, or leave it to the next connection. Cancellation does not cut a message off, because its parts
         must follow each other without another message between them."""
         if self._socket is not None:
-            await asyncio.shield(self.spawn(_send_whole(self._socket, asked.text)))
+            await asyncio.shield(self.spawn(_send_text(self._socket, asked.text)))
 
     # --- connection ---------------------------------------------------------------------------------------------------
 
-    async def _live(self) -> None:
+    async def _stay_connected(self) -> None:
         failures, lost_at = 0, self._clock.now()
         try:
             while True:
@@ -119,7 +119,7 @@ class SocketLink(Link):
                     logger.info("connecting failed: %s", error)
                 else:
                     self.connections += 1
-                    await self._converse(self._socket)
+                    await self._serve_connection(self._socket)
                     failures, lost_at = (0 if self._heard else failures), self._clock.now()
                 failures += 1
                 await self._clock.sleep(self._pause(failures))
@@ -156,10 +156,10 @@ class SocketLink(Link):
         given = self._token()
         return await given if inspect.isawaitable(given) else given
 
-    async def _converse(self, socket: ClientConnection) -> None:
+    async def _serve_connection(self, socket: ClientConnection) -> None:
         """Send open requests and receive messages until the connection ends."""
         self._joiner, self._heard, self._tries = Joiner(), False, 0
-        beat = asyncio.create_task(self._beat(socket))
+        beat = asyncio.create_task(self._send_heartbeats(socket))
         try:
             self._opened.set()
             self.following.on_open()
@@ -175,7 +175,7 @@ class SocketLink(Link):
             await asyncio.gather(beat, return_exceptions=True)
             await socket.close()
 
-    async def _beat(self, socket: ClientConnection) -> None:
+    async def _send_heartbeats(self, socket: ClientConnection) -> None:
         """Keep a quiet connection open, detect a dead one, and replace an old one."""
         born = self._clock.now()
         while self._clock.now() - born < self._settings.max_age_s:
@@ -205,11 +205,11 @@ class SocketLink(Link):
         try:
             received = loads(frame)
             if isinstance(received, dict):
-                self._hear(received)
+                self._handle_frame(received)
         except (ValueError, HelixError, TypeError, KeyError) as error:
             logger.warning("a frame makes no sense: %s", type(error).__name__)
 
-    def _hear(self, received: JsonObject) -> None:
+    def _handle_frame(self, received: JsonObject) -> None:
         kind = received.get("type")
         if kind is not None:
             self._heard, self._tries = True, 0
@@ -253,7 +253,7 @@ class SocketLink(Link):
             await self._send(asked)
 
 
-async def _send_whole(socket: ClientConnection, text: str) -> None:
+async def _send_text(socket: ClientConnection, text: str) -> None:
     pieces = fragments(text)
     with contextlib.suppress(ConnectionClosed):
         await socket.send(pieces if len(pieces) > 1 else text, text=True)

@@ -131,7 +131,7 @@ class BatchProcessor:
         try:
             return await item.answer
         except asyncio.CancelledError:
-            self._forget(item)
+            self._remove_request(item)
             raise
 
     def get_statistics(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class BatchProcessor:
         if timer is not None:
             timer.cancel()
 
-    def _forget(self, item: _Waiting) -> None:
+    def _remove_request(self, item: _Waiting) -> None:
         """Remove the request of a cancelled caller, unless it was already sent."""
         self._counts["cancelled_requests"] += 1
         model = item.request.model

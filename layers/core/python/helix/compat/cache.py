@@ -24,7 +24,7 @@ from helix.ports.clock import Clock
 from helix.ports.model import Question
 from helix.ports.state_store import StateStore
 from helix.runtime.stores import MEMORY, open_store
-from helix.services.nearest import Embed
+from helix.services.embeddings import Embed
 from helix.services.row_cache import CacheEntry, Known, RowCache
 from helix.workers.tasks import end_tasks
 
@@ -64,8 +64,8 @@ class AnswerCache:
         catalog: ModelCatalog | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._strategy = check_strategy(_named(CacheStrategy, strategy))
-        self._policy = _named(CacheEvictionPolicy, eviction_policy)
+        self._strategy = check_strategy(_parse_enum(CacheStrategy, strategy))
+        self._policy = _parse_enum(CacheEvictionPolicy, eviction_policy)
         semantic = self._strategy is CacheStrategy.SEMANTIC
         if semantic and embedding is None:
             raise InvalidInputError(
@@ -73,7 +73,7 @@ class AnswerCache:
             )
         if not 0 < threshold <= 1:
             raise InvalidInputError(f"threshold is {threshold}: it must be above 0 and at most 1")
-        self._ttl = None if default_ttl is None else _above_zero("default_ttl", default_ttl)
+        self._ttl = None if default_ttl is None else _check_above_zero("default_ttl", default_ttl)
         self._threshold, self._max_size = threshold if semantic else None, max_size
         self._tenant, self._sampled, self._tool_calls = f"calls:{tenant}", sampled, tool_calls
         self._clock, self._catalog = clock or SystemClock(), catalog or LitellmCatalog()
@@ -105,8 +105,8 @@ class AnswerCache:
         """Store an answer for `ttl` seconds (default: `default_ttl`). Its tokens determine the savings of a hit. Returns
         False without storing it if the answer was sampled or calls tools and the cache does not store such answers. Raises
         `InvalidInputError` for a ttl that is not above 0."""
-        lasting = self._ttl if ttl is None else _above_zero("ttl", ttl)
-        if not self._wanted(response, parameters or {}):
+        lasting = self._ttl if ttl is None else _check_above_zero("ttl", ttl)
+        if not self._may_store(response, parameters or {}):
             return False
         dollars = self._catalog.info(model).cost_usd(input_tokens, output_tokens) or 0
         known = Known({"answer": response}, model, input_tokens, output_tokens, round(dollars * 1_000_000))
@@ -148,7 +148,7 @@ class AnswerCache:
     def start_cleanup_task(self, interval: float = 300) -> asyncio.Task[None]:
         """Remove expired entries every `interval` seconds, until `stop_cleanup_task`. There is one task at a time; a second
         call returns the existing one."""
-        _above_zero("interval", interval)
+        _check_above_zero("interval", interval)
         if self._cleanup is None or self._cleanup.done():
             self._cleanup = asyncio.get_running_loop().create_task(self._clean(interval), name="helix:cache-cleanup")
         return self._cleanup
@@ -175,7 +175,7 @@ class AnswerCache:
         context = digest({**around, "messages": plain[:-1], "last": {**last, "content": None}})
         return Question(exact, threshold, context, text)
 
-    def _wanted(self, response: JsonValue, parameters: Parameters) -> bool:
+    def _may_store(self, response: JsonValue, parameters: Parameters) -> bool:
         sampled = parameters.get("temperature") not in (None, 0)
         return (self._sampled or not sampled) and (self._tool_calls or not _calls_tools(response))
 
@@ -210,7 +210,7 @@ def get_response_cache() -> AnswerCache:
     return create_cache()
 
 
-def _named(kind: type[KindT], value: KindT | str) -> KindT:
+def _parse_enum(kind: type[KindT], value: KindT | str) -> KindT:
     try:
         return kind(value)
     except ValueError:
@@ -226,7 +226,7 @@ def _calls_tools(response: JsonValue) -> bool:
     return any(part.get("tool_calls") or part.get("function_call") for part in [response, *messages])
 
 
-def _above_zero(name: str, value: float) -> float:
+def _check_above_zero(name: str, value: float) -> float:
     if not 0 < value < float("inf"):
         raise InvalidInputError(f"{name} is {value}: it must be a number above 0")
     return value

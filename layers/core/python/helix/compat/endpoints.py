@@ -26,9 +26,9 @@ from helix.fleet.health_pages import (
     About,
     Checked,
     Page,
+    has_token,
     health_page,
     live_page,
-    may_see,
     ready_page,
 )
 from helix.fleet.prometheus import Figures, ModelTotals, Queue, render
@@ -99,18 +99,18 @@ class HealthEndpointManager:
         pages = (self._health_page, self._ready_page, self._live_page, self._metrics_page)
         paths = {f"{base}{route}" for route in ROUTES}
         routes = app.router.routes
-        routes[:] = [route for route in routes if not (getattr(route, "path", None) in paths and _ours(route))]
+        routes[:] = [route for route in routes if not (getattr(route, "path", None) in paths and _is_own_route(route))]
         for at, (route, page) in enumerate(zip(ROUTES, pages, strict=True)):
             routes.insert(at, Route(f"{base}{route}", _Endpoint(page), methods=["GET"], include_in_schema=False))
 
     # --- pages ---------------------------------------------------------------------------------------------------------
 
     async def _health_page(self, request: Request) -> Page:
-        checks = await asyncio.gather(*(self._asked(name, *check) for name, check in list(self._checks.items())))
-        details = self._token is None or may_see(self._token, request.headers)
+        checks = await asyncio.gather(*(self._run_check(name, *check) for name, check in list(self._checks.items())))
+        details = self._token is None or has_token(self._token, request.headers)
         return health_page(self._about(), checks, details=details)
 
-    async def _asked(self, name: str, ask: CheckFunction, critical: bool) -> Checked:
+    async def _run_check(self, name: str, ask: CheckFunction, critical: bool) -> Checked:
         asked = await probe(name, ask, CHECK_TIMEOUT_S, self._clock)
         status = HealthStatus.HEALTHY if asked.ok else HealthStatus.UNHEALTHY
         return Checked(name, status, asked.message, critical, asked.took_ms)
@@ -122,7 +122,7 @@ class HealthEndpointManager:
         return live_page(self._about())
 
     async def _metrics_page(self, request: Request) -> Page:
-        if self._token is not None and not may_see(self._token, request.headers):
+        if self._token is not None and not has_token(self._token, request.headers):
             return REFUSED
         figures = Figures(self._clock.now() - self._begun, self._ready)
         with self._lock:
@@ -152,7 +152,7 @@ class _Endpoint:
         await Response(page.body, page.status, headers)(scope, receive, send)
 
 
-def _ours(route: Any) -> bool:
+def _is_own_route(route: Any) -> bool:
     return isinstance(getattr(route, "endpoint", None), _Endpoint)
 
 

@@ -96,7 +96,7 @@ class ContextWindowManager:
     async def get_best_instance(
         self, required_context_tokens: int, prefer_model: str | None = None, prefer_cost: bool = True
     ) -> InstanceInfo | None:
-        """Return the best instance whose window holds that many tokens, prompt and answer together. None if there is none.
+        """Return the best instance whose window holds that many tokens, prompt and answer together. None if none fits.
         `prefer_model` is a substring of the preferred model's name."""
         if required_context_tokens < 0:
             raise InvalidInputError(f"required_context_tokens is {required_context_tokens}: it must be 0 or more")

@@ -55,7 +55,7 @@ class Scaled(Protocol):
         ...
 
 
-class _Recorded:
+class _RecordingScaler:
     """The common base of both scalers: the decision log, in `store` or in memory, and this scaler's last decision for each
     target."""
 
@@ -90,17 +90,17 @@ class _Recorded:
         self, target_id: str, policy: AnyPolicy, metrics: Any, instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
         """Evaluate the policy. Only a cost policy uses `spent`."""
-        standing, more = await self.log.standing(target_id), {}
+        standing, more = await self.log.read_standing(target_id), {}
         if isinstance(policy, CostAwareScalingPolicy):
             more = {"spent": spent}
         decision = policy.evaluate_scaling(metrics, instances, standing.state, now=self.clock.now(), **more)
         self._decided[target_id] = decision
         if decision.action == "hold":
-            await self.log.note(target_id, standing, decision)
+            await self.log.record_block(target_id, standing, decision)
         return decision
 
 
-class LLMScaler(_Recorded):
+class LLMScaler(_RecordingScaler):
     """A scaler with one pair of policies for many agents. If there is a cost policy, it decides, and delegates everything
     but cost to its base policy."""
 
@@ -139,7 +139,7 @@ class LLMScaler(_Recorded):
         }
 
 
-class Scaler(_Recorded):
+class Scaler(_RecordingScaler):
     """A scaler with a policy for each target. `llm` provides the token and cost policies for targets without their own."""
 
     def __init__(self, *, llm: LLMScaler | None = None, **where: Any) -> None:
@@ -202,11 +202,11 @@ class Scaler(_Recorded):
             await self.clock.sleep(interval)
             for target_id in list(self._policies):
                 try:
-                    await self._look(scaled, target_id)
+                    await self._evaluate_target(scaled, target_id)
                 except (HelixError, OSError) as error:
                     logger.warning("scaling of %r: %s", target_id, error)
 
-    async def _look(self, scaled: Scaled, target_id: str) -> None:
+    async def _evaluate_target(self, scaled: Scaled, target_id: str) -> None:
         reading = await scaled.read(target_id)
         if reading is None:
             return

@@ -124,8 +124,10 @@ class TokenTracker:
         shares = [Share(model, operation, usage)]
         while True:
             charges = await self.budgets.charges(scopes, tokens, micros, now)
-            guard = [*once, *(charge for _, charge in charges)]
-            refused = await self._counters.count("record_tokens", guard, shares, agent=agent_id, tenant=tenant, at=now)
+            operations = [*once, *(charge for _, charge in charges)]
+            refused = await self._counters.count(
+                "record_tokens", operations, shares, agent=agent_id, tenant=tenant, at=now
+            )
             if refused is None:
                 await self._raise_alerts([definition for definition, _ in charges], now)
                 return tokens

@@ -34,7 +34,7 @@ class OneToken(Authoriser):
 
 
 @asynccontextmanager
-async def serving(executor: Executor, place: str) -> AsyncIterator[Service]:
+async def serve_console(executor: Executor, place: str) -> AsyncIterator[Service]:
     """Serve the executor's store until the block ends, with the agents of its registry."""
     token = new_secret(SystemIds())
     authoriser = OneToken(executor.engine.clock, token)

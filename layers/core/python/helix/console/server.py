@@ -95,24 +95,24 @@ def _handler(console: ConsoleServer, patience: float) -> type[LoopbackHandler]:
                 return
             kind, body = console.files.get(self.path.partition("?")[0], ("", b""))
             if kind:
-                self.answer(200, body, kind)
+                self.respond(200, body, kind)
             else:
-                self.answer(404, b"There is nothing here.\n")
+                self.respond(404, b"There is nothing here.\n")
 
         def do_POST(self) -> None:
             if not self._admitted():
                 return None
             body = self.read_body(MAX_BODY)
             if self.path != "/sign-in":
-                return self.answer(404, b"There is nothing here.\n")
+                return self.respond(404, b"There is nothing here.\n")
             found = console.sign_in(body)
             if found is None:
-                return self.answer(403, b"The code is not that of this console.\n")
-            return self.answer(200, found, "application/json")
+                return self.respond(403, b"The code is not that of this console.\n")
+            return self.respond(200, found, "application/json")
 
         def _admitted(self) -> bool:
             """Return whether the request is allowed. Otherwise refuse it."""
-            why = self.foreign(console.port, from_links=True)
+            why = self.find_refusal(console.port, from_links=True)
             if why is not None:
                 self.refuse(why)
             return why is None

@@ -68,8 +68,8 @@ class Agent(Generic[StateT, OutputT]):
     inline_tools: bool = False
     """Whether all tools are `inline`: when deployed, the function that calls the model also runs them."""
     array_delta_mode: Literal["append_only", "full_replace"] = "append_only"
-    """How list changes are written as patches. `append_only` writes one patch per item appended at the end, and the
-    whole list for any other change. `full_replace` always writes the whole list."""
+    """The form in which list changes are written as patches. `append_only` writes one patch per item appended at the
+    end, and the whole list for any other change. `full_replace` always writes the whole list."""
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
     context: Context = field(default_factory=Context)
@@ -188,7 +188,7 @@ class Agent(Generic[StateT, OutputT]):
         return next((t for t in self.tools if t.name == name), None)
 
     def find_agent(self, agent_type: str) -> Agent[Any, Any] | None:
-        """Return the agent with that name: this agent, or a sub-agent at any depth. None if there is none."""
+        """Return the agent with that name: this agent, or a sub-agent at any depth. None if no agent has it."""
         stack: list[Agent[Any, Any]] = [self]
         seen: set[str] = set()
         while stack:

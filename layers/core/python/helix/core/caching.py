@@ -19,8 +19,8 @@ from helix.core.messages import AnyMessage, AssistantMessage, Record, SystemMess
 
 
 class CacheStrategy(StrEnum):
-    """How similar two requests must be to share an answer. EXACT: identical. SEMANTIC: only the wording of the last
-    user message may differ; requires an embedding function. PREFIX and HYBRID exist in Teleon and are refused here."""
+    """The required similarity of two requests that share an answer. EXACT: identical. SEMANTIC: only the wording of the
+    last user message may differ; requires an embedding function. PREFIX and HYBRID exist in Teleon and are refused here."""
 
     EXACT = "exact"
     SEMANTIC = "semantic"
@@ -64,7 +64,7 @@ class ResponseCacheConfig(Record):
     ttl_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
     """The lifetime of a cached answer in seconds."""
     strategy: CacheStrategy = CacheStrategy.EXACT
-    """How similar two requests must be to share an answer."""
+    """The required similarity of two requests that share an answer."""
     threshold: float = Field(default=0.95, gt=0, le=1)
     """The minimum cosine similarity of two requests for `semantic`. Other strategies ignore it."""
     sampled: bool = False
@@ -87,7 +87,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(dumps(_ordered(value)).encode()).hexdigest()
 
 
-def as_sent(message: AnyMessage) -> JsonObject:
+def sent_parts(message: AnyMessage) -> JsonObject:
     """Return the parts of a message that are sent to the model, without Helix's ids and timestamps. Files are part of
     it by their hash. A message without files has no such part, as in the keys of earlier releases."""
     match message:

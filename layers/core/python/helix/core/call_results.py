@@ -63,7 +63,7 @@ def _to_json(value: object) -> JsonValue:
 
 
 def has_end(row: CallRow) -> bool:
-    """Return whether the call has a `tool_end` on the stream. The framework's own result of `__finish__` has none."""
+    """Return whether the call has a `tool_end` on the stream. The framework's own result of `__finish__` does not."""
     return row.by != "plan" or row.tool_name != FINISH_TOOL_NAME
 
 

@@ -81,7 +81,7 @@ class LLMConfig(Record):
 
     @field_validator("provider_options")
     @classmethod
-    def _leaves_the_call_to_helix(cls, given: JsonObject) -> JsonObject:
+    def _check_options(cls, given: JsonObject) -> JsonObject:
         for name, advice in _SET_BY_HELIX.items():
             if name in given:
                 raise ValueError(f"provider_options has {name!r}, which Helix sets for each call: {advice}")
@@ -89,7 +89,7 @@ class LLMConfig(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _routed(cls, given: Any) -> Any:
+    def _accept_route(cls, given: Any) -> Any:
         """Accept `model=Route(...)`, or `route` without `model`."""
         if not isinstance(given, dict):
             return given

@@ -31,11 +31,11 @@ def check_event(event_name: str, data: JsonValue) -> None:
     check_json(data, f"data of event {event_name!r}", MAX_EVENT_BYTES)
 
 
-def _nobody(event_name: str, data: JsonValue) -> None:
+def _drop_event(event_name: str, data: JsonValue) -> None:
     return None
 
 
-def _never() -> bool:
+def _is_not_cancelled() -> bool:
     return False
 
 
@@ -84,8 +84,8 @@ class ToolContext(Generic[StateT]):
     data."""
     usage: list[Usage] = field(default_factory=list)
     """The usage that the tool reported with `record_usage`."""
-    _emit: Emit = _nobody
-    _cancelled: Callable[[], bool] = _never
+    _emit: Emit = _drop_event
+    _cancelled: Callable[[], bool] = _is_not_cancelled
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
 
     @property
@@ -149,8 +149,8 @@ def create_tool_context(
     step: int = 1,
     tool_call_id: str = "call_test",
     tool_name: str = "tool",
-    emit: Emit = _nobody,
-    cancelled: Callable[[], bool] = _never,
+    emit: Emit = _drop_event,
+    cancelled: Callable[[], bool] = _is_not_cancelled,
     confirmation: JsonObject | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> ToolContext[StateT]:

@@ -1,4 +1,4 @@
-"""How much of its budgets an agent has used, and the projected use at the end of the hour.
+"""The used share of an agent's budgets, and the projected use at the end of the hour.
 
 Law: pure; amounts are in US dollars. Spent and projected costs are kept apart: only spent money stops or shrinks an
 agent, while projected cost only keeps it from growing. If the hour's cost was not measured, the current hourly rate is

@@ -133,14 +133,14 @@ def judge(
     )
 
 
-def worst(statuses: Iterable[HealthStatus]) -> HealthStatus:
-    """Return the worst status, in the order unhealthy, degraded, healthy. Unknown if there is none of these."""
+def worst_status(statuses: Iterable[HealthStatus]) -> HealthStatus:
+    """Return the worst status, in the order unhealthy, degraded, healthy. Unknown if none of them occurs."""
     found = set(statuses)
     order = (HealthStatus.UNHEALTHY, HealthStatus.DEGRADED, HealthStatus.HEALTHY)
     return next((status for status in order if status in found), HealthStatus.UNKNOWN)
 
 
-def of_target(results: Iterable[HealthResult]) -> HealthResult:
+def combine_results(results: Iterable[HealthResult]) -> HealthResult:
     """Combine the results of a target's checks into its health. The message names unhealthy and degraded checks."""
     looked = list(results)
     if not looked:
@@ -152,7 +152,7 @@ def of_target(results: Iterable[HealthResult]) -> HealthResult:
         if result.status in (HealthStatus.UNHEALTHY, HealthStatus.DEGRADED)
     ]
     return HealthResult(
-        status=worst(result.status for result in looked),
+        status=worst_status(result.status for result in looked),
         message="; ".join(reported),
         checked_at=min(times) if times else None,
         response_time_ms=max(result.response_time_ms for result in looked),
@@ -166,7 +166,7 @@ def overall(targets: Mapping[str, HealthResult]) -> OverallHealth:
     for result in targets.values():
         counts[result.status] += 1
     return OverallHealth(
-        status=worst(result.status for result in targets.values()), counts=counts, targets=dict(targets)
+        status=worst_status(result.status for result in targets.values()), counts=counts, targets=dict(targets)
     )
 
 

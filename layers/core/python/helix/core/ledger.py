@@ -39,7 +39,7 @@ class Line:
     basis: Basis
     """The source of the numbers."""
     how: str = ""
-    """How the numbers were derived. Empty if it is obvious."""
+    """The derivation of the numbers. Empty if it is obvious."""
     run_id: str | None = None
     """The run that caused the cost. None if the line is not about one run."""
     step: int | None = None

@@ -23,7 +23,7 @@ def fork(source: LineageRow, count: int, lineage: int) -> LineageRow:
     return LineageRow(lineage=lineage, start=count, chain=chain)
 
 
-def spans(row: LineageRow, start: int, count: int) -> list[tuple[int, int, int]]:
+def find_spans(row: LineageRow, start: int, count: int) -> list[tuple[int, int, int]]:
     """Return where the messages from `start` (inclusive) to `count` (exclusive) are stored, as (lineage, first index,
     end index) in order."""
     found = []

@@ -63,7 +63,7 @@ class TokenAwareScalingPolicy(Pace, Targets):
         metrics, current = llm_metrics, current_instances
         each = metrics.tokens_per_second / current if current > 0 else 0.0
         signals = _signals(metrics) | {"tokens_per_second_per_instance": each}
-        decision = self.outside(current, signals)
+        decision = self.return_to_bounds(current, signals)
         if decision is None and current == 0:
             if metrics.queue_depth == 0:
                 return hold(0, "no run waits", signals)

@@ -133,7 +133,7 @@ def _tree(base: JsonObject, patches: Sequence[Mapping[str, Any]]) -> _Inside | N
         if not (parts := parts_of(path)):
             return None
         *parents, last = parts
-        holder = _at(base, parents)
+        holder = _value_at(base, parents)
         if isinstance(holder, list):
             if op != "add" or last != "-":
                 return None
@@ -158,7 +158,7 @@ def _tree(base: JsonObject, patches: Sequence[Mapping[str, Any]]) -> _Inside | N
     return root
 
 
-def _at(base: JsonValue, parts: Sequence[str]) -> JsonValue:
+def _value_at(base: JsonValue, parts: Sequence[str]) -> JsonValue:
     for part in parts:
         if not isinstance(base, dict) or part not in base:
             return None
@@ -169,7 +169,7 @@ def _at(base: JsonValue, parts: Sequence[str]) -> JsonValue:
 def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, warnings: list[str]) -> Any:
     """Return the value at `path` after `changes` (at least one), or `_MISSING` if it was removed. May modify `base`."""
     if base is _MISSING and len(changes) > 1:
-        changes = _spread(changes, append)
+        changes = _split_new_members(changes, append)
         if isinstance(changes[0][1], _Append):
             base = []
         elif isinstance(changes[0][1], _Inside):
@@ -203,7 +203,7 @@ def _merge(base: Any, changes: list[_By], path: tuple[str, ...], append: bool, w
     return base
 
 
-def _spread(changes: list[_By], append: bool) -> list[_By]:
+def _split_new_members(changes: list[_By], append: bool) -> list[_By]:
     """Resolve changes of calls that created the same new member. Objects are merged and lists are concatenated;
     anything else is a conflict."""
     values = [(index, change.value) for index, change in changes if isinstance(change, _Set)]

@@ -71,14 +71,14 @@ def parts_of(path: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
 
 
-def same(a: JsonValue, b: JsonValue) -> bool:
+def equals_json(a: JsonValue, b: JsonValue) -> bool:
     """Return whether two values are equal as JSON. Unlike in Python, `true` is not 1."""
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
-        return len(a) == len(b) and all(key in b and same(value, b[key]) for key, value in a.items())
+        return len(a) == len(b) and all(key in b and equals_json(value, b[key]) for key, value in a.items())
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(equals_json, a, b))
     return not isinstance(a, bool) and not isinstance(b, bool) and a == b
 
 
@@ -105,9 +105,9 @@ def _diff(before: JsonObject, after: JsonObject, append: bool, path: Path, out: 
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             _diff(old, new, append, here, out)
-        elif same(old, new):
+        elif equals_json(old, new):
             continue
-        elif append and isinstance(old, list) and isinstance(new, list) and same(old, new[: len(old)]):
+        elif append and isinstance(old, list) and isinstance(new, list) and equals_json(old, new[: len(old)]):
             end = pointer((*here, "-"))
             out.extend({"op": "add", "path": end, "value": json_copy(item)} for item in new[len(old) :])
         else:

@@ -155,7 +155,7 @@ def _plan_calls(
     known_result: Callable[[ToolCallRequest], Resolved | None],
     used: Collection[str],
 ) -> StepProcessingPlan:
-    requests, resolved = _bounded(_requests(result, used))
+    requests, resolved = _limit_calls(_requests(result, used))
     pending: list[ParsedToolCall] = []
     children: list[ParsedSubAgentCall] = []
     finish: FinishPlan | None = None
@@ -205,7 +205,7 @@ def _plan_calls(
     )
 
 
-def _bounded(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], dict[str, Resolved]]:
+def _limit_calls(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], dict[str, Resolved]]:
     """Return the calls to store, and failed results for the calls beyond the limits of a step."""
     resolved = {request.id: failure(TOO_MANY_CALLS) for request in requests[MAX_CALLS_PER_STEP:]}
     if len(requests) * MAX_BYTES <= MAX_ARGUMENT_BYTES:  # each one is within the limit of a single value

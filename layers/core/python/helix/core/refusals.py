@@ -121,12 +121,14 @@ def error_of(refusal: Mapping[str, Any]) -> HelixError:
     return cls(message)  # type: ignore[call-arg]
 
 
-def _all(cls: type[HelixError]) -> Iterator[type[HelixError]]:
+def _subclasses_of(cls: type[HelixError]) -> Iterator[type[HelixError]]:
     for sub in cls.__subclasses__():
         yield sub
-        yield from _all(sub)
+        yield from _subclasses_of(sub)
 
 
 _BY_CODE = {  # a code belongs to the class that defines it, not to a subclass that inherits it
-    cls.code: cls for cls in _all(HelixError) if "code" in vars(cls) and cls not in (RemoteError, DefinitionError)
+    cls.code: cls
+    for cls in _subclasses_of(HelixError)
+    if "code" in vars(cls) and cls not in (RemoteError, DefinitionError)
 }

@@ -43,7 +43,7 @@ class AgentRegistry:
     def register(self, agent: AnyAgent) -> None:
         """Add an agent. Raises `DefinitionError` if the name is taken, even by the same agent. Use `replace` to
         register it again."""
-        self._refuse_taken(_checked(agent).name)
+        self._refuse_taken(_check_agent(agent).name)
         self._agents[agent.name] = agent
 
     def register_factory(self, name: str, factory: AgentFactory) -> None:
@@ -55,7 +55,7 @@ class AgentRegistry:
 
     def replace(self, agent: AnyAgent) -> None:
         """Register `agent` in place of any agent or factory of its name."""
-        self._factories.pop(_checked(agent).name, None)
+        self._factories.pop(_check_agent(agent).name, None)
         self._agents[agent.name] = agent
 
     def resolve(self, name: str, context: AgentFactoryContext | None = None) -> AnyAgent:
@@ -98,7 +98,7 @@ class AgentRegistry:
             raise DefinitionError(f"agent {name!r}", "name", "is registered already: choose another, or use replace")
 
 
-def _checked(agent: Any) -> AnyAgent:
+def _check_agent(agent: Any) -> AnyAgent:
     if not isinstance(agent, Agent):
         raise DefinitionError("registry", "agent", f"{agent!r} is not an Agent")
     return agent

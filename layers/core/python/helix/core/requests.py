@@ -150,7 +150,7 @@ class Part(Record):
     """A piece of the JSON text of the request. All pieces joined in order of `index` form the text."""
 
     @model_validator(mode="after")
-    def _counts(self) -> Part:
+    def _check_index(self) -> Part:
         if self.index >= self.total:
             raise ValueError("index must be below total")
         return self

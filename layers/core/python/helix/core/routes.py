@@ -46,7 +46,7 @@ class Route(Record):
     """The models: litellm ids or `RouteOption`s, without duplicates. Among equally good models, the earlier one
     wins."""
     prefer: Prefer = "balanced"
-    """How to order the models that fit. `cost`: cheapest first. `speed`: fastest first. `balanced`: best score first,
+    """The order of the models that fit. `cost`: cheapest first. `speed`: fastest first. `balanced`: best score first,
     see `core.routing.score`."""
     degrade_at: Level | None = None
     """The budget level at which calls switch to the cheapest model that fits. None: never.

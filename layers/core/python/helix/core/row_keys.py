@@ -7,7 +7,7 @@
     c#<version>        checkpoint         count + lineage + custom state
     k#<version>        view               the part of history that the model is shown
     x#<run id>         stop               interrupt or abort of one run
-    h#<run id>#<hook>  guard              marks a run-level hook as called
+    h#<run id>#<hook>  hook mark          marks a run-level hook as called
     t#<digest>         token              a parent's execution waiting for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
     b#<sha256>#<owner> held blob          a stored file that the session holds (`services.blob_rows`)
@@ -44,7 +44,7 @@ def stop_sort(run_id: str) -> str:
     return f"x#{run_id}"
 
 
-def guard_sort(run_id: str, hook: str) -> str:
+def hook_mark_sort(run_id: str, hook: str) -> str:
     return f"h#{run_id}#{hook}"
 
 

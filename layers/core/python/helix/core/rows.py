@@ -112,7 +112,7 @@ class CheckpointRow(Stored):
 
 
 class LineageRow(Stored):
-    """How a lineage's beginning is composed of older lineages. Written by the claim that starts the lineage."""
+    """The composition of a lineage's beginning from older lineages. Written by the claim that starts the lineage."""
 
     kind: Literal["lineage"] = "lineage"
     """The tag of this kind of row in the store."""

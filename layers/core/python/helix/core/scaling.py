@@ -54,7 +54,7 @@ class ScalingDecision(Record, frozen=True):
     signals: dict[str, float] = Field(default_factory=dict)
     """The metrics that the decision was based on, by signal name."""
     blocked_by: Blocked | None = None
-    """What blocked the change and turned it into a hold. None if nothing did."""
+    """The rule that blocked the change and turned it into a hold. None if it was not blocked."""
     wanted: int | None = None
     """The number of instances that the rule asked for, if it was blocked or reduced. Otherwise None."""
     trigger: str = ""
@@ -149,7 +149,7 @@ class Steps(BaseModel):
 class Pace(Bounds, Steps):
     """Applies bounds, steps and cooldowns to changes."""
 
-    def outside(self, current: int, signals: Mapping[str, float]) -> ScalingDecision | None:
+    def return_to_bounds(self, current: int, signals: Mapping[str, float]) -> ScalingDecision | None:
         """Return a decision to return to the bounds immediately, or None if `current` is within them. No cooldown
         applies, because the user set the bounds and no metric is involved."""
         bounded = min(max(current, self.min_instances), self.max_instances)
@@ -226,7 +226,7 @@ class ScalingPolicy(Pace):
     ) -> ScalingDecision:
         current = current_instances
         signals = metrics.model_dump(exclude={"timestamp"})
-        if (decision := self.outside(current, signals)) is not None:
+        if (decision := self.return_to_bounds(current, signals)) is not None:
             return decision
         if current == 0:
             if metrics.request_rate <= 0:

@@ -194,7 +194,7 @@ class ToolSettings(_Table):
     """Locked packages that are installed only in the function that executes tools, which becomes a container image. ()
     means none. None uses the value of a wider table."""
 
-    def under(self, narrower: ToolSettings) -> ToolSettings:
+    def merge_narrower(self, narrower: ToolSettings) -> ToolSettings:
         """Merge both tables. `narrower` wins, and rights are combined."""
         return ToolSettings.model_construct(
             environment={**self.environment, **narrower.environment},
@@ -274,9 +274,11 @@ class ProjectTools(StageSettings):
         """Return the settings for the tools of an agent, or of all agents without their own table. Raises
         `InvalidInputError` if the tables contradict each other or are too large."""
         own = self.stages.get(stage, StageSettings()) if stage is not None else StageSettings()
-        merged = ToolSettings().under(self).under(own)
+        merged = ToolSettings().merge_narrower(self).merge_narrower(own)
         if agent is not None:
-            merged = merged.under(self.agent.get(agent, ToolSettings())).under(own.agent.get(agent, ToolSettings()))
+            merged = merged.merge_narrower(self.agent.get(agent, ToolSettings())).merge_narrower(
+                own.agent.get(agent, ToolSettings())
+            )
         who = "" if agent is None else f", agent {agent!r}"
         if both := sorted(merged.environment.keys() & merged.secrets.keys()):
             raise InvalidInputError(f"{WHERE}: tool.helix{who}: {both[0]!r} is both in environment and in secrets")

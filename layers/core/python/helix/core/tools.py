@@ -53,7 +53,7 @@ class Tool(Generic[In]):
     output_schema: type[BaseModel] | None = None
     """The pydantic model that results are validated against. None accepts any JSON."""
     kind: Kind = "tool"
-    """Who executes a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a run
+    """The executor of a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a run
     of `agent`. A call of `finish` is not executed: its input becomes the run's output."""
     agent: Agent[Any, Any] | None = None
     """The agent that a sub-agent tool runs. None for other kinds."""

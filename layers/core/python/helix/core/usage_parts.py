@@ -55,28 +55,28 @@ def static_model(agent: AnyAgent) -> str:
     return model if isinstance(model, str) else ""
 
 
-def plus(parts: Parts, name: str, usage: Usage) -> Parts:
+def add_usage(parts: Parts, name: str, usage: Usage) -> Parts:
     return {**parts, name: parts.get(name, Usage()) + usage}
 
 
 def with_answer(parts: Parts, agent: AnyAgent, model: str | None, usage: Usage) -> Parts:
     """Return the parts after a call that `model` answered. It may differ from the agent's own model because of a
     fallback, a route or a function."""
-    return parts if model is None or model == static_model(agent) else plus(parts, model, usage)
+    return parts if model is None or model == static_model(agent) else add_usage(parts, model, usage)
 
 
 def with_calls(parts: Parts, calls: Iterable[CallRow]) -> Parts:
     """Return the parts after folding these tool calls."""
     for row in calls:
         if row.usage is not None:
-            parts = plus(parts, AGENTS if row.by == "child" else TOOLS, row.usage)
+            parts = add_usage(parts, AGENTS if row.by == "child" else TOOLS, row.usage)
     return parts
 
 
 def assume(new: SessionRow, claim: StepClaim) -> None:
     """Count the reservation of the claimed call as spent, because its usage will never be known."""
     worst = Usage(prompt_tokens=claim.tokens, cost_micros=claim.micros, calls=1)
-    new.run_parts = plus(new.run_parts, ASSUMED, worst)
+    new.run_parts = add_usage(new.run_parts, ASSUMED, worst)
 
 
 def shares(
@@ -91,19 +91,19 @@ def shares(
     models: Parts = {}
     if reported is not None:
         for model, usage in reported.items():
-            models = plus(models, model or run.model, usage)
+            models = add_usage(models, model or run.model, usage)
     else:
         rest = run.usage
         for name, usage in run.parts.items():
             if name != ASSUMED:
-                rest = minus(rest, usage)
+                rest = subtract(rest, usage)
             if not name.startswith("~"):
-                models = plus(models, name, usage)
-        models = plus(models, run.model, rest)
+                models = add_usage(models, name, usage)
+        models = add_usage(models, run.model, rest)
     micros, tokens = assumed.cost_micros, assumed.prompt_tokens
     for row in attempts:
         if row.outcome == "lost":
-            models = plus(models, row.model or run.model, row.usage)
+            models = add_usage(models, row.model or run.model, row.usage)
             micros, tokens = micros - row.assumed_micros, tokens - row.assumed_tokens
     own = models.pop(run.model, Usage())
     failed = run.status == "failed" and (run.error is None or run.error.code != "aborted")
@@ -114,7 +114,7 @@ def shares(
     return found
 
 
-def minus(whole: Usage, part: Usage) -> Usage:
+def subtract(whole: Usage, part: Usage) -> Usage:
     """Subtract `part` from `whole`. No number falls below 0."""
     left = {name: max(0, getattr(whole, name) - getattr(part, name)) for name in _NUMBERS}
     return Usage(**left, priced=whole.priced or not part.priced)

@@ -11,7 +11,7 @@ from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry, pending_of
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject
-from helix.core.lineage import ROOT, spans
+from helix.core.lineage import ROOT, find_spans
 from helix.core.messages import AnyMessage
 from helix.core.row_keys import (
     SESSION,
@@ -163,7 +163,7 @@ class History:
     async def entries(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyEntry]:
         """Return rows `start` to `count` of the lineage. Raises `RowMissingError` if one is missing."""
         found: list[AnyEntry] = []
-        for owner, first, end in spans(row, start, count):
+        for owner, first, end in find_spans(row, start, count):
             rows = await self.store.query(
                 "sessions",
                 session_id,
@@ -181,7 +181,7 @@ class History:
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
         """Return messages `start` to `count` of the lineage, each with the id of the place where it was written."""
         entries = await self.entries(session_id, row, start, count)  # a damaged count ends here
-        owners = [owner for owner, first, end in spans(row, start, count) for _ in range(first, end)]
+        owners = [owner for owner, first, end in find_spans(row, start, count) for _ in range(first, end)]
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:

@@ -232,9 +232,9 @@ class BudgetManager:
         self._delivered.append(alert.alert_id)
         for callback in list(self._callbacks):
             try:
-                answer = callback(alert)
-                if inspect.isawaitable(answer):
-                    await answer
+                returned = callback(alert)
+                if inspect.isawaitable(returned):
+                    await returned
             except Exception:
                 _log.exception("a callback for budget alerts raised; dropped")
 

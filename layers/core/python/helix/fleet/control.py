@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from helix.core.checks import is_int
 from helix.core.errors import AgentNotFoundError, AgentStoppedError, InvalidInputError, InvalidScaleError
-from helix.core.health import CheckType, HealthStatus, of_target
+from helix.core.health import CheckType, HealthStatus, combine_results
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import Rule, ScalingDecision
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.health_rows import results
-from helix.fleet.process_info import ProcessInfo, ProcessStatus, lives
+from helix.fleet.process_info import ProcessInfo, ProcessStatus, is_living
 from helix.fleet.rows import AgentEntry, change_entry, put_entry, read_entries, read_entry, read_processes
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, StateStore
@@ -87,7 +87,7 @@ class FleetControl:
             "wanted": 0 if entry.stopped else entry.wanted,
             "resources": entry.registered,
             "processes": [info.model_dump(mode="json") for info in processes],
-            "health": of_target(await results(self._store, entry.agent_id)).model_dump(mode="json"),
+            "health": combine_results(await results(self._store, entry.agent_id)).model_dump(mode="json"),
             "created_at": entry.created_at,
             "supervisor": entry.supervisor if entry.supervised(now) else None,
         }
@@ -102,7 +102,7 @@ class FleetControl:
         """Return whether the process exists. On this machine the operating system knows; otherwise the time of the
         supervisor's last check decides."""
         if info.alive and info.pid is not None and info.host == socket.gethostname():
-            return lives(info.pid, info.born)
+            return is_living(info.pid, info.born)
         return info.alive and info.seen_at >= self._clock.now() - SILENT_S
 
     # --- desired state ------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class DecisionLog:
     def __init__(self, store: StateStore, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
 
-    async def standing(self, agent: str) -> Standing:
+    async def read_standing(self, agent: str) -> Standing:
         [row] = await self._store.get([_state(agent)])
         return Standing() if row is None else Standing.model_validate(row)
 
@@ -101,7 +101,7 @@ class DecisionLog:
         seen = (*standing.seen, event)[-SEEN:] if event else standing.seen
         return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
-    def while_open(self, agent: str, row: DecisionRow) -> Check:
+    def check_open(self, agent: str, row: DecisionRow) -> Check:
         """Return a condition that holds until the decision is marked or given up. The write that applies the decision
         includes this condition, so that a process that was paused meanwhile cannot apply it a second time."""
         return Check(_state(agent), When(equal={"open": row.id}))
@@ -114,12 +114,12 @@ class DecisionLog:
         """Close the decision without applying it, because the limit that it was based on has changed."""
         return await self._close(agent, row, applied=False)
 
-    async def paid(self, agent: str, standing: Standing) -> bool:
+    async def mark_requested(self, agent: str, standing: Standing) -> bool:
         """Record that the owed capacity was requested. Returns False if another decision was made after `standing` was
         read."""
         return await self._write(agent, standing, None, owed=False)
 
-    async def note(self, agent: str, standing: Standing, decision: ScalingDecision) -> DecisionRow | None:
+    async def record_block(self, agent: str, standing: Standing, decision: ScalingDecision) -> DecisionRow | None:
         """Record a blocked decision. Returns None without recording it again while the same reason blocks the same rule."""
         held = f"{decision.blocked_by}: {decision.rule}" if decision.blocked_by else ""
         if held == standing.held:
@@ -130,7 +130,7 @@ class DecisionLog:
     async def record(self, agent: str, decision: ScalingDecision) -> DecisionRow:
         """Record a change that was already made, for example by an operator. Cooldowns start at it."""
         while True:
-            standing = await self.standing(agent)
+            standing = await self.read_standing(agent)
             row = self._row(decision, standing).model_copy(update={"applied": True})
             state = standing.state.applied(decision, row.at)
             if await self._write(agent, standing, row, state=state, held=""):
@@ -168,7 +168,7 @@ class DecisionLog:
     async def _close(self, agent: str, row: DecisionRow, *, applied: bool, owed: bool = False) -> bool:
         closed = row.model_copy(update={"applied": True} if applied else {"blocked_by": "operator"})
         while True:
-            standing = await self.standing(agent)
+            standing = await self.read_standing(agent)
             if standing.pending is None or standing.pending.id != row.id:
                 return False
             state = standing.state.applied(row.decision(), self._clock.now()) if applied else standing.state

@@ -36,7 +36,7 @@ UNITS = ("micros", "tokens")
 
 
 @dataclass(slots=True)
-class Held:
+class UserData:
     """The stored data of a user, as keys and counts."""
 
     sessions: list[str] = field(default_factory=list)
@@ -71,14 +71,14 @@ class Held:
         }
 
 
-class Forgetting:
+class UserDataDeletion:
     def __init__(self, store: StateStore, objects: Objects, user: str, clock: Clock) -> None:
         self._store, self._objects, self._user, self._clock = store, objects, user, clock
         self._scope = f"tenant:{user}"
 
-    async def look(self) -> Held:
+    async def find_data(self) -> UserData:
         """Find all data that exists now, including sessions in notes from earlier commands."""
-        held = Held()
+        held = UserData()
         await self._read_sessions(held)
         ids = {*held.sessions, *held.below}
         held.rows["usage"] = [row.key for row in await self._query(usage_counters.partition(self._scope))]
@@ -101,7 +101,7 @@ class Forgetting:
         held.cached = len(await self._query(f"cache#{self._user}", start="e#", end="e$"))
         return held
 
-    async def note(self, held: Held) -> None:
+    async def note(self, held: UserData) -> None:
         """Store the facts that cannot be found after the sessions are deleted."""
         for session_id in held.sessions:
             tree = await self._tree(session_id)
@@ -109,7 +109,7 @@ class Forgetting:
                 value = {"below": tree[0], "runs": tree[1]}
                 await self._store.transact("note_forgetting", [Put(self._note(session_id), value)])
 
-    async def delete(self, held: Held) -> None:
+    async def delete(self, held: UserData) -> None:
         """Delete everything except the sessions, which must already be deleted. Idempotent."""
         for session_id in held.sessions:
             if await self._store.get([Key("sessions", session_id, SESSION)]) == [None]:
@@ -139,7 +139,7 @@ class Forgetting:
 
     # --- reading -------------------------------------------------------------------------------------------------------
 
-    async def _read_sessions(self, held: Held) -> None:
+    async def _read_sessions(self, held: UserData) -> None:
         listed = [row.key.sort for row in await self._store.query("sessions", index_partition(self._user))]
         notes = {row.key.sort: row.value for row in await self._query(f"forget#{self._user}")}
         held.sessions = list(dict.fromkeys([*listed, *notes]))

@@ -107,7 +107,7 @@ class Governor:
                 done["left for the next look"] += 1
                 break
             try:
-                done[await self._look(agent, counters[agent], money[agent], trigger)] += 1
+                done[await self._evaluate(agent, counters[agent], money[agent], trigger)] += 1
             except HelixError as error:
                 done[FAILED] += 1
                 logger.warning("govern: agent %s: %s", agent, error)
@@ -125,8 +125,8 @@ class Governor:
         first = int(self.clock.now() // 60) % len(agents) if agents else 0
         return agents[first:] + agents[:first]
 
-    async def _look(self, agent: str, counter: SlotCounter, money: AgentMoney, trigger: Trigger) -> str:
-        standing = await self.log.standing(agent)
+    async def _evaluate(self, agent: str, counter: SlotCounter, money: AgentMoney, trigger: Trigger) -> str:
+        standing = await self.log.read_standing(agent)
         registered = await self.registered(agent)
         resources = registered.resources if registered is not None else None
         if standing.pending is not None:
@@ -138,20 +138,20 @@ class Governor:
         if registered.stopped or (counter.bound == 0 and standing.state.instances != 0):
             return "closed by an operator"
         if standing.owed and await self._keep_ready(agent, counter.bound, resources):
-            await self.log.paid(agent, standing)
-            standing = await self.log.standing(agent)
+            await self.log.mark_requested(agent, standing)
+            standing = await self.log.read_standing(agent)
         early_s = EARLY_S if trigger.agents is None else 0.0
         policy = policy_of(resources, money.costs, early_s=early_s)
-        if trigger.agents is None and _rests(counter, standing, policy, money):
+        if trigger.agents is None and _is_at_rest(counter, standing, policy, money):
             return "at rest"
-        if self._unsettled(standing) and not money.used_up:
+        if self._is_within_quiet_time(standing) and not money.used_up:
             return "unsettled"
         decision = await self._decide(agent, counter, standing, policy, money)
         decision = decision.because_of(trigger.name)
         if decision.rule == STOP and money.used_up:
             decision = decision.model_copy(update={"budget": money.used_up[0][0].name})
         if decision.action == "hold":
-            noted = await self.log.note(agent, standing, decision)
+            noted = await self.log.record_block(agent, standing, decision)
             return f"held by {decision.blocked_by}" if noted else "held"
         row = await self.log.propose(agent, standing, decision, event=trigger.event)
         return "decided elsewhere" if row is None else await self._apply(agent, row, resources, money)
@@ -172,7 +172,7 @@ class Governor:
     async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None, money: AgentMoney) -> str:
         """Apply the decision, or apply it again after a crash before the mark. A limit that was changed meanwhile is kept.
         The alert about a stop is written before the mark, so a crash cannot lose it."""
-        alive, stops = self.log.while_open(agent, row), row.rule == STOP
+        alive, stops = self.log.check_open(agent, row), row.rule == STOP
         by = (f"budget {row.budget}" if row.budget else "a budget") if stops else None
         if not await self.slots.change_limit(agent, row.before, row.after, alive=alive, stopped_by=by):
             return "given up" if await self.log.give_up(agent, row) else "decided elsewhere"
@@ -191,13 +191,13 @@ class Governor:
     async def _keep_ready(self, agent: str, limit: int, resources: ResourceConfig | None) -> bool:
         """Request the capacity for a limit. The limit applies without it, so an error is retried at the next evaluation."""
         try:
-            await self.capacity.set_instances(agent, _ready(limit, resources))
+            await self.capacity.set_instances(agent, _ready_instances(limit, resources))
         except HelixError as error:
             logger.warning("govern: agent %s: %s", agent, error)
             return False
         return True
 
-    def _unsettled(self, standing: Standing) -> bool:
+    def _is_within_quiet_time(self, standing: Standing) -> bool:
         changed = standing.state.changed_at
         return changed is not None and self.clock.now() < changed + QUIET_S
 
@@ -231,7 +231,7 @@ def governor_of(
 _DETAILS = {"before", "after", "rule", "reason", "trigger"}
 
 
-def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
+def _is_at_rest(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
     """Return whether no metrics could lead to a change. Then they are not read, because reading them costs money."""
     if standing.state.stopped:
         return bool(money.used_up) and counter.bound == 0
@@ -239,7 +239,7 @@ def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPol
     return idle and counter.bound == policy.min_instances and not money.used_up
 
 
-def _ready(limit: int, resources: ResourceConfig | None) -> int:
+def _ready_instances(limit: int, resources: ResourceConfig | None) -> int:
     """Return the capacity for a limit: none for a stopped agent, and the minimum of its definition at the lowest limit."""
     if resources is None or limit == 0:
         return limit

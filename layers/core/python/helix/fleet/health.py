@@ -23,8 +23,8 @@ from helix.core.health import (
     HealthStatus,
     LLMHealthRule,
     OverallHealth,
+    combine_results,
     judge,
-    of_target,
     overall,
     verdict_of,
 )
@@ -120,8 +120,8 @@ class HealthChecker:
         UNKNOWN."""
         if run:
             checks = self._checks.get(target_id, {}).values()
-            await asyncio.gather(*(self._ask(target_id, check) for check in checks))
-        return of_target(await self.results(target_id))
+            await asyncio.gather(*(self._run_check(target_id, check) for check in checks))
+        return combine_results(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
         """Return the last result of each of the target's checks, from any process on the store."""
@@ -133,7 +133,7 @@ class HealthChecker:
     async def get_overall_health(self) -> OverallHealth:
         """Return the health of all targets that are registered here or have results in the store."""
         found = {*self._checks, *await health_rows.targets(self._store)}
-        return overall({target: of_target(await self.results(target)) for target in sorted(found)})
+        return overall({target: combine_results(await self.results(target)) for target in sorted(found)})
 
     async def check_llm_health(
         self, target_id: str, llm_metrics: LLMMetrics, cost_budget: float | None = None
@@ -180,7 +180,7 @@ class HealthChecker:
             await self._clock.sleep(check.initial_delay)
         while self._tasks.get((target, check.name)) is asyncio.current_task():
             try:
-                await self._ask(target, check)
+                await self._run_check(target, check)
             except Exception as error:
                 shown = None if isinstance(error, StoreError) else error  # an error of the store needs no traceback
                 said = "the result of check %r of %r is not stored: %s"
@@ -189,7 +189,7 @@ class HealthChecker:
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, target: str, check: HealthCheck) -> HealthResult:
+    async def _run_check(self, target: str, check: HealthCheck) -> HealthResult:
         asked = await probe(check.name, check.check_fn, check.timeout, self._clock)
         said = (asked.ok, asked.message), asked.at, asked.took_ms
         return await self._store_result(target, check.name, lambda before: judge(check, before, *said))
@@ -210,9 +210,9 @@ class HealthChecker:
         if self.on_change is None:
             return
         try:
-            answer = self.on_change(change)
-            if inspect.isawaitable(answer):
-                await answer
+            returned = self.on_change(change)
+            if inspect.isawaitable(returned):
+                await returned
         except Exception:
             logger.exception("a listener failed on the health of %r", change.target)
 
@@ -235,7 +235,7 @@ async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock:
     begun = clock.now()
     try:
         async with asyncio.timeout(timeout_s):
-            ok, message = (True, "") if check is None else verdict_of(await _ask(check))
+            ok, message = (True, "") if check is None else verdict_of(await _call_check(check))
     except TimeoutError:
         ok, message = False, f"no answer within {timeout_s:g} s"
     except Exception as error:
@@ -245,9 +245,9 @@ async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock:
     return Probe(ok, clean_text(message), now, max(0.0, now - begun) * 1000)
 
 
-async def _ask(check: CheckFunction) -> object:
+async def _call_check(check: CheckFunction) -> object:
     if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):  # noqa: B004
-        answer: object = check()
+        returned: object = check()
     else:
-        answer = await asyncio.to_thread(check)
-    return await answer if inspect.isawaitable(answer) else answer
+        returned = await asyncio.to_thread(check)
+    return await returned if inspect.isawaitable(returned) else returned

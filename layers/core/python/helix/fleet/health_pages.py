@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helix.core.health import HealthStatus, worst
+from helix.core.health import HealthStatus, worst_status
 from helix.core.json import dumps
 
 JSON_TYPE = "application/json"
@@ -62,7 +62,7 @@ def health_of(checks: Sequence[Checked]) -> HealthStatus:
     counted = [
         HealthStatus.DEGRADED if c.status is HealthStatus.UNHEALTHY and not c.critical else c.status for c in checks
     ]
-    return worst(counted) if counted else HealthStatus.HEALTHY
+    return worst_status(counted) if counted else HealthStatus.HEALTHY
 
 
 def health_page(about: About, checks: Sequence[Checked], *, details: bool) -> Page:
@@ -79,7 +79,7 @@ def live_page(about: About) -> Page:
     return _page(200, _head(about, "alive"))
 
 
-def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
+def has_token(token: str | None, headers: Mapping[str, str]) -> bool:
     """Return whether the request contains the token. The names in `headers` are in lower case."""
     given, token = bearer(headers), (token or "").strip()
     return bool(token and given) and hmac.compare_digest(given.encode(), token.encode())

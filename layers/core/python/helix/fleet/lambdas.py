@@ -26,10 +26,10 @@ from helix.engine.runs.admission import gauges
 from helix.fleet.alerts import publish_alerts
 from helix.fleet.governing import FAILED, WINDOW_S, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
-from helix.fleet.judging import AskedLately, Counts, judge_calls, record_checks, worked_lately
+from helix.fleet.llm_health import CachedCalls, Counts, evaluate_calls, find_recently_active, record_checks
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
-from helix.fleet.warnings import HOUR_S, late, passed, unwell
+from helix.fleet.warnings import HOUR_S, find_exceeded, warn_of_failing_checks, warn_of_late_sweep
 from helix.ports.state_store import Key, Put
 from helix.runtime.cloud import Application
 from helix.services.activity import read_beats
@@ -91,7 +91,7 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
         return [Trigger()]
     found = []
     for record in event.records:
-        alarm = _alarm(record.text)
+        alarm = _parse_alarm(record.text)
         if alarm is None or not alarm.dimensions.get(STAGE, {stage}) & {stage}:
             continue
         agents = alarm.dimensions.get(AGENT)
@@ -100,7 +100,7 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
     return found
 
 
-def _alarm(text: str) -> Alarm | None:
+def _parse_alarm(text: str) -> Alarm | None:
     """Return the alarm if it goes into `ALARM`. None for any other state, and for a message from another sender."""
     try:
         alarm = Alarm.model_validate(json.loads(text))
@@ -118,7 +118,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
             logger.info("governed: the stage is at rest")
             return {}
         done[FAILED] += await _start_sweep(app)  # first, so that an error below does not stop the sweep
-    asked = AskedLately(app.cloudwatch, app.clock) if event.records else _asked_lately(app)
+    asked = CachedCalls(app.cloudwatch, app.clock) if event.records else _cached_calls(app)
     governor = _governor(app, asked)
     await note_alarms(app, event)
     for trigger in triggers(event, app.settings.stage):
@@ -136,23 +136,23 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
 
 async def note_alarms(app: Application, event: GovernEvent) -> None:
     """Record the newest message of each alarm. `helix check --stage` sets an alarm and waits for its message here."""
-    heard = ((alarm.name, record.id) for record in event.records if (alarm := _alarm(record.text)) is not None)
-    if rows := [Put(heard_key(name), {"message": message}) for name, message in dict(heard).items()]:
+    heard = ((alarm.name, record.id) for record in event.records if (alarm := _parse_alarm(record.text)) is not None)
+    if rows := [Put(alarm_key(name), {"message": message}) for name, message in dict(heard).items()]:
         await app.store.transact("note_alarms", rows)
 
 
-def heard_key(alarm: str) -> Key:
+def alarm_key(alarm: str) -> Key:
     return Key("control", "alarms", alarm)
 
 
 @lru_cache(maxsize=1)
-def _asked_lately(app: Application) -> AskedLately:
+def _cached_calls(app: Application) -> CachedCalls:
     """Return the cached metrics source for scheduled evaluations. An alarm needs current metrics, so it does not use the
     cache."""
-    return AskedLately(app.cloudwatch, app.clock)
+    return CachedCalls(app.cloudwatch, app.clock)
 
 
-def _governor(app: Application, asked: AskedLately) -> Governor:
+def _governor(app: Application, asked: CachedCalls) -> Governor:
     """Return the governor of the deployed app. It uses metrics from CloudWatch, limits in the control table, and
     provisioned concurrency if the stage has any."""
     return governor_of(app.engine, partial(_registered, app), asked, lambda slots: app.capacity)
@@ -161,7 +161,7 @@ def _governor(app: Application, asked: AskedLately) -> Governor:
 async def _registered(app: Application, agent: str) -> Registered | None:
     """Return the resources from the deployed definition, and whether an operator stopped the agent according to its
     entry."""
-    defined = _defined(app, agent)
+    defined = _find_agent(app, agent)
     if defined is None:
         return None
     asked, entry = defined.resources, await read_entry(app.store, agent)
@@ -169,30 +169,30 @@ async def _registered(app: Application, agent: str) -> Registered | None:
     return Registered(resources, stopped=entry is not None and entry.stopped)
 
 
-async def _each_minute(app: Application, governor: Governor, asked: AskedLately, delivery: Delivery) -> Counter[str]:
+async def _each_minute(app: Application, governor: Governor, asked: CachedCalls, delivery: Delivery) -> Counter[str]:
     """Do the work that does not depend on alarms: gauges, unpublished alerts, and the health of each agent's model
     calls."""
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
     read, metrics = await money.read(agents), app.engine.metrics
-    worked = await worked_lately(app.store, agents, counts, now)
+    worked = await find_recently_active(app.store, agents, counts, now)
     if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # a stage at rest records none
         shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
         record_gauges(metrics, counts, shown)
-    unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
+    unhealthy = await record_checks(app.store, metrics, now, lambda target: _find_agent(app, target) is not None)
     published = await _publish(app)
     health = HealthChecker(app.store, clock=app.clock)
-    failed = await judge_calls(health, asked, counts, read, delivery, app.clock, ask=worked)
+    failed = await evaluate_calls(health, asked, counts, read, delivery, app.clock, ask=worked)
     beats = await read_beats(app.store)
-    found = unwell(unhealthy)
+    found = warn_of_failing_checks(unhealthy)
     try:
-        found |= await _passed(app, asked, worked, counts)
+        found |= await _find_warnings(app, asked, worked, counts)
     except HelixError as error:
         failed = failed or 1
         logger.warning("the thresholds could not be checked: %s", error)
     warn(metrics, found)
-    report_failures(metrics, late(beats, now))
+    report_failures(metrics, warn_of_late_sweep(beats, now))
     return Counter({"alerts published": published, FAILED: failed})
 
 
@@ -209,16 +209,18 @@ async def _publish(app: Application) -> int:
     return await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
 
 
-async def _passed(app: Application, asked: AskedLately, worked: Collection[str], counts: Counts) -> dict[str, str]:
+async def _find_warnings(
+    app: Application, asked: CachedCalls, worked: Collection[str], counts: Counts
+) -> dict[str, str]:
     """Return the warnings for the stage's exceeded thresholds. `worked`: the agents that may have made calls."""
     if not worked:
         return {}
     thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")
     calls = {agent: await asked.read(agent, WINDOW_S) for agent in sorted(worked)}
-    return passed(thresholds, calls, counts, await asked.spent(HOUR_S))
+    return find_exceeded(thresholds, calls, counts, await asked.spent(HOUR_S))
 
 
-def _defined(app: Application, name: str) -> AnyAgent | None:
+def _find_agent(app: Application, name: str) -> AnyAgent | None:
     try:
         return app.agents.named(name)
     except AgentNotFoundError:

@@ -16,7 +16,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from helix._version import __version__
 from helix.core.errors import HelixError, StoreError
-from helix.core.health import HealthStatus, of_target
+from helix.core.health import HealthStatus, combine_results
 from helix.engine.engine import logger
 from helix.fleet import health_rows
 from helix.fleet.health_pages import (
@@ -26,15 +26,15 @@ from helix.fleet.health_pages import (
     Checked,
     Page,
     bearer,
+    has_token,
     health_page,
     live_page,
-    may_see,
     ready_page,
 )
 from helix.fleet.metrics_token import is_token
 from helix.fleet.prometheus import Figures, Queue, queues, render, stored_usage
 from helix.fleet.secret_cache import CachedSecret
-from helix.fleet.warnings import late
+from helix.fleet.warnings import warn_of_late_sweep
 from helix.ports.state_store import Key, StateStore
 from helix.runtime.cloud import Application
 from helix.services.activity import Beats
@@ -66,14 +66,14 @@ class HealthEvent(BaseModel):
 
 
 async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answer a request of an HTTP API with status, headers and body."""
+    """Handle a request of an HTTP API. Return a status, headers and a body."""
     page = await _page(app, event)
     headers = {"content-type": page.content_type, "cache-control": "no-store"}
     return {"statusCode": page.status, "headers": headers, "body": page.body}
 
 
 async def _page(app: Application, event: HealthEvent) -> Page:
-    about = About(f"helix-{app.settings.stage}", __version__, app.clock.now() - _begun(app))
+    about = About(f"helix-{app.settings.stage}", __version__, app.clock.now() - _start_time(app))
     headers = {name.lower(): value for name, value in event.headers.items()}
     match event.route:
         case "/live":
@@ -82,11 +82,11 @@ async def _page(app: Application, event: HealthEvent) -> Page:
             return ready_page(about, *await readiness(app.store, app.clock.now()))
         case "/health":
             checks = await app_checks(app.store, app.clock.now())
-            return health_page(about, checks, details=await _trusted(app, headers))
+            return health_page(about, checks, details=await _is_trusted(app, headers))
         case "/metrics":
-            if not await _trusted(app, headers):
+            if not await _is_trusted(app, headers):
                 return REFUSED
-            text, content_type = render(await _figures(app, about))
+            text, content_type = render(await _read_figures(app, about))
             return Page(200, text, content_type)
         case _:
             return NOT_FOUND
@@ -97,15 +97,15 @@ async def _page(app: Application, event: HealthEvent) -> Page:
 
 async def app_checks(store: StateStore, now: float) -> list[Checked]:
     """Run the checks of the app: the tables (critical), the schedule, the queues, and the stored health of each agent."""
-    tables = await asyncio.gather(_table(store, "control"), _table(store, "sessions"))
+    tables = await asyncio.gather(_check_table(store, "control"), _check_table(store, "sessions"))
     if any(check.status is not HealthStatus.HEALTHY for check in tables):
         return list(tables)
     (beats, _), waiting, agents = await asyncio.gather(
         health_rows.app_rows(store), queues(store), health_rows.targets(store)
     )
-    checks = [*tables, _swept(beats, now), _queued(waiting)]
+    checks = [*tables, _check_schedule(beats, now), _check_queues(waiting)]
     for target in agents:
-        found = of_target(await health_rows.results(store, target))
+        found = combine_results(await health_rows.results(store, target))
         checks.append(Checked(f"agent {target}", found.status, found.message))
     return checks
 
@@ -113,17 +113,17 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
 async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
     """Return whether the app is ready, and the reason if it is not. It is ready if the tables respond, the schedule runs,
     and no process has reported that it is not. So a new deployment is not ready before its first sweep."""
-    for check in await asyncio.gather(_table(store, "control"), _table(store, "sessions")):
+    for check in await asyncio.gather(_check_table(store, "control"), _check_table(store, "sessions")):
         if check.status is not HealthStatus.HEALTHY:
             return False, f"the {check.name} does not answer"
     beats, ready = await health_rows.app_rows(store)
     if ready is not None and not ready["ready"]:
         return False, str(ready["reason"] or "work is not accepted")
-    swept = _swept(beats, now)
+    swept = _check_schedule(beats, now)
     return swept.status is HealthStatus.HEALTHY, swept.message if swept.status is not HealthStatus.HEALTHY else ""
 
 
-async def _table(store: StateStore, table: Any) -> Checked:
+async def _check_table(store: StateStore, table: Any) -> Checked:
     name = f"{table} table"
     try:
         async with asyncio.timeout(READ_S):
@@ -134,27 +134,27 @@ async def _table(store: StateStore, table: Any) -> Checked:
     return Checked(name, HealthStatus.HEALTHY, critical=True)
 
 
-def _swept(beats: Beats, now: float) -> Checked:
+def _check_schedule(beats: Beats, now: float) -> Checked:
     if beats.swept_at is None:
         return Checked("sweep", HealthStatus.DEGRADED, "the sweep has not run yet")
-    if late(beats, now):
+    if warn_of_late_sweep(beats, now):
         return Checked("sweep", HealthStatus.DEGRADED, f"the last sweep was {now - beats.swept_at:.0f} s ago")
     return Checked("sweep", HealthStatus.HEALTHY)
 
 
-def _queued(waiting: list[Queue]) -> Checked:
+def _check_queues(waiting: list[Queue]) -> Checked:
     stuck = [q for q in waiting if q.depth and q.limit == 0]
     if stuck:
         return Checked("queue", HealthStatus.DEGRADED, ", ".join(f"{q.agent}: {q.depth} wait, limit 0" for q in stuck))
     return Checked("queue", HealthStatus.HEALTHY, f"{sum(q.depth for q in waiting)} wait")
 
 
-async def _figures(app: Application, about: About) -> Figures:
+async def _read_figures(app: Application, about: About) -> Figures:
     store, now = app.store, app.clock.now()
     usage, waiting, (ready, _), agents = await asyncio.gather(
         stored_usage(store), queues(store), readiness(store, now), health_rows.targets(store)
     )
-    statuses = [of_target(await health_rows.results(store, target)).status for target in agents]
+    statuses = [combine_results(await health_rows.results(store, target)).status for target in agents]
     return Figures(
         uptime_s=about.uptime_s,
         ready=ready,
@@ -169,10 +169,10 @@ async def _figures(app: Application, about: About) -> Figures:
 # --- authorization ----------------------------------------------------------------------------------------------------
 
 
-async def _trusted(app: Application, headers: dict[str, str]) -> bool:
+async def _is_trusted(app: Application, headers: dict[str, str]) -> bool:
     if not bearer(headers):
         return False
-    if app.settings.metrics_secret and _secret(app).matches(lambda token: may_see(token, headers)):
+    if app.settings.metrics_secret and _secret(app).matches(lambda token: has_token(token, headers)):
         return True
     return await is_token(app.store, headers)
 
@@ -191,6 +191,6 @@ def _secret(app: Application) -> CachedSecret:
 
 
 @lru_cache(maxsize=1)
-def _begun(app: Application) -> float:
+def _start_time(app: Application) -> float:
     """Return the time at which this process first handled a request."""
     return app.clock.now()

@@ -19,7 +19,7 @@ from helix.engine.engine import Engine
 from helix.engine.runs.admission import gauges
 from helix.fleet.governing import Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
-from helix.fleet.judging import judge_calls
+from helix.fleet.llm_health import evaluate_calls
 from helix.fleet.metric_rows import read_metrics
 from helix.fleet.rows import change_entry, read_entry
 from helix.fleet.spending import record_gauges
@@ -77,7 +77,7 @@ class FleetMonitor:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def look(self) -> dict[str, int]:
+    async def evaluate_once(self) -> dict[str, int]:
         """Evaluate once: record gauges, then decide. Returns the count of each result."""
         engine = self._engine
         counts, money = await gauges(engine), self.governor.money
@@ -86,14 +86,14 @@ class FleetMonitor:
         record_gauges(engine.metrics, counts, read)
         delivery = Delivery(self._owner, engine.clock.now() + self._every_s)
         if self._health is not None:
-            await judge_calls(self._health, self.governor.source, counts, read, delivery, engine.clock)
+            await evaluate_calls(self._health, self.governor.source, counts, read, delivery, engine.clock)
         return dict(await self.governor.govern(Trigger("monitor"), delivery))
 
     async def _run(self) -> None:
         while True:
             await self._engine.clock.sleep(self._every_s)
             try:
-                await self.look()
+                await self.evaluate_once()
             except Exception:
                 logger.exception("govern: this evaluation failed")
 

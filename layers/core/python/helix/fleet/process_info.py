@@ -89,7 +89,7 @@ def born(pid: int) -> float | None:
         return None
 
 
-def lives(pid: int | None, since: float | None) -> bool:
+def is_living(pid: int | None, since: float | None) -> bool:
     """Return whether the process with this pid and start time exists and is not a zombie."""
     if pid is None:
         return False

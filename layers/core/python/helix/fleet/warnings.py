@@ -19,7 +19,7 @@ LATE_S = 300.0
 HOUR_S = 3_600.0
 
 
-def passed(
+def find_exceeded(
     t: Thresholds, calls: Mapping[str, LLMMetrics], gauges: Mapping[str | None, Mapping[str, float]], dollars: float
 ) -> dict[str, str]:
     """Return a description of each exceeded threshold, by the name of its alarm. `calls`: the metrics of each agent that
@@ -50,12 +50,12 @@ def _instances(gauges: Mapping[str, float]) -> float:
     return max(1.0, gauges.get("ConcurrencyLimit", gauges.get("RunsActive", 0)))
 
 
-def unwell(unhealthy: int) -> dict[str, str]:
+def warn_of_failing_checks(unhealthy: int) -> dict[str, str]:
     """Return the warning about failing custom health checks."""
     return {"health": f"{unhealthy} health checks fail"} if unhealthy else {}
 
 
-def late(beats: Beats, now: float) -> dict[str, str]:
+def warn_of_late_sweep(beats: Beats, now: float) -> dict[str, str]:
     if now <= beats.due_at(now) + LATE_S:
         return {}
     return {"sweep": "none has run" if beats.swept_at is None else f"the last one was {now - beats.swept_at:.0f} s ago"}

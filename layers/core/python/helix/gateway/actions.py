@@ -3,7 +3,7 @@
 
 Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
 twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
-request, or recorded under its name beforehand. So the repeat finds it (`services.request_keys`). A subscriber is
+request, or recorded under its name before. So the repeat finds it (`services.request_keys`). A subscriber is
 registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
 twice has the same sequence, so the client drops it.
 """
@@ -48,7 +48,7 @@ def request_key(caller: Connection, request: Run | Resume | Retry | Branch | Clo
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
-async def minted(backend: Backend, key: str) -> str:
+async def create_session_id(backend: Backend, key: str) -> str:
     """Return the id of the new session of this request. Its repeats get the same id while the key is valid. The id is
     not derived from the key, because sessions are listed by id and must sort by time."""
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
@@ -110,10 +110,10 @@ Start = Callable[..., Awaitable[AgentExecutionHandle[Any]]]
 
 
 async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
-    session_id = request.session_id or await minted(backend, request_key(caller, request))
+    session_id = request.session_id or await create_session_id(backend, request_key(caller, request))
     row = await backend.find(caller.principal, session_id)
     if row is None and request.session_id is not None:
-        backend.check_wanted(caller.principal, session_id)
+        backend.check_prefix(caller.principal, session_id)
         await backend.check_free(session_id)
     elif row is not None:
         check_root(row)
@@ -133,11 +133,11 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
             metadata=request.metadata,
             priority=request.priority,
         )
-    return await _started(backend, caller, request, session_id, row, start)
+    return await _start_run(backend, caller, request, session_id, row, start)
 
 
 async def resume_or_retry(backend: Backend, caller: Connection, request: Resume | Retry) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     agent = await backend.agent_of(row, caller.principal)
     start: Start
     match request:
@@ -148,13 +148,13 @@ async def resume_or_retry(backend: Backend, caller: Connection, request: Resume 
         case _:
             assert_never(request)
     start = partial(start, agent, row.session_id, message=request.message)
-    return await _started(backend, caller, request, row.session_id, row, start)
+    return await _start_run(backend, caller, request, row.session_id, row, start)
 
 
 async def answer(backend: Backend, caller: Connection, request: AnswerAction) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     agent = await backend.agent_of(row, caller.principal)
-    after = await subscribed(backend, caller, row.stream_id, request.subscribe)
+    after = await subscribe_if_asked(backend, caller, row.stream_id, request.subscribe)
     said = (request.tool_call_id, request.approved, request.data, request.reason, request.arguments)
     verdict = Confirmation(*said, by=caller.principal)
     answered = await backend.executor.answer(agent, request.session_id, verdict)
@@ -164,7 +164,7 @@ async def answer(backend: Backend, caller: Connection, request: AnswerAction) ->
     return {**reply, "resumed": resumed}
 
 
-async def _started(
+async def _start_run(
     backend: Backend,
     caller: Connection,
     request: Run | Resume | Retry,
@@ -172,9 +172,9 @@ async def _started(
     row: SessionRow | None,
     start: Start,
 ) -> JsonObject:
-    """Subscribe, claim and answer. For a repeat, answer with the run that this request started before."""
+    """Subscribe, claim and reply. The reply to a repeat names the run that this request started before."""
     stream_id = row.stream_id if row is not None else session_id
-    after = await subscribed(backend, caller, stream_id, request.subscribe)
+    after = await subscribe_if_asked(backend, caller, stream_id, request.subscribe)
     try:
         handle = await start(key=request_key(caller, request, session_id))
     except Exception:
@@ -184,7 +184,7 @@ async def _started(
     return await _reply(backend, session_id, handle.run_id, stream_id, after)
 
 
-async def subscribed(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
+async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
     """Subscribe the connection if `subscribe` asks for it. Return the stream's last sequence."""
     if subscribe:
         await backend.connections.subscribe(caller.connection_id, stream_id)
@@ -208,17 +208,17 @@ logger = logging.getLogger("helix.gateway")
 
 
 async def interrupt(backend: Backend, caller: Connection, request: Interrupt) -> JsonObject:
-    await backend.owned(caller.principal, request.session_id)
+    await backend.get_owned(caller.principal, request.session_id)
     asked = await backend.executor.interrupt(request.session_id, request.reason, run_id=request.run_id)
     return {"interrupted": asked}
 
 
 async def abort(backend: Backend, caller: Connection, request: Abort) -> JsonObject:
     try:
-        row = await backend.owned(caller.principal, request.session_id)
+        row = await backend.get_owned(caller.principal, request.session_id)
         agent = await backend.agent_of(row, caller.principal)
     except DamagedRowError:
-        entry = await backend.listed(caller.principal, request.session_id)
+        entry = await backend.get_entry(caller.principal, request.session_id)
         if entry is None:
             raise
         agent = backend.agent(str(entry["agent_type"]), caller.principal, request.session_id)
@@ -227,7 +227,7 @@ async def abort(backend: Backend, caller: Connection, request: Abort) -> JsonObj
 
 
 async def compact(backend: Backend, caller: Connection, request: Compact) -> JsonObject:
-    await backend.owned(caller.principal, request.session_id)
+    await backend.get_owned(caller.principal, request.session_id)
     await backend.executor.compact(request.session_id, request.focus)
     return {}
 
@@ -236,21 +236,21 @@ async def compact(backend: Backend, caller: Connection, request: Compact) -> Jso
 
 
 async def subscribe(backend: Backend, caller: Connection, request: Subscribe) -> JsonObject:
-    row = await _streaming(backend, caller, request)
+    row = await _find_root(backend, caller, request)
     await backend.connections.subscribe(caller.connection_id, row.stream_id)
     caught_up, complete = await replay(backend, caller.connection_id, row.stream_id, request.after)
     return {"stream_id": row.stream_id, "caught_up": caught_up, "complete": complete}
 
 
 async def unsubscribe(backend: Backend, caller: Connection, request: Unsubscribe) -> JsonObject:
-    row = await _streaming(backend, caller, request)
+    row = await _find_root(backend, caller, request)
     await backend.connections.unsubscribe(caller.connection_id, row.stream_id)
     return {"stream_id": row.stream_id}
 
 
-async def _streaming(backend: Backend, caller: Connection, request: Subscribe | Unsubscribe) -> SessionRow:
+async def _find_root(backend: Backend, caller: Connection, request: Subscribe | Unsubscribe) -> SessionRow:
     """Return the session whose stream the request names. A stream has the id of its root session."""
-    return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
+    return await backend.get_owned(caller.principal, request.session_id or request.stream_id or "")
 
 
 # --- copies and ends --------------------------------------------------------------------------------------------------
@@ -258,10 +258,10 @@ async def _streaming(backend: Backend, caller: Connection, request: Subscribe | 
 
 async def copy(backend: Backend, caller: Connection, request: Branch | Clone) -> JsonObject:
     """Copy a session. A repeat of a request without `target` finds the copy that an earlier delivery made."""
-    check_root(await backend.owned(caller.principal, request.session_id))
+    check_root(await backend.get_owned(caller.principal, request.session_id))
     if request.target is not None:
-        backend.check_wanted(caller.principal, request.target)
-    target = request.target or await minted(backend, request_key(caller, request))
+        backend.check_prefix(caller.principal, request.target)
+    target = request.target or await create_session_id(backend, request_key(caller, request))
     if request.target is not None or await backend.find(caller.principal, target) is None:
         upto = {"from_message_index": request.message_index} if isinstance(request, Clone) else {}
         await backend.executor.clone_session(
@@ -274,7 +274,7 @@ async def delete(backend: Backend, caller: Connection, request: Delete) -> JsonO
     """Delete a session, or continue a deletion that stopped halfway. Its subscriptions are removed too, because another
     user may later get its id."""
     try:
-        check_root(await backend.owned(caller.principal, request.session_id, deleting=True))
+        check_root(await backend.get_owned(caller.principal, request.session_id, deleting=True))
     except DamagedRowError:
         logger.warning("the row of session %s cannot be read; its owner deletes the session", request.session_id)
     await backend.executor.delete(request.session_id)

@@ -4,7 +4,7 @@ An API key is `helix_<id>_<secret>`. It is made for a user and shown once, and t
 has 160 random bits, so one round of SHA-256 is enough: no dictionary of such secrets exists. Rows of the control table:
 `key#<id>` has what a check needs, `keys` lists the ids.
 
-Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the answer
+Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the response
 does not say what is wrong with the token. Read access to the table is not enough to use a key. A key that was revoked
 or has expired opens no connection. The connections that it opened before end with their proof, at most two hours later.
 Different (tenant, user) pairs have different texts, and no principal's prefix is the beginning of another's.
@@ -165,7 +165,7 @@ class ApiKeys:
         """Delete the key, with every trace of its user. Idempotent."""
         await self._store.transact("delete_key", [Delete(_key(key_id)), Delete(Key("control", "keys", key_id))])
 
-    async def of_user(self, principal: str) -> Sequence[str]:
+    async def list_ids_of(self, principal: str) -> Sequence[str]:
         """Return the ids of this principal's keys, expired and revoked ones included."""
         found: list[str] = []
         after: str | None = None

@@ -73,7 +73,7 @@ class Backend:
 
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
-    async def owned(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow:
+    async def get_owned(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow:
         """Return the session's row. With `deleting`, a session whose deletion has begun counts. Raises
         `SessionNotFoundError` if it does not exist or belongs to another principal."""
         row = await self.find(principal, session_id, deleting=deleting)
@@ -87,14 +87,14 @@ class Backend:
         try:
             row = await self.history.session(session_id)
         except DamagedRowError:
-            if await self.listed(principal, session_id) is None:
+            if await self.get_entry(principal, session_id) is None:
                 return None
             raise
         if row is None or not await self.history.belongs(row, principal):
             return None
         return row if row.status != DELETING or deleting else None
 
-    async def listed(self, principal: str | None, session_id: str) -> Value | None:
+    async def get_entry(self, principal: str | None, session_id: str) -> Value | None:
         """Return the entry of a root session in its owner's list, which shows the owner even if its row cannot be
         read."""
         (entry,) = await self.executor.store.get([index_entry(principal, session_id)])
@@ -105,7 +105,7 @@ class Backend:
         if await self.history.session(session_id) is not None:
             raise SessionNotFoundError(session_id)
 
-    def check_wanted(self, principal: str | None, session_id: str) -> None:
+    def check_prefix(self, principal: str | None, session_id: str) -> None:
         """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the
         caller must not learn that. The error therefore says that the session does not exist."""
         prefix = prefix_of(principal)
@@ -168,7 +168,7 @@ class OperatorBackend(Backend):
         row = await self.history.session(session_id)
         return None if row is None or (row.status == DELETING and not deleting) else row
 
-    async def listed(self, principal: str | None, session_id: str) -> Value | None:
+    async def get_entry(self, principal: str | None, session_id: str) -> Value | None:
         keys = [index_entry(user, session_id) for user in await self.users(None, None)]
         for start in range(0, len(keys), GET_PAGE):
             for entry in await self.executor.store.get(keys[start : start + GET_PAGE]):
@@ -179,7 +179,7 @@ class OperatorBackend(Backend):
     async def check_free(self, session_id: str) -> None:
         return
 
-    def check_wanted(self, principal: str | None, session_id: str) -> None:
+    def check_prefix(self, principal: str | None, session_id: str) -> None:
         return
 
     async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:

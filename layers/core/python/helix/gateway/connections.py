@@ -106,14 +106,14 @@ class Connections:
         renewed = Update(_connection_key(connection_id), set={**until, "operator": operator}, when=same)
         if await refused(self._store, "renew", [renewed]) is not None:
             raise NotAuthenticatedError("the connection is closed: open a new one")
-        for stream_id in _streams(rows):
+        for stream_id in _subscribed_streams(rows):
             await self._update("renew_subscription", _subscriber_key(stream_id, connection_id), until)
 
     async def close(self, connection_id: str) -> None:
         """Remove the connection and its subscriptions. A repeat continues where it stopped."""
         await self._store.transact("close_connection", [Delete(_connection_key(connection_id))])
         while rows := await self._store.query("streams", partition_name(connection_id), limit=PAGE):
-            await self._store.transact("close_subscriptions", _deletes(connection_id, rows))
+            await self._store.transact("close_subscriptions", _deletions(connection_id, rows))
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Connections:
             value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
             if value is None or value["expires_at"] <= self._clock.now():
                 raise NotAuthenticatedError("the connection has expired: authenticate, or open a new one")
-            streams = _streams(rows)
+            streams = _subscribed_streams(rows)
             if stream_id not in streams and len(streams) >= MAX_SUBSCRIPTIONS:
                 raise InvalidInputError(
                     f"a connection may have at most {MAX_SUBSCRIPTIONS} subscriptions, and this one has {len(streams)}: "
@@ -146,7 +146,7 @@ class Connections:
                 return  # refused if renewed or closed in between
 
     async def unsubscribe(self, connection_id: str, stream_id: str) -> None:
-        await self._store.transact("unsubscribe", _pair(connection_id, stream_id))
+        await self._store.transact("unsubscribe", _subscription_puts(connection_id, stream_id))
 
     async def subscribers(self, stream_id: str) -> list[Subscriber]:
         """Return the subscribers whose connection has not expired, in no particular order. One query."""
@@ -162,7 +162,7 @@ class Connections:
     async def drop_stream(self, stream_id: str) -> None:
         """Remove all subscriptions of a deleted stream, because its id may later belong to another user."""
         while rows := await self._store.query("streams", _subscribers_of(stream_id), limit=PAGE):
-            pairs = [operation for row in rows for operation in _pair(row.key.sort, stream_id)]
+            pairs = [operation for row in rows for operation in _subscription_puts(row.key.sort, stream_id)]
             await self._store.transact("drop_stream", pairs)
 
     async def _update(self, name: str, key: Key, fields: dict[str, Any]) -> None:
@@ -193,15 +193,15 @@ def _subscriber_key(stream_id: str, connection_id: str) -> Key:
     return Key("streams", _subscribers_of(stream_id), connection_id)
 
 
-def _pair(connection_id: str, stream_id: str) -> list[Operation]:
+def _subscription_puts(connection_id: str, stream_id: str) -> list[Operation]:
     return [Delete(_subscription_key(connection_id, stream_id)), Delete(_subscriber_key(stream_id, connection_id))]
 
 
-def _streams(rows: Sequence[Row]) -> list[str]:
+def _subscribed_streams(rows: Sequence[Row]) -> list[str]:
     return [row.key.sort.removeprefix("sub#") for row in rows if row.key.sort.startswith("sub#")]
 
 
-def _deletes(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
+def _deletions(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
     """Return the deletions of these rows of the connection, with the stream's row of each subscription."""
     operations: list[Operation] = [Delete(row.key) for row in rows]
-    return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _streams(rows)]
+    return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _subscribed_streams(rows)]

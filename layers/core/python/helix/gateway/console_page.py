@@ -1,4 +1,4 @@
-"""The console's page: its files, its settings for a stage, and the headers of each answer.
+"""The console's page: its files, its settings for a stage, and the headers of each response.
 
 Law: the page loads nothing from elsewhere and runs no inline script. It connects only to its own server and to the
 named addresses. Its settings for a stage are not secret: everyone who has the URL can read them.
@@ -49,7 +49,7 @@ def content_policy(connect: Iterable[str]) -> str:
 
 
 def page_headers(connect: Iterable[str]) -> dict[str, str]:
-    """Return the headers of each answer, besides those about its content."""
+    """Return the headers of each response, besides those about its content."""
     return {
         "content-security-policy": content_policy(connect),
         "x-content-type-options": "nosniff",

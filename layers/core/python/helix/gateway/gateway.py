@@ -90,7 +90,7 @@ class Gateway:
         self._count(action or "none", code)
         await self.post(connection_id, text)
 
-    async def answer(self, body: str) -> str:
+    async def respond(self, body: str) -> str:
         """Return the reply to an operator's request, or the error with its full message."""
         ident, action = request_tags(body)
         code = "ok"
@@ -132,7 +132,7 @@ class Gateway:
         if connection is None:
             raise NotAuthenticatedError("this connection is not open: open a new one")
         if connection.expires_at <= self.backend.clock.now() and not isinstance(request, Authenticate):
-            raise _expired()
+            raise _expired_error()
         return connection
 
     def _log(self, error: Exception, connection_id: str, ident: str | None, action: str | None) -> None:
@@ -146,7 +146,7 @@ class Gateway:
             logger.error("%s failed: %s (request %s)", action, code, ident, extra=extra, exc_info=error)
 
 
-def _expired() -> NotAuthenticatedError:
+def _expired_error() -> NotAuthenticatedError:
     return NotAuthenticatedError("your token has expired: authenticate with a new one")
 
 
@@ -163,7 +163,7 @@ async def authenticate(backend: Backend, caller: Connection, request: Authentica
         )
         expires_at, operator = proof.expires_at, backend.operates or proof.operator
     elif expires_at <= backend.clock.now():
-        raise _expired()
+        raise _expired_error()
     known: JsonObject = {"principal": caller.principal, "expires_at": expires_at, "operator": operator}
     return {**known, "prefix": prefix_of(caller.principal)}
 

@@ -131,23 +131,23 @@ class TokenVerifier:
     async def _key(self, kid: object) -> PyJWK | None:
         async with self._lock:
             now = self._clock.now()
-            found = self._known(kid)
+            found = self._find_key(kid)
             stale = now - self._fetched_at > KEEP_S
             if (found is None or stale) and now - self._asked_at > REFRESH_S:
                 self._asked_at = now
                 await self._refresh(now)
-                found = self._known(kid)
+                found = self._find_key(kid)
             if not self._keys:
                 raise StoreError("the issuer's keys cannot be read")
             return found
 
-    def _known(self, kid: object) -> PyJWK | None:
+    def _find_key(self, kid: object) -> PyJWK | None:
         if kid is None:
             return self._keys[0] if len(self._keys) == 1 else None
         return next((key for key in self._keys if key.key_id == kid), None)
 
     async def _refresh(self, now: float) -> None:
-        """Fetch the keys. If the issuer cannot be reached, the known keys stay in use, because the issuer will answer
+        """Fetch the keys. If the issuer cannot be reached, the known keys stay in use, because the issuer will respond
         again before it rotates them."""
         from jwt import PyJWKSet, PyJWTError
 
@@ -171,14 +171,14 @@ async def fetch_url(url: str) -> bytes:
 def _fetch(url: str, patience_s: float) -> bytes:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-    class Stays(HTTPRedirectHandler):
+    class NoRedirects(HTTPRedirectHandler):
         """A handler that follows no redirects, which could lead out of TLS or to an address inside the network."""
 
         def redirect_request(self, *_: object) -> None:
             return None
 
     request = Request(url, headers={"accept": "application/json"})
-    with build_opener(Stays).open(request, timeout=patience_s) as response:
+    with build_opener(NoRedirects).open(request, timeout=patience_s) as response:
         body: bytes = response.read(MAX_JWKS_BYTES + 1)
     if len(body) > MAX_JWKS_BYTES:
         raise ValueError(f"the keys have more than {MAX_JWKS_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""The functions of the WebSocket API: authorise, connect, disconnect, and answer messages.
+"""The functions of the WebSocket API: authorise, connect, disconnect, and handle messages.
 
 Law: closed by default. The authoriser identifies the caller, and `connect` trusts only the authoriser. If identity is
 required and the event does not have it, the handshake is refused. Responses to messages are sent only through the
@@ -109,7 +109,7 @@ async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery)
     try:
         proof = await authoriser(app).prove(token_of(event.headers or {}))
     except NotAuthenticatedError:
-        note("$connect", NotAuthenticatedError.code)
+        log_outcome("$connect", NotAuthenticatedError.code)
         return _policy("anonymous", "Deny", event.method_arn, {})
     context = {"expires_at": repr(proof.expires_at)}
     if proof.principal is not None:
@@ -136,7 +136,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
     await connections.open(
         event.request_context.connection_id, claims.principal, claims.expires_at or now, operator=claims.operator
     )
-    note("$connect", "ok")
+    log_outcome("$connect", "ok")
     chosen = accepted_subprotocol(event.headers or {})
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
 
@@ -144,7 +144,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
 async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -> Json:
     """Remove the connection with its subscriptions. If this event is lost, `ttl` or the next post removes them."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
-    note("$disconnect", "ok")
+    log_outcome("$disconnect", "ok")
     return {"statusCode": 200}
 
 
@@ -153,7 +153,7 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
     agents cannot be imported, every message gets that error.
     """
     if event.request_context is None:
-        return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
+        return {"statusCode": 200, "body": await operator_gateway(app).respond(event.operator or "")}
     connection_id = event.request_context.connection_id
     body = content_of(event.body, event.is_base64_encoded)
     try:
@@ -193,7 +193,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.gateway import Gateway
 
     backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming)
-    return Gateway(backend, count=note)
+    return Gateway(backend, count=log_outcome)
 
 
 @lru_cache(maxsize=1)
@@ -204,7 +204,7 @@ def operator_gateway(app: Application) -> Gateway:
     backend = OperatorBackend(
         app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming
     )
-    return Gateway(backend, count=note)
+    return Gateway(backend, count=log_outcome)
 
 
 class NoSockets:
@@ -225,6 +225,6 @@ def backend(app: Application) -> Backend:
     return Backend(app.executor, NoSockets(), authoriser(app), clock=app.clock)
 
 
-def note(action: str, code: str) -> None:
+def log_outcome(action: str, code: str) -> None:
     """Log the outcome of a message: `ok`, or the error's code."""
     logger.log(logging.INFO if code == "ok" else logging.WARNING, "%s: %s", action, code)

@@ -58,7 +58,7 @@ class Site(NamedTuple):
     files: dict[str, File]
     """The files by name, `config.json` included."""
     headers: dict[str, str]
-    """The headers of every answer, such as the content security policy."""
+    """The headers of every response, such as the content security policy."""
 
 
 async def serve_console(app: Application, event: PageEvent, delivery: Delivery) -> Json:

@@ -27,7 +27,7 @@ from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
 from helix.gateway.connections import Connection
-from helix.gateway.lambdas import authoriser, content_of, note
+from helix.gateway.lambdas import authoriser, content_of, log_outcome
 from helix.gateway.lambdas import backend as backend_of
 from helix.runtime.cloud import Application
 from helix.services.claim_input import check_run_id, check_session_id
@@ -77,7 +77,7 @@ class HttpEvent(BaseModel):
         return int(text)
 
 
-class HttpAnswer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     """The HTTP status."""
     body: JsonObject
@@ -85,23 +85,23 @@ class HttpAnswer(NamedTuple):
 
 
 async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> dict[str, Any]:
-    """Answer a request of the HTTP API with a status, headers and a body."""
+    """Handle a request of the HTTP API. Return a status, headers and a body."""
     backend = backend_of(app)
     try:
         proof = await authoriser(app).prove(token_of(event.headers))
         caller = Connection(HTTP, proof.principal, proof.expires_at, app.clock.now())
         left_s = delivery.deadline - app.clock.now() - SPARE_S
-        answer = await _ROUTES[event.route](HttpRequest(app, backend, caller, event, max(0.0, left_s)))
+        response = await _ROUTES[event.route](HttpRequest(app, backend, caller, event, max(0.0, left_s)))
         code = "ok"
     except Exception as error:
         refusal: Any = refusal_of(error)
         code = str(refusal["code"])
-        answer = HttpAnswer(http_status(error), {"error": refusal})
-        if answer.status == 500:
+        response = HttpResponse(http_status(error), {"error": refusal})
+        if response.status == 500:
             logger.error("%s failed: %s", event.route, code, extra={"code": code}, exc_info=error)
-    note(event.route, code)
+    log_outcome(event.route, code)
     headers = {"content-type": "application/json", "cache-control": "no-store"}
-    return {"statusCode": answer.status, "headers": headers, "body": dumps(answer.body)}
+    return {"statusCode": response.status, "headers": headers, "body": dumps(response.body)}
 
 
 class HttpRequest(NamedTuple):
@@ -136,24 +136,24 @@ class HttpRequest(NamedTuple):
         return min(self.event.number("wait", LONGEST_WAIT_S), self.left_s)
 
 
-async def run(request: HttpRequest) -> HttpAnswer:
-    """Start a run. Answer 202 with the ids of the run, which a repeat under the same Idempotency-Key also gets. Answer
+async def run(request: HttpRequest) -> HttpResponse:
+    """Start a run. Return 202 with the ids of the run, which a repeat under the same Idempotency-Key also gets. Return
     200 with the result if the run has ended, because the request waited for it or is a repeat."""
     app, backend, caller, event, _ = request
     wait_s = request.wait_s
-    asked = parse_request(dumps(_given(app, event)))
+    asked = parse_request(dumps(_read_run_message(app, event)))
     assert isinstance(asked, Run)
     reply = await actions.run(backend, caller, asked)
     ids = {name: reply[name] for name in ("session_id", "run_id", "turn", "stream_id", "after")}
     if wait_s or asked.key is not None:
-        await _ended(request, str(reply["session_id"]), str(reply["run_id"]), wait_s)
-        looked = await _look(request, str(reply["session_id"]), str(reply["run_id"]))
+        await _wait_for_run(request, str(reply["session_id"]), str(reply["run_id"]), wait_s)
+        looked = await _read_run(request, str(reply["session_id"]), str(reply["run_id"]))
         if looked["status"] != "running":
-            return HttpAnswer(200, {**ids, **looked})
-    return HttpAnswer(202, {**ids, "status": "running"})
+            return HttpResponse(200, {**ids, **looked})
+    return HttpResponse(202, {**ids, "status": "running"})
 
 
-def _given(app: Application, event: HttpEvent) -> JsonObject:
+def _read_run_message(app: Application, event: HttpEvent) -> JsonObject:
     """Return the body in the form of the socket's message `run`."""
     body = load_object(content_of(event.body, event.is_base64_encoded))
     if body is None:
@@ -173,23 +173,23 @@ def default_agent(app: Application) -> str:
     return next((start.agent for start in found.values() if start.agent), "")
 
 
-async def session(request: HttpRequest) -> HttpAnswer:
+async def session(request: HttpRequest) -> HttpResponse:
     """Return the session, and the progress or result of its current run or of `run_id`."""
     asked_run = request.run_id
-    row = await request.backend.owned(request.caller.principal, request.session_id)
+    row = await request.backend.get_owned(request.caller.principal, request.session_id)
     run_id = asked_run or row.run_id
     if run_id is not None:
-        await _ended(request, row.session_id, run_id, request.wait_s)
+        await _wait_for_run(request, row.session_id, run_id, request.wait_s)
     messages = request.event.number("messages", PAGE)
     asked = GetSession(v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages)
-    return HttpAnswer(200, await reads.get_session(request.backend, request.caller, asked))
+    return HttpResponse(200, await reads.get_session(request.backend, request.caller, asked))
 
 
-async def stream(request: HttpRequest) -> HttpAnswer:
+async def stream(request: HttpRequest) -> HttpResponse:
     """Return messages after the sequence `after`. `next` is the `after` of the next page. `status` is the session's: if
     it does not run, an empty page is the last one."""
     backend = request.backend
-    row = await backend.owned(request.caller.principal, request.session_id)
+    row = await backend.get_owned(request.caller.principal, request.session_id)
     after, streams = request.event.number("after"), backend.executor.streams
     if wait_s := request.wait_s:
         info = await streams.info(row.stream_id)
@@ -205,22 +205,22 @@ async def stream(request: HttpRequest) -> HttpAnswer:
             shown = message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
             page.append(shown)
             held, last = held + text_size(dumps(shown)), message.sequence
-    return HttpAnswer(200, {"stream_id": row.stream_id, "status": row.status, "messages": page, "next": last})
+    return HttpResponse(200, {"stream_id": row.stream_id, "status": row.status, "messages": page, "next": last})
 
 
-async def _look(request: HttpRequest, session_id: str, run_id: str) -> JsonObject:
+async def _read_run(request: HttpRequest, session_id: str, run_id: str) -> JsonObject:
     asked = GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
     found = await reads.get_session(request.backend, request.caller, asked)
     looked: Any = found["run"]
     return dict(looked)
 
 
-async def _ended(request: HttpRequest, session_id: str, run_id: str, wait_s: float) -> None:
+async def _wait_for_run(request: HttpRequest, session_id: str, run_id: str, wait_s: float) -> None:
     """Return once the run has ended, or after `wait_s`."""
     if wait_s <= 0:
         return
     executor = request.backend.executor
-    row = await request.backend.owned(request.caller.principal, session_id)
+    row = await request.backend.get_owned(request.caller.principal, session_id)
     agent = await request.backend.agent_of(row, request.caller.principal)
     try:
         await executor.wait_result(agent, session_id, run_id, wait_s)

@@ -19,8 +19,8 @@ from helix.core.delivery import Delivery
 from helix.core.errors import DamagedRowError, StoreError
 from helix.core.wire import StreamMessage
 from helix.gateway.connections import Connections
-from helix.gateway.following import Appended, Follower
-from helix.gateway.projecting import LogRecord, Projector
+from helix.gateway.log_follower import AppendedSegment, Follower
+from helix.gateway.projector import LogRecord, Projector
 from helix.ports.state_store import Key, Row
 from helix.runtime.cloud import Application
 from helix.runtime.table_streams import row_of
@@ -92,14 +92,14 @@ class ProjectStreamEvent(_Event):
 async def project_stream(app: Application, event: ProjectStreamEvent, delivery: Delivery) -> dict[str, Any]:
     """Project a batch. Raises `StoreError` if the first record must come again, so that Lambda retries the whole batch
     and counts an error."""
-    batch: list[LogRecord] | list[Appended]
+    batch: list[LogRecord] | list[AppendedSegment]
     kinesis = [r.kinesis for r in event.records if isinstance(r, KinesisRecord)]
     if kinesis:
         batch = [LogRecord(record.position, record.partition, record.data, record.time) for record in kinesis]
         failed = await projector(app).project(batch)
     else:
         rows = [r.dynamodb for r in event.records if isinstance(r, TableRecord)]
-        batch = await asyncio.to_thread(lambda: [_appended(app, row) for row in rows])
+        batch = await asyncio.to_thread(lambda: [_decode_segment(app, row) for row in rows])
         failed = await Follower(Connections(app.store, app.clock), app.sockets, app.clock).post(batch)
     if batch and failed == batch[0].position:
         raise StoreError(
@@ -108,7 +108,7 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
     return {"batchItemFailures": [{"itemIdentifier": failed}] if failed is not None else []}
 
 
-def _appended(app: Application, row: TableData) -> Appended:
+def _decode_segment(app: Application, row: TableData) -> AppendedSegment:
     """Decode a segment. One that cannot be read is skipped here; readers of the log get the error."""
     stream_id, objects = row.keys.pk["S"], app.overflow
     messages: list[StreamMessage] = []
@@ -118,7 +118,7 @@ def _appended(app: Application, row: TableData) -> Appended:
             messages = segment_messages(Row(Key("streams", stream_id, row.keys.sk["S"]), value))
     except (DamagedRowError, ValueError, LookupError, TypeError) as error:
         logger.error("a segment of stream %r cannot be read: %s", stream_id, type(error).__name__)
-    return Appended(row.position, stream_id, messages, row.time)
+    return AppendedSegment(row.position, stream_id, messages, row.time)
 
 
 def projector(app: Application) -> Projector:

@@ -92,14 +92,14 @@ async def start_triggered(app: Application, event: QueueEvent, delivery: Deliver
                     extra=extra,
                     exc_info=None if final else error,
                 )
-            if not (final and await _given_up(app, record, code, str(error))):
+            if not (final and await _set_aside(app, record, code, str(error))):
                 again.append({"itemIdentifier": record.message_id})
     return {"batchItemFailures": again}
 
 
 async def _start(app: Application, record: QueueRecord) -> None:
-    found = occurrence_of(app.settings.stage, starts(app), record)
-    start = starts(app).get(found.trigger)
+    found = occurrence_of(app.settings.stage, read_triggers(app), record)
+    start = read_triggers(app).get(found.trigger)
     if start is None:
         raise InvalidInputError(f"there is no trigger {found.trigger!r} here")
     backend = backend_of(app)
@@ -110,7 +110,7 @@ async def _start(app: Application, record: QueueRecord) -> None:
 
 
 @lru_cache(maxsize=1)
-def starts(app: Application) -> dict[str, Start]:
+def read_triggers(app: Application) -> dict[str, Start]:
     """Return the stage's triggers, by name."""
     return read_starts(app.settings.triggers)
 
@@ -163,7 +163,7 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> Run:
         raise InvalidInputError(first_problem(error, "event")) from None
 
 
-async def _given_up(app: Application, record: QueueRecord, code: str, reason: str) -> bool:
+async def _set_aside(app: Application, record: QueueRecord, code: str, reason: str) -> bool:
     """Put the message into the dead-letter queue, where a person sees the reason. Return False if that failed."""
     said = {"error": code, "reason": clean_text(reason)[:MAX_REASON], "queue": record.queue}
     try:

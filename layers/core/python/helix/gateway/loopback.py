@@ -26,7 +26,7 @@ from helix.gateway.authoriser import Authoriser, Proof, token_of
 from helix.gateway.backend import Backend, OperatorBackend
 from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
-from helix.gateway.projecting import LANE, post_messages
+from helix.gateway.projector import LANE, post_messages
 from helix.ports.clock import Clock
 from helix.ports.sockets import Posted, Sockets
 from helix.ports.state_store import StateStore
@@ -87,7 +87,7 @@ class LoopbackGateway:
         self._executor = executor
         clock = clock or executor.engine.clock
         self.sockets = sockets or LoopbackSockets()
-        self.connections = _Followed(executor.store, clock, self.sockets, executor.streams)
+        self.connections = _FollowedConnections(executor.store, clock, self.sockets, executor.streams)
         authoriser = authoriser or Authoriser(clock, anonymous=True)
         backend = OperatorBackend if operator else Backend
         self.gateway = Gateway(
@@ -142,20 +142,20 @@ class LoopbackGateway:
             async for body in connection:
                 task = asyncio.create_task(self.gateway.handle(connection_id, body))
                 self._acting.add(task)
-                task.add_done_callback(self._acted)
+                task.add_done_callback(self._on_task_end)
         except ConnectionClosed:
             logger.debug("connection %s was lost", connection_id)
         finally:
             self.sockets.open.pop(connection_id, None)
             await self.gateway.disconnect(connection_id)
 
-    def _acted(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._acting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a message could not be answered", exc_info=error)
+            logger.error("a message could not be handled", exc_info=error)
 
 
-class _Followed(Connections):
+class _FollowedConnections(Connections):
     """Connections whose streams are followed here and posted as they grow. In a stage, the projector does this."""
 
     def __init__(self, store: StateStore, clock: Clock, sockets: Sockets, streams: StreamManager) -> None:

@@ -1,6 +1,6 @@
-"""The HTTP server of Helix's own pages on loopback. It parses requests strictly, refuses foreign ones, and answers.
+"""The HTTP server of Helix's own pages on loopback. It parses requests strictly, refuses foreign ones, and responds.
 
-Law: each request gets an answer or a closed connection within `patience_s`, whatever it contains. A request that could
+Law: each request gets a response or a closed connection within `patience_s`, whatever it contains. A request that could
 be read in two ways is refused with a short 4xx, and its connection is closed, so nothing after it is read as another
 request. A client that breaks the connection is not an error of the server.
 """
@@ -64,7 +64,7 @@ class PageServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a connection was lost", exc_info=True)  # errors of handlers are logged and answered there
+        logger.debug("a connection was lost", exc_info=True)  # errors of handlers are logged and get a response there
 
 
 class _UntilDeadline(io.RawIOBase):
@@ -88,11 +88,11 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
-    """A handler of requests. `headers_of_all` go with each answer. A subclass has `do_GET` and `do_POST`."""
+    """A handler of requests. `headers_of_all` go with each response. A subclass has `do_GET` and `do_POST`."""
 
     headers_of_all: ClassVar[Mapping[str, str]] = {}
     patience_s: ClassVar[float] = PATIENCE_S
-    """The time limit, in seconds, for receiving one request and for each write of its answer."""
+    """The time limit, in seconds, for receiving one request and for each write of its response."""
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "helix", ""
 
@@ -119,7 +119,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         except ConnectionError:
             self.close_connection = True
         except Exception:
-            logger.exception("a request could not be answered")
+            logger.exception("a request could not be handled")
             self._reject(500, "The server failed; its log says why.")
 
     def read_body(self, most: int) -> bytes:
@@ -134,7 +134,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
             raise BrokenRequestError(400, "The body is shorter than content-length says.")
         return body
 
-    def foreign(self, port: int, *, from_links: bool = False) -> str | None:
+    def find_refusal(self, port: int, *, from_links: bool = False) -> str | None:
         """Return why the request is refused, or None. from_links: accept a link of another site that a person
         followed."""
         headers = [(name.lower(), value) for name, value in self.headers.items()]
@@ -144,9 +144,9 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     def refuse(self, why: str) -> None:
         self.close_connection = True  # because its body is not read
-        self.answer(403, f"This request is refused: {why[:MAX_REASON]}.\n".encode())
+        self.respond(403, f"This request is refused: {why[:MAX_REASON]}.\n".encode())
 
-    def answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+    def respond(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
         self._is_answered = True
         self.connection.settimeout(self.patience_s)
         self.send_response(status)
@@ -209,12 +209,12 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return int(given[0]) if given else 0
 
     def _reject(self, status: int, why: str) -> None:
-        """Answer, and let the client read the answer: its remaining bytes are read and dropped for a moment."""
+        """Respond, and read and drop the remaining bytes for a moment, so that the client can read the response."""
         self.close_connection = True
         if self._is_answered:
             return
         with suppress(OSError):
-            self.answer(status, f"{why}\n".encode())
+            self.respond(status, f"{why}\n".encode())
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
             self._wire.deadline = time.monotonic() + DRAIN_S

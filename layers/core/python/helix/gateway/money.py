@@ -30,7 +30,7 @@ SHARED: Final = ("global", "agent:")
 async def get_cost(backend: Backend, caller: Connection, request: GetCost) -> JsonObject:
     from helix.sessions.ledger import ledger  # only this request needs the prices
 
-    await backend.owned(caller.principal, request.session_id)
+    await backend.get_owned(caller.principal, request.session_id)
     bounds: dict[str, Any] = {"most": MOST_SESSIONS, "most_rows": MOST_ROWS}
     if backend.streaming is not None:
         bounds |= {"deployed": True, "streaming": backend.streaming}
@@ -38,7 +38,7 @@ async def get_cost(backend: Backend, caller: Connection, request: GetCost) -> Js
 
 
 async def get_budgets(backend: Backend, caller: Connection, request: GetBudgets) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     budgets, now = backend.executor.engine.budgets, backend.clock.now()
     definitions = await budgets.definitions(scopes_of(row))
     states = await budgets.get([definition.window(now)[0] for definition in definitions])

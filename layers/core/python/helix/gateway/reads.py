@@ -45,7 +45,7 @@ PAGE_BYTES: Final = 1_000_000
 
 
 async def get_session(backend: Backend, caller: Connection, request: GetSession) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     sessions = backend.executor.sessions
     state = await sessions.get(request.session_id)
     if state.pending:
@@ -103,9 +103,9 @@ async def list_sessions(backend: Backend, caller: Connection, request: ListSessi
     for _ in range(LOOKS):
         page = await list_of_users(sessions, users, limit=request.limit if all_fit else PAGE, after=after)
         damaged += page.damaged
-        fitting = [state for state in page.sessions if _fits(state, request)]
+        fitting = [state for state in page.sessions if _matches_request(state, request)]
         titles = await _titles(backend, fitting) if request.titles or words else [""] * len(fitting)
-        pairs = [pair for pair in zip(fitting, titles, strict=True) if _has(*pair, words)]
+        pairs = [pair for pair in zip(fitting, titles, strict=True) if _matches_words(*pair, words)]
         fitting = [state for state, _ in pairs]
         room = request.limit - len(shown)
         for state, title in pairs[:room]:
@@ -119,7 +119,7 @@ async def list_sessions(backend: Backend, caller: Connection, request: ListSessi
     return {"sessions": shown, "cursor": after, "damaged": damaged}
 
 
-def _fits(state: SessionState, request: ListSessions) -> bool:
+def _matches_request(state: SessionState, request: ListSessions) -> bool:
     return (
         request.status in (None, state.status)
         and request.agent in (None, state.agent_type)
@@ -129,7 +129,7 @@ def _fits(state: SessionState, request: ListSessions) -> bool:
     )
 
 
-def _has(state: SessionState, title: str, words: Sequence[str]) -> bool:
+def _matches_words(state: SessionState, title: str, words: Sequence[str]) -> bool:
     text = " ".join((state.session_id, state.agent_type, state.status, *state.tags, title)).lower()
     return all(word in text for word in words)
 
@@ -142,7 +142,7 @@ async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]
 
 
 async def list_checkpoints(backend: Backend, caller: Connection, request: ListCheckpoints) -> JsonObject:
-    await backend.owned(caller.principal, request.session_id)
+    await backend.get_owned(caller.principal, request.session_id)
     page = await backend.executor.sessions.list_checkpoints(
         request.session_id, limit=request.limit, after=request.after
     )
@@ -151,14 +151,14 @@ async def list_checkpoints(backend: Backend, caller: Connection, request: ListCh
 
 
 async def get_checkpoint(backend: Backend, caller: Connection, request: GetCheckpoint) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     point = await backend.executor.sessions.get_checkpoint(row.session_id, request.checkpoint_id or row.checkpoint)
     shown = point.model_dump(mode="json", exclude={"state", "patches", "kind"})
     return {"checkpoint": {**shown, "custom_state": point.state or {}}}
 
 
 async def diff_checkpoints(backend: Backend, caller: Connection, request: DiffCheckpoints) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     after = request.checkpoint_id or row.checkpoint
     found = await diff_points(backend.history, row, request.before, after, request.offset, request.limit)
     messages: list[Any] = [message.model_dump(mode="json") for message in found.messages]
@@ -168,7 +168,7 @@ async def diff_checkpoints(backend: Backend, caller: Connection, request: DiffCh
 
 
 async def get_context(backend: Backend, caller: Connection, request: GetContext) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     agent: AnyAgent | None = None
     with suppress(AgentNotFoundError):  # a caller who only reads may not have the agents
         agent = await backend.agent_of(row, caller.principal)
@@ -225,14 +225,14 @@ async def get_fleet(backend: Backend, caller: Connection, request: GetFleet) -> 
 
 
 async def read_stream(backend: Backend, caller: Connection, request: ReadStream) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     messages = await read_page(backend.executor.streams, row.stream_id, request.after, request.limit)
     shown: list[Any] = [message.model_dump(mode="json", exclude={"stream_id"}) for message in messages]
     return {"stream_id": row.stream_id, "messages": shown}
 
 
 async def read_rows(backend: Backend, caller: Connection, request: ReadRows) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
+    row = await backend.get_owned(caller.principal, request.session_id)
     table: Any = "streams" if request.stream else "sessions"
     partition = row.stream_id if request.stream else row.session_id
     start = "" if request.after is None else f"{request.after}\0"

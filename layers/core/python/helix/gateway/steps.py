@@ -35,7 +35,7 @@ MAX_TEXT: Final = 20_000
 
 
 @dataclass(slots=True)
-class _Shown:
+class _StreamedAttempt:
     """The stream's record of an attempt."""
 
     text: str = ""
@@ -49,8 +49,8 @@ class _Shown:
 
 
 @dataclass(slots=True)
-class _Seen:
-    attempts: dict[tuple[str, int], _Shown] = field(default_factory=dict)
+class _StreamedStep:
+    attempts: dict[tuple[str, int], _StreamedAttempt] = field(default_factory=dict)
     """The attempts that the stream has, by run id and attempt."""
     starts: dict[str, set[int]] = field(default_factory=dict)
     """The numbers of the claims under which a call started, by call id."""
@@ -59,18 +59,20 @@ class _Seen:
 
 
 async def get_step(backend: Backend, caller: Connection, request: GetStep) -> JsonObject:
-    session = await backend.owned(caller.principal, request.session_id)
+    session = await backend.get_owned(caller.principal, request.session_id)
     rows = await bounded_rows(backend.executor.store, session.session_id, MOST_ROWS)
     runs = {
         run.run_id: run
         for run in (RunRow.at(session.session_id, r.key.sort, r.value) for r in rows if r.key.sort.startswith("r#"))
     }
-    calls = _of_step([*calls_in(session.session_id, rows)[0], *_open(session, runs)], request.step, request.run_id)
+    calls = _attempts_of_step(
+        [*calls_in(session.session_id, rows)[0], *_open_attempt(session, runs)], request.step, request.run_id
+    )
     if not calls:
         of = f" of run {request.run_id!r}" if request.run_id is not None else ""
         raise InvalidInputError(f"session {session.session_id!r} has no step {request.step}{of}")
-    seen = await _stream(backend, session, runs, calls)
-    answered = _answer(rows, calls[-1])
+    seen = await _read_stream(backend, session, runs, calls)
+    answered = _calls_of_answer(rows, calls[-1])
     asked = {call.call_id for run in runs.values() for call in run.pending if call.kind == "unknown"}
     return {
         "session_id": session.session_id,
@@ -81,7 +83,7 @@ async def get_step(backend: Backend, caller: Connection, request: GetStep) -> Js
     }
 
 
-def _open(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCall]:
+def _open_attempt(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCall]:
     """Return the attempt in progress, as a list of one or none."""
     claim = session.claim
     if claim is None or claim.run_id not in runs:
@@ -91,7 +93,7 @@ def _open(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCall]:
     return [ModelCall(*about, "dead", run.model or None, Usage(), claim.micros, claim.tokens)]
 
 
-def _of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[ModelCall]:
+def _attempts_of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[ModelCall]:
     """Return the attempts of the newest step with this number, or of the one that the run tried to buy. An answer ends
     a step. Later attempts with the same number belong to a step after a rewind."""
     found: list[list[ModelCall]] = []
@@ -105,12 +107,14 @@ def _of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[
     return fitting[-1] if fitting else []
 
 
-async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow], calls: Sequence[ModelCall]) -> _Seen:
+async def _read_stream(
+    backend: Backend, session: SessionRow, runs: dict[str, RunRow], calls: Sequence[ModelCall]
+) -> _StreamedStep:
     """Read the stream from the start of the step's first run to its end, or to a later step of a later run."""
     mine = {call.run_id for call in calls}
     after = min(runs[run_id].start_sequence for run_id in mine)
     last = max(runs[run_id].turn for run_id in mine)
-    seen, read = _Seen(), 0
+    seen, read = _StreamedStep(), 0
     while batch := await backend.executor.streams.read(session.stream_id, after, BATCH):
         for message in batch:
             after = message.sequence
@@ -122,7 +126,7 @@ async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow]
             if message.turn > last and chunk.step > calls[0].step:  # a later run may continue the calls of the step
                 return seen
             if chunk.step == calls[0].step:
-                _look(seen, message.run_id, chunk)
+                _add_chunk(seen, message.run_id, chunk)
         read += len(batch)
         if read >= MOST_MESSAGES:
             seen.complete = False
@@ -130,11 +134,11 @@ async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow]
     return seen
 
 
-def _look(seen: _Seen, run_id: str, chunk: StreamChunk) -> None:
+def _add_chunk(seen: _StreamedStep, run_id: str, chunk: StreamChunk) -> None:
     if isinstance(chunk, ToolStartChunk):
         seen.starts.setdefault(chunk.tool_call_id, set()).add(chunk.attempt)
     elif isinstance(chunk, TextDeltaChunk | StepDiscardedChunk):
-        shown = seen.attempts.setdefault((run_id, chunk.attempt), _Shown())
+        shown = seen.attempts.setdefault((run_id, chunk.attempt), _StreamedAttempt())
         if isinstance(chunk, StepDiscardedChunk):
             shown.discarded, shown.reason = True, chunk.reason
             return
@@ -144,8 +148,8 @@ def _look(seen: _Seen, run_id: str, chunk: StreamChunk) -> None:
         shown.text = (shown.text + chunk.delta)[:MAX_TEXT]
 
 
-def _attempt(call: ModelCall, seen: _Seen, runs: dict[str, RunRow]) -> JsonObject:
-    shown = seen.attempts.get((call.run_id, call.attempt), _Shown())
+def _attempt(call: ModelCall, seen: _StreamedStep, runs: dict[str, RunRow]) -> JsonObject:
+    shown = seen.attempts.get((call.run_id, call.attempt), _StreamedAttempt())
     taken = (run for run in runs.values() if run.mode == "takeover" and run.previous_run_id == call.run_id)
     return {
         "attempt": call.attempt,
@@ -166,7 +170,7 @@ def _attempt(call: ModelCall, seen: _Seen, runs: dict[str, RunRow]) -> JsonObjec
     }
 
 
-def _answer(rows: Sequence[Row], last: ModelCall) -> list[tuple[str, str, CallRow | None]] | None:
+def _calls_of_answer(rows: Sequence[Row], last: ModelCall) -> list[tuple[str, str, CallRow | None]] | None:
     """Return the calls of the answer that the last attempt gave: id, tool and row."""
     entries = {
         row.key.sort: parse_entry(row.key.partition, row.key.sort, row.value)
@@ -187,7 +191,7 @@ def _answer(rows: Sequence[Row], last: ModelCall) -> list[tuple[str, str, CallRo
 Ruling = Literal["asked", "executed_again", "reported", "unknown"]
 
 
-def _call(call_id: str, tool_name: str, row: CallRow | None, seen: _Seen, asked: set[str]) -> JsonObject:
+def _call(call_id: str, tool_name: str, row: CallRow | None, seen: _StreamedStep, asked: set[str]) -> JsonObject:
     """Return a call. `asked` has the calls whose unknown outcome a person was asked about."""
     starts = seen.starts.get(call_id, set())
     edited: JsonObject | None = (

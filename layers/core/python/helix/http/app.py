@@ -32,11 +32,11 @@ from helix.core.refusals import http_status, refusal_of
 from helix.core.session_row import SessionRow
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
 from helix.http.messages import agui_conversation, ui_conversation
-from helix.http.reading import at_work, read_turn, replayed_text
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
-from helix.http.starting import check_state, same_json, start
-from helix.http.turns import Question, Turn, conversation, owned, questions, start_state, turn_of
+from helix.http.run_start import check_state, same_json, start
+from helix.http.turn_reader import is_at_work, read_turn, replayed_text
+from helix.http.turns import Question, Turn, conversation, get_owned, questions, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
@@ -93,11 +93,11 @@ def app(
     session = "/{agent}/{encoding}/{session_id}"
     return Starlette(
         routes=[
-            Route("/{agent}/{encoding}", service.guarded(service.post), methods=["POST"]),
-            Route(f"{session}/stream", service.guarded(service.get), methods=["GET"]),
-            Route(f"{session}/stream", service.guarded(service.stop), methods=["DELETE"]),
-            Route(f"{session}/messages", service.guarded(service.messages), methods=["GET"]),
-            Route(f"{session}/stop", service.guarded(service.stop), methods=["POST"]),
+            Route("/{agent}/{encoding}", service.catch_errors(service.post), methods=["POST"]),
+            Route(f"{session}/stream", service.catch_errors(service.get), methods=["GET"]),
+            Route(f"{session}/stream", service.catch_errors(service.stop), methods=["DELETE"]),
+            Route(f"{session}/messages", service.catch_errors(service.messages), methods=["GET"]),
+            Route(f"{session}/stop", service.catch_errors(service.stop), methods=["POST"]),
         ]
     )
 
@@ -114,8 +114,10 @@ class _Service:
         self._executor, self._agents, self._user = executor, agents, user
         self._heartbeat_s, self._max_body_bytes = heartbeat_s, max_body_bytes
 
-    def guarded(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
+    def catch_errors(
+        self, handle: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
             try:
                 return await handle(request)
             except HTTPException:
@@ -129,12 +131,12 @@ class _Service:
                     logger.exception("request failed")
                 return JSONResponse({"error": refusal_of(error)}, status)
 
-        return answer
+        return respond
 
     # --- the three verbs --------------------------------------------------------------------------------------------
 
     async def post(self, request: Request) -> Response:
-        agent, encoding, user = await self._asked(request)
+        agent, encoding, user = await self._read_target(request)
         _check_json(request)
         sent = await read_body(request.stream(), self._max_body_bytes)
         used = await asyncio.to_thread(used_part, sent, min(self._max_body_bytes, MAX_USED_BYTES))
@@ -144,7 +146,7 @@ class _Service:
         return await self._respond(encoding, await self._execute(agent, ask, user))
 
     async def get(self, request: Request) -> Response:
-        agent, encoding, user = await self._asked(request)
+        agent, encoding, user = await self._read_target(request)
         cut = request.headers.get("last-event-id")
         after = parse_position(cut or request.query_params.get("after"))
         try:
@@ -153,7 +155,7 @@ class _Service:
             if encoding in UI:  # a chat without a run has nothing to resume
                 return Response(status_code=204)
             raise
-        run_id, works = request.query_params.get("run"), await at_work(self._executor, session)
+        run_id, works = request.query_params.get("run"), await is_at_work(self._executor, session)
         turn = await turn_of(self._executor, session, run_id, goes_on=run_id is None)
         if not works:
             info = await self._executor.streams.info(session.stream_id)
@@ -163,7 +165,7 @@ class _Service:
         return await self._respond(encoding, turn, whole=whole, after=after, joins=not cut)
 
     async def messages(self, request: Request) -> Response:
-        agent, encoding, user = await self._asked(request)
+        agent, encoding, user = await self._read_target(request)
         if encoding == "chunks":
             raise InvalidInputError("the encoding 'chunks' has no messages: use 'ai-sdk', 'ai-sdk-v6' or 'ag-ui'")
         try:
@@ -176,14 +178,14 @@ class _Service:
         return JSONResponse({"messages": await ui_conversation(self._executor, session, version)})
 
     async def stop(self, request: Request) -> Response:
-        agent, _, user = await self._asked(request)
+        agent, _, user = await self._read_target(request)
         _check_origin(request)
         session = await self._session(agent, request.path_params["session_id"], user)
         return JSONResponse({"interrupted": await self._executor.interrupt(session.session_id, "stopped by its user")})
 
     # --- the caller and the request ---------------------------------------------------------------------------------
 
-    async def _asked(self, request: Request) -> tuple[AnyAgent, Encoding, str | None]:
+    async def _read_target(self, request: Request) -> tuple[AnyAgent, Encoding, str | None]:
         name, encoding = request.path_params["agent"], request.path_params["encoding"]
         found = self._user(request) if self._user is not None else None
         user = await found if inspect.isawaitable(found) else found
@@ -194,7 +196,7 @@ class _Service:
         return self._agents[name], encoding, user
 
     async def _session(self, agent: AnyAgent, session_id: str, user: str | None) -> SessionRow:
-        session = await owned(self._executor, session_id, user)
+        session = await get_owned(self._executor, session_id, user)
         if session.agent_type != agent.name or session.parent is not None:
             raise SessionNotFoundError(session_id)
         return session

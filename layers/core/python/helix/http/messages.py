@@ -69,7 +69,7 @@ async def ui_conversation(executor: Executor, session: SessionRow, version: Vers
             assert isinstance(said, UserMessage)
             found.append(_user(said))
         if first.start_sequence + 1 >= begins:
-            answer = _folded(session_id, entry, version)
+            answer = _fold_entry(session_id, entry, version)
             if answer is not None:
                 found.append(answer)
         else:
@@ -130,7 +130,7 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
     return begins
 
 
-def _folded(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
+def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
     """Return the message that a page would assemble from a replay of the entry, or None if the entry shows nothing."""
     encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()

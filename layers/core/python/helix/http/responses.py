@@ -144,17 +144,17 @@ async def encode(
             held = []
         if not live:
             continue
-        rest, held = _behind(held, after, join), []
+        rest, held = _drop_seen(held, after, join), []
         if goes_on is not None and after is not None and sequence >= after.sequence:
             rest = [*((after, event) for event in goes_on()), *rest]
             goes_on = None
         for item in rest:
             yield item
-    for item in _behind(places.of(sequence, encoder.close()) if live else [], after, join):
+    for item in _drop_seen(places.of(sequence, encoder.close()) if live else [], after, join):
         yield item
 
 
-def _behind(
+def _drop_seen(
     events: Sequence[tuple[Position, JsonObject]], after: Position | None, join: Join | None
 ) -> list[tuple[Position, JsonObject]]:
     """Return the events that the reader does not have."""

@@ -52,7 +52,7 @@ class Turn:
         return message.kind != "chunk" and message.session_id == self.run.session_id
 
 
-async def owned(executor: Executor, session_id: str, user: str | None) -> SessionRow:
+async def get_owned(executor: Executor, session_id: str, user: str | None) -> SessionRow:
     """Return the session. Raises `SessionNotFoundError` if it does not exist or belongs to another user."""
     check_session_id(session_id)
     row = await executor.engine.history.session(session_id)
@@ -65,7 +65,7 @@ async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = 
     """Return the turn of a run, by default of the session's current one. The turn is for a client that has everything
     up to that run."""
     run = first = await executor.sessions.get_run(session.session_id, run_id or session.run_id)
-    while first.mode in CONTINUES and first.previous_run_id and not _said(first):
+    while first.mode in CONTINUES and first.previous_run_id and not _came_with_message(first):
         try:
             first = await executor.sessions.get_run(session.session_id, first.previous_run_id)
         except RunNotFoundError:  # a copied session: its earlier runs were not copied
@@ -117,12 +117,12 @@ async def conversation(executor: Executor, turn: Turn) -> list[JsonObject]:
     lineage = await history.lineage(run.session_id, run.start_lineage)
     entries = await history.entries(run.session_id, lineage, 0, run.start_count)
     own = []
-    if _said(run):
+    if _came_with_message(run):
         own = await history.entries(run.session_id, lineage, run.start_count, run.start_count + 1)
     return agui_messages(run.session_id, [*entries, *own])
 
 
-def _said(run: RunRow) -> bool:
+def _came_with_message(run: RunRow) -> bool:
     """Whether the run came with a message. A retry may have one too."""
     return (run.input or {}).get("message") is not None
 

@@ -90,7 +90,7 @@ class OfflineCloud:
     def start(self) -> None:
         """Synthesise the app (or use a stored synthesis), start the emulator, and deploy. Raises `OfflineError` and its
         subclasses."""
-        self.emulator.listen(self._metrics.hear)
+        self.emulator.listen(self._metrics.forward_line)
         self.emulator.start()  # first, because a port in use is detected at once
         try:
             self.update()
@@ -178,15 +178,15 @@ class OfflineCloud:
 
     def knows_operator(self, key: str) -> bool:
         """Return whether the key has operator rights."""
-        found = self._on_keys(lambda keys: keys.verify(key))
+        found = self._with_api_keys(lambda keys: keys.verify(key))
         return found is not None and found.operator
 
     def create_key(self, user: str, tenant: str | None = None, *, name: str = "", operator: bool = False) -> str:
         """Create an API key for the user and return it. It cannot be retrieved later."""
         principal = Principal(user, tenant)
-        return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name, operator=operator)))
+        return str(self._with_api_keys(lambda keys: keys.create(SystemIds(), principal, name=name, operator=operator)))
 
-    def _on_keys(self, act: Callable[[ApiKeys], Coroutine[Any, Any, Any]]) -> Any:
+    def _with_api_keys(self, act: Callable[[ApiKeys], Coroutine[Any, Any, Any]]) -> Any:
         keys = ApiKeys(open_tables(self.client("dynamodb"), {"control": self.table("control")}), self._clock)
         with ThreadPoolExecutor(1) as aside:  # the caller may be inside an event loop
             return aside.submit(asyncio.run, act(keys)).result()
@@ -228,7 +228,7 @@ class OfflineCloud:
             time.sleep(POLL_S)
         return True
 
-    def look(self) -> dict[str, Any]:
+    def check_code(self) -> dict[str, Any]:
         """Return the result of `helix.local.code_check` for the project's current code."""
         modules = self.context.get("agents") or self.project.modules()
         done = subprocess.run(

@@ -26,19 +26,19 @@ from typing import Any
 from helix.runtime.project import PACKAGE, PYPROJECT, HelixProject, ProjectError, read_project, shipped
 
 
-def look(root: Path, modules: list[str]) -> dict[str, Any]:
+def check_code(root: Path, modules: list[str]) -> dict[str, Any]:
     try:
         project = read_project(root)
         sys.path.insert(0, str(project.source))
         for module in modules:
             importlib.import_module(module)
         for file in sorted(shipped("functions").glob("*/handler.py")):
-            _load(file)
+            _load_file(file)
         check_imports(project, ",".join(modules))
     except ProjectError as error:
         return {"error": str(error)}
     except BaseException as error:
-        return {"error": _where(error, root)}
+        return {"error": _describe_error(error, root)}
     names = [agent.name for agent in _agents()]
     return {"agents": names, **_models(), "profiles": _profiles()}
 
@@ -62,23 +62,23 @@ def check_imports(project: HelixProject, modules: str) -> None:
             raise ProjectError(f"the agents import {name!r}, which is not deployed: {advice}")
 
 
-def _load(file: Path) -> None:
+def _load_file(file: Path) -> None:
     """Load the file under a unique module name, because all these files are called `handler`."""
     spec = importlib.util.spec_from_file_location(f"handler_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def _where(error: BaseException, root: Path) -> str:
+def _describe_error(error: BaseException, root: Path) -> str:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
-        return f"{_short(error.filename or '?', root)}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        return f"{_relative_name(error.filename or '?', root)}:{error.lineno}: {type(error).__name__}: {error.msg}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(root))]
     own = [f for f in frames if not f.filename.endswith("helix/local/code_check.py")]
-    return f"{_short(own[-1].filename, root)}:{own[-1].lineno}: {text}" if own else text
+    return f"{_relative_name(own[-1].filename, root)}:{own[-1].lineno}: {text}" if own else text
 
 
-def _short(name: str, root: Path) -> str:
+def _relative_name(name: str, root: Path) -> str:
     return name.removeprefix(f"{root}{os.sep}")
 
 
@@ -109,4 +109,4 @@ def _profiles() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look(Path.cwd(), sys.argv[1].split(","))))
+    sys.stdout.write(json.dumps(check_code(Path.cwd(), sys.argv[1].split(","))))

@@ -37,7 +37,7 @@ class Console:
         self._paint: Callable[[str, str], str] = _coloured if colour else _plain
         self._as_json = as_json
 
-    def hear(self, line: dict[str, Any]) -> None:
+    def print_line(self, line: dict[str, Any]) -> None:
         """Print a line. This method is a listener for the emulator."""
         text = self.json(line) if self._as_json else self.text(line)
         if text is not None:
@@ -48,7 +48,7 @@ class Console:
         """Return the text of a line, or None if it is not shown."""
         if embedded(line["line"]) is not None:
             return None
-        fields = _done(_fields(line["line"]), line.get("about", {}))
+        fields = _shorten_last_line(_fields(line["line"]), line.get("about", {}))
         if not fields.get("message"):
             return None
         level = fields.get("level", "INFO")
@@ -71,7 +71,7 @@ class Console:
         return str(line["function"]).removeprefix(self._prefix)
 
 
-def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+def _shorten_last_line(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     """Reduce the last line of an invocation to its duration, or to nothing if the invocation had no session. Return the
     fields of other lines unchanged."""
     if fields.get("message") != DONE or "took_ms" not in fields:

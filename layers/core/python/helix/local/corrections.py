@@ -21,8 +21,8 @@ from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc,
 from ministack.services.cloudformation import provisioners
 
 from helix.adapters.system import SystemIds
-from helix.local import corrections_fleet, corrections_schedules, corrections_sockets
-from helix.local.corrections_fleet import Corrections
+from helix.local import corrections_alarms, corrections_schedules, corrections_sockets
+from helix.local.corrections_alarms import Corrections
 from helix.local.corrections_sockets import SOCKET_MESSAGE
 from helix.local.pool import Pool
 from helix.local.workers import Code
@@ -38,32 +38,32 @@ _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 def apply(pool: Pool, without: Collection[str] = ()) -> None:
     """Apply the corrections. Call this once, before the first request. `without`: the names of corrections to leave out, to
     see MiniStack's own behavior."""
-    for correct in all_of(pool):
+    for correct in list_corrections(pool):
         if correct.__name__ not in without:
             correct()
 
 
-def all_of(pool: Pool) -> list[Callable[[], None]]:
+def list_corrections(pool: Pool) -> list[Callable[[], None]]:
     """Return all corrections in the order of application."""
 
     def functions_run_in_the_pool() -> None:
-        functions_run_in(pool)
+        run_functions_in(pool)
 
-    more = [*corrections_fleet.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
+    more = [*corrections_alarms.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
     return [functions_run_in_the_pool, *CORRECTIONS, *more]
 
 
 # --- Lambda --------------------------------------------------------------------------------------------------------------
 
 
-def functions_run_in(pool: Pool) -> None:
+def run_functions_in(pool: Pool) -> None:
     """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written while
     the function runs, including those of WebSocket routes. Each concurrent invocation has its own environment."""
 
     def execute(func: Mapping[str, Any], event: Any, request_id: str) -> dict[str, Any]:
         config = func.get("config") or func
         code = code_of(func)
-        answer = pool.invoke(
+        reply = pool.invoke(
             code,
             lambda_runtime.execution_credentials(config),
             event,
@@ -71,12 +71,12 @@ def functions_run_in(pool: Pool) -> None:
             config.get("FunctionArn", ""),
             float(config.get("Timeout", 3)),
         )
-        log = "\n".join(answer.log)
-        if answer.error is None:
-            return {"body": answer.result, "log": log}
-        line = f"[ERROR] {answer.error['errorType']}: {answer.error['errorMessage']}"
+        log = "\n".join(reply.log)
+        if reply.error is None:
+            return {"body": reply.result, "log": log}
+        line = f"[ERROR] {reply.error['errorType']}: {reply.error['errorMessage']}"
         pool.write_log(code, request_id, event, line)
-        return {"body": answer.error, "error": True, "log": "\n".join(filter(None, [log, line]))}
+        return {"body": reply.error, "error": True, "log": "\n".join(filter(None, [log, line]))}
 
     def worker(name: str, config: Mapping[str, Any], code_zip: bytes, qualifier: str = "$LATEST") -> Any:
         return _SocketWorker({"config": config, "code_zip": code_zip})
@@ -159,12 +159,12 @@ def errors_of_token_tasks_fail_them(
         stepfunctions._call_lambda(function, data.get("Payload", data))
         if not done.wait(seconds):
             raise stepfunctions._ExecutionError("States.Timeout", f"Task timed out after {seconds} seconds")
-        answer = tokens[token]
+        reply = tokens[token]
     finally:
         tokens.pop(token, None)
-    if answer["error"] is not None:
-        raise stepfunctions._ExecutionError(answer["error"]["Error"], answer["error"]["Cause"])
-    return json.loads(answer["result"])
+    if reply["error"] is not None:
+        raise stepfunctions._ExecutionError(reply["error"]["Error"], reply["error"]["Cause"])
+    return json.loads(reply["result"])
 
 
 @CORRECTIONS.add
@@ -309,18 +309,18 @@ async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) ->
     gateway's own error message."""
 
     _, _, _, route, _, connection_id, event_type, message_id = args[:8]
-    answer = await invoke(*args, **more)
-    if not isinstance(answer, dict):
-        return answer
+    reply = await invoke(*args, **more)
+    if not isinstance(reply, dict):
+        return reply
     if event_type == "CONNECT":
-        headers = {name.lower(): value for name, value in (answer.get("headers") or {}).items()}
+        headers = {name.lower(): value for name, value in (reply.get("headers") or {}).items()}
         _subprotocol.set(headers.get("sec-websocket-protocol"))
-    if event_type == "MESSAGE" and answer.get("statusCode") == 500:
+    if event_type == "MESSAGE" and reply.get("statusCode") == 500:
         error = {"message": "Internal server error", "connectionId": connection_id, "requestId": message_id}
         return {"statusCode": 500, "body": json.dumps(error)}
     if event_type == "MESSAGE" and not route.get("routeResponseSelectionExpression"):
-        return {name: value for name, value in answer.items() if name != "body"}
-    return answer
+        return {name: value for name, value in reply.items() if name != "body"}
+    return reply
 
 
 @CORRECTIONS.replaces(apigateway, "handle_connections_api")

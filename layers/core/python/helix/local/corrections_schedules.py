@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from ministack.services import eventbridge, scheduler
 from ministack.services.cloudformation import provisioners
 
-from helix.local.corrections_fleet import Corrections
+from helix.local.corrections_alarms import Corrections
 
 CORRECTIONS = Corrections()
 UTC = "UTC"
@@ -35,32 +35,32 @@ def schedules_have_a_time_zone() -> None:
     """Interpret a cron expression in the schedule's time zone, and insert the scheduled time into the input. MiniStack
     assumes UTC, drops the time zone of a schedule that CloudFormation creates, and leaves the input unchanged."""
     for verb in ("_create_schedule", "_update_schedule"):
-        setattr(scheduler, verb, partial(_created, getattr(scheduler, verb)))
+        setattr(scheduler, verb, partial(_create_schedule, getattr(scheduler, verb)))
     handlers = provisioners._RESOURCE_HANDLERS[TYPE]
     provisioners._RESOURCE_HANDLERS[TYPE] = {
         **handlers,
-        "create": partial(_provisioned, handlers["create"], 1),
-        "update": partial(_provisioned, handlers["update"], 2),
+        "create": partial(_provision_schedule, handlers["create"], 1),
+        "update": partial(_provision_schedule, handlers["update"], 2),
     }
-    eventbridge._parse_cron_fields = partial(parsed, eventbridge._parse_cron_fields)
+    eventbridge._parse_cron_fields = partial(parse_zoned, eventbridge._parse_cron_fields)
     eventbridge._cron_next_fire = partial(next_fire, eventbridge._cron_next_fire)
-    eventbridge._invoke_target = partial(_invoked, eventbridge._invoke_target)
+    eventbridge._invoke_target = partial(_insert_scheduled_time, eventbridge._invoke_target)
 
 
-def _created(otherwise: Any, name: str, body: Mapping[str, Any]) -> Any:
-    answer = otherwise(name, body)
-    _zoned(body.get("GroupName", "default"), name, body.get(_ZONE, UTC))
-    return answer
+def _create_schedule(otherwise: Any, name: str, body: Mapping[str, Any]) -> Any:
+    created = otherwise(name, body)
+    _append_zone(body.get("GroupName", "default"), name, body.get(_ZONE, UTC))
+    return created
 
 
-def _provisioned(otherwise: Any, given: int, *words: Any) -> Any:
+def _provision_schedule(otherwise: Any, given: int, *words: Any) -> Any:
     """Provision a schedule. `given` is the index of the properties in `words`."""
     physical, attributes = otherwise(*words)
-    _zoned(words[given].get("GroupName", "default"), physical, words[given].get(_ZONE, UTC))
+    _append_zone(words[given].get("GroupName", "default"), physical, words[given].get(_ZONE, UTC))
     return physical, attributes
 
 
-def _zoned(group: str, name: str, zone: str) -> None:
+def _append_zone(group: str, name: str, zone: str) -> None:
     schedule = scheduler._schedules.get(f"{group}/{name}")
     if schedule is None:
         return
@@ -69,7 +69,7 @@ def _zoned(group: str, name: str, zone: str) -> None:
     schedule["ScheduleExpression"] = expression if zone == UTC else f"{expression} {zone}"
 
 
-def parsed(otherwise: Any, expression: str) -> Any:
+def parse_zoned(otherwise: Any, expression: str) -> Any:
     plain, closed, zone = expression.partition(")")
     fields = otherwise(plain + closed)
     if fields is None or not zone.strip():
@@ -86,7 +86,9 @@ def next_fire(otherwise: Any, fields: Any, after: datetime.datetime) -> Any:
     return None if found is None else found.astimezone(datetime.UTC)
 
 
-def _invoked(otherwise: Any, target: Mapping[str, Any], event: Mapping[str, Any], *more: Any, **named: Any) -> Any:
+def _insert_scheduled_time(
+    otherwise: Any, target: Mapping[str, Any], event: Mapping[str, Any], *more: Any, **named: Any
+) -> Any:
     if event.get("Source") == "aws.scheduler" and TIME in target.get("Input", ""):
         moment = datetime.datetime.fromtimestamp(float(event["Time"]), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         target = {**target, "Input": target["Input"].replace(TIME, moment)}

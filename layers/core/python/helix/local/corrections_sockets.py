@@ -10,7 +10,7 @@ from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer
 from wsproto.connection import ConnectionState
 from wsproto.events import CloseConnection
 
-from helix.local.corrections_fleet import Corrections
+from helix.local.corrections_alarms import Corrections
 
 SOCKET_MESSAGE, SOCKET_FRAME = 128 * 1024, 32 * 1024
 CORRECTIONS = Corrections()

@@ -80,7 +80,7 @@ def settings(
     }
 
 
-class Voice:
+class EventWriter:
     """Writes events to standard output, one at a time."""
 
     def __init__(self) -> None:
@@ -112,18 +112,18 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
     from helix.local import corrections, corrections_sockets
     from helix.local.commands import commands_of
-    from helix.local.entrance import guard_of
+    from helix.local.ministack_auth import make_request_filter
     from helix.local.pool import Pool
     from helix.local.state_file import StateFile
 
-    voice, ended, loop = Voice(), asyncio.Event(), asyncio.get_running_loop()
+    events, ended, loop = EventWriter(), asyncio.Event(), asyncio.get_running_loop()
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    state = StateFile(folder / "state", voice.warn, float(os.environ.get(SAVE_S, SAVED_S)))
-    pool = Pool(folder / "code", f"http://127.0.0.1:{port}", for_functions(os.environ), voice.log, workers)
+    state = StateFile(folder / "state", events.warn, float(os.environ.get(SAVE_S, SAVED_S)))
+    pool = Pool(folder / "code", f"http://127.0.0.1:{port}", function_variables(os.environ), events.log, workers)
     corrections.apply(pool, without)
     commands = commands_of(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())
     end = partial(loop.call_soon_threadsafe, ended.set)
-    threading.Thread(target=_listen, args=(commands, voice, end), daemon=True).start()
+    threading.Thread(target=_read_commands, args=(commands, events, end), daemon=True).start()
 
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
@@ -131,17 +131,17 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     config.graceful_timeout = 1.0
     config.errorlog = "-"
     gc.freeze()  # the emulator's hundreds of services stay; scanning them for garbage would delay every request
-    tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
+    tasks = [asyncio.create_task(state.save_periodically()), asyncio.create_task(_announce(port, events))]
     try:
-        guarded = guard_of(state.watching(app), port, os.environ.get(HOSTS, ""))
-        await run(guarded, config, shutdown_trigger=lambda: _hang_up(ended, pool))  # type: ignore[arg-type]
+        filtered = make_request_filter(state.watching(app), port, os.environ.get(HOSTS, ""))
+        await run(filtered, config, shutdown_trigger=lambda: _close_connections(ended, pool))  # type: ignore[arg-type]
     finally:
         for task in tasks:
             task.cancel()
         pool.close()
 
 
-async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
+async def _close_connections(ended: asyncio.Event, pool: Pool) -> None:
     """At shutdown, close all sockets and give functions a moment to finish while they can still respond."""
     from ministack.services import apigateway
 
@@ -156,7 +156,7 @@ async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
             return
 
 
-async def _announce(port: int, voice: Voice) -> None:
+async def _announce(port: int, events: EventWriter) -> None:
     """Report once that the emulator accepts requests."""
     while True:
         try:
@@ -165,11 +165,11 @@ async def _announce(port: int, voice: Voice) -> None:
             await asyncio.sleep(0.02)
             continue
         writer.close()
-        voice({"type": "ready"})
+        events({"type": "ready"})
         return
 
 
-def for_functions(environment: Mapping[str, str]) -> dict[str, str]:
+def function_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that functions get in addition to their own variables: this machine's, including the model
     providers' keys, without the emulator's own variables."""
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
@@ -180,17 +180,17 @@ def _is_left_out(name: str) -> bool:
     return name.startswith(_LEFT_OUT) and name not in _SHARED
 
 
-def _listen(commands: Commands, voice: Voice, end: Callable[[], None]) -> None:
+def _read_commands(commands: Commands, events: EventWriter, end: Callable[[], None]) -> None:
     for line in sys.stdin:
-        threading.Thread(target=_do, args=(commands, voice), kwargs=json.loads(line), daemon=True).start()
+        threading.Thread(target=_run_command, args=(commands, events), kwargs=json.loads(line), daemon=True).start()
     end()
 
 
-def _do(commands: Commands, voice: Voice, *, id: int, command: str, **fields: Any) -> None:
+def _run_command(commands: Commands, events: EventWriter, *, id: int, command: str, **fields: Any) -> None:
     try:
-        voice({"type": "done", "id": id, "result": commands[command](**fields)})
+        events({"type": "done", "id": id, "result": commands[command](**fields)})
     except Exception as error:
-        voice({"type": "done", "id": id, "error": f"{type(error).__name__}: {error}"})
+        events({"type": "done", "id": id, "error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ PLANS = ("answer", "result", "end")
 """The plans: die before an answer is stored, before a tool's result is stored, or after the run's end is stored. The file
 of a plan contains the session id. The tool may also belong to a sub-agent."""
 CLAIM_S = 6.0
-"""How long a claim lasts without renewal, in seconds, in place of `Settings.claim_s`."""
+"""The time in seconds that a claim lasts without renewal, in place of `Settings.claim_s`."""
 ANSWERS = ("stage", "commit")
 """The transactions that store a model's answer (`helix.engine.steps.stage`)."""
 RESULT = "call_result"
@@ -38,19 +38,19 @@ class Deaths:
         values = [dict(one.value) for one in operations if hasattr(one, "value")]
         if name in ANSWERS:
             answer = next((value for value in values if value.get("kind") == "assistant"), {})
-            self._die("answer", operations, step=answer.get("step"))
+            self._kill_if_planned("answer", operations, step=answer.get("step"))
         elif name == RESULT:
             call = next((value for value in values if value.get("call_id")), {})
             of_call = {"step": call.get("step"), "tool": call.get("tool_name"), "call_id": call.get("call_id")}
-            self._die("result", operations, **of_call)
+            self._kill_if_planned("result", operations, **of_call)
 
     def after(self, operations: Sequence[Any]) -> None:
         """Kill the process after the transaction was written, if planned."""
         for one in operations:
             if one.key.sort == "session" and getattr(one, "value", {}).get("status", "running") != "running":
-                self._die("end", operations, status=one.value["status"])
+                self._kill_if_planned("end", operations, status=one.value["status"])
 
-    def _die(self, plan: str, operations: Sequence[Any], **details: Any) -> None:
+    def _kill_if_planned(self, plan: str, operations: Sequence[Any], **details: Any) -> None:
         planned, session = self._folder / plan, operations[0].key.partition
         try:
             if plan != "result" and planned.read_text() != session:

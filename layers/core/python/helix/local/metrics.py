@@ -31,7 +31,7 @@ class MetricForwarder:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def hear(self, line: dict[str, Any]) -> None:
+    def forward_line(self, line: dict[str, Any]) -> None:
         """Forward a line's metrics. This method is a listener for the emulator."""
         document = embedded(line["line"])
         if document is None or self._closed.is_set():

@@ -33,8 +33,8 @@ WORKER_BYTES = 150 * 2**20
 """The assumed memory of an environment with Helix and the SDKs loaded."""
 MEMORY_SHARE = 0.5
 PATIENT_S = 0.25
-"""How long an invocation waits for a busy environment with its code before another one is started. If there are already as
-many of them as cores, another one is started only if none was released in that time."""
+"""The time in seconds that an invocation waits for a busy environment with its code before another one is started. If there
+are already as many of them as cores, another one is started only if none was released in that time."""
 STALLED_S = 2.0
 SURPLUS_S = 60.0
 """The idle time after which an environment is ended, if another one with the same code is idle too."""
@@ -88,7 +88,7 @@ class Pool:
     def invoke(
         self, code: Code, credentials: Mapping[str, str], event: Any, request_id: str, arn: str, timeout_s: float
     ) -> Reply:
-        worker, fresh = self._take(code)
+        worker, fresh = self._acquire_worker(code)
         try:
             worker.begin(request_id, event)
             failure = self._start(worker, credentials) if fresh else None
@@ -97,17 +97,17 @@ class Pool:
             worker.end()
             raise
         finally:
-            self._give_back(worker)
+            self._release_worker(worker)
 
     def warm(self, code: Code, credentials: Mapping[str, str]) -> None:
         """Start an environment for the next invocation, unless one is idle. If it fails to start, the next invocation
         reports the error."""
-        worker, fresh = self._take(code)
+        worker, fresh = self._acquire_worker(code)
         try:
             if fresh:
                 self._start(worker, credentials)
         finally:
-            self._give_back(worker)
+            self._release_worker(worker)
 
     @property
     def busy(self) -> bool:
@@ -133,26 +133,26 @@ class Pool:
         with self._lock:
             self._newest.clear()
             idle = self._remove(lambda worker: not worker.busy)
-        _end(idle)
+        _end_workers(idle)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             workers = self._remove(lambda worker: True)
-        _end(workers)
+        _end_workers(workers)
         self._templates.close()
         self._serve()
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def _take(self, code: Code) -> tuple[Worker, bool]:
+    def _acquire_worker(self, code: Code) -> tuple[Worker, bool]:
         """Return an environment, and whether it must still be started. Raises `RuntimeError` when the pool is closed."""
         waiting = _Waiting(code, time.monotonic())
         with self._lock:
             self._newest[code.function] = waiting.key
             old = self._remove(lambda w: not w.busy and w.code.function == code.function and w.key != waiting.key)
             self._line.append(waiting)
-        _end(old)
+        _end_workers(old)
         self._serve()
         while not waiting.served.wait(PATIENT_S):
             self._serve()
@@ -167,14 +167,14 @@ class Pool:
             ended = self._remove(lambda worker: not (worker.busy or worker.alive))
             for waiting in list(self._line):
                 if not self._closed:
-                    waiting.worker = self._idle(waiting.key) or self._new(waiting, now)
+                    waiting.worker = self._find_idle(waiting.key) or self._add_worker(waiting, now)
                 if waiting.worker is not None or self._closed:
                     self._line.remove(waiting)
                     waiting.served.set()
-            ended += self._surplus(now)
-        _end(ended)
+            ended += self._remove_surplus(now)
+        _end_workers(ended)
 
-    def _idle(self, key: str) -> Worker | None:
+    def _find_idle(self, key: str) -> Worker | None:
         """Return the most recently used idle environment, so that the others can become surplus."""
         idle = [worker for worker in self._workers if not worker.busy and worker.key == key]
         if not idle:
@@ -183,7 +183,7 @@ class Pool:
         found.busy = True
         return found
 
-    def _new(self, waiting: _Waiting, now: float) -> Worker | None:
+    def _add_worker(self, waiting: _Waiting, now: float) -> Worker | None:
         if not self._may_start(waiting, now):
             return None
         waiting.fresh, self._moved = True, now
@@ -203,7 +203,7 @@ class Pool:
             return False
         return len(self._workers) < self._limit or any(not worker.busy for worker in self._workers)
 
-    def _surplus(self, now: float) -> list[Worker]:
+    def _remove_surplus(self, now: float) -> list[Worker]:
         """Return the oldest idle environments beyond the limit, and those that have not been needed for `SURPLUS_S`."""
         idle = sorted((w for w in self._workers if not w.busy), key=lambda worker: worker.idle_since)
         ended = idle[: max(0, len(self._workers) - self._limit)]
@@ -216,7 +216,7 @@ class Pool:
         self._workers = [worker for worker in self._workers if worker not in removed]
         return removed
 
-    def _give_back(self, worker: Worker) -> None:
+    def _release_worker(self, worker: Worker) -> None:
         with self._lock:
             worker.busy, worker.idle_since = False, time.monotonic()
             self._moved = self._handed_over[worker.key] = worker.idle_since
@@ -224,7 +224,7 @@ class Pool:
             ended = self._remove(lambda w: w is worker and stale)
             if self._closed:
                 ended = [worker]
-        _end(ended)
+        _end_workers(ended)
         self._serve()
 
     # --- starts ----------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Pool:
         try:
             code = worker.code
             folders = [self._unpack(data) for data in code.zips]
-            own = {name: self._local(value) for name, value in code.environment.items()}
+            own = {name: self._replace_addresses(value) for name, value in code.environment.items()}
             runtime = {
                 "AWS_ENDPOINT_URL": self._endpoint,
                 "AWS_EC2_METADATA_DISABLED": "true",
@@ -259,7 +259,7 @@ class Pool:
                 self._starting -= 1
             self._serve()
 
-    def _local(self, value: str) -> str:
+    def _replace_addresses(self, value: str) -> str:
         """Replace the address of a WebSocket stage, whether an AWS address or that of an earlier start on another port,
         with the emulator's."""
         return _SOCKETS.sub(
@@ -279,6 +279,6 @@ class Pool:
         return folder
 
 
-def _end(workers: list[Worker]) -> None:
+def _end_workers(workers: list[Worker]) -> None:
     for worker in workers:
         worker.end()

@@ -116,7 +116,7 @@ class Emulator:
                 raise OfflineError(f"{str(self.folder)!r} belongs to another user; choose another folder with --state")
             if self.folder.stat().st_mode & 0o077:  # an earlier version created it
                 make_private(self.folder)
-            self._owned = _own(self.folder)
+            self._owned = _lock_folder(self.folder)
             try:
                 _require_free(self.port)
                 self._start(self._owned)
@@ -141,34 +141,34 @@ class Emulator:
         )
         ready: Queue[dict[str, Any]] = Queue()
         self._waiting[0] = ready
-        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader = threading.Thread(target=self._read_events, args=(self._process,), daemon=True)
         self._reader.start()
         try:
-            answer = ready.get(timeout=START_S)
+            reply = ready.get(timeout=START_S)
         except Empty:
-            answer = {"error": f"it does not answer after {START_S:.0f} s"}
-        if "error" in answer:
-            raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
+            reply = {"error": f"it does not answer after {START_S:.0f} s"}
+        if "error" in reply:
+            raise OfflineError(f"MiniStack did not start: {reply['error']}; its log is {str(self.log_path)!r}")
 
     def ask(self, command: str, **fields: Any) -> Any:
         """Send a command (`helix.local.commands`) and return its result. Raises `OfflineError`."""
-        number, answers = next(self._numbers), Queue[dict[str, Any]]()
-        self._waiting[number] = answers
+        number, replies = next(self._numbers), Queue[dict[str, Any]]()
+        self._waiting[number] = replies
         try:
             with self._lock:
                 assert self._process is not None and self._process.stdin is not None, "start it first"
                 self._process.stdin.write(json.dumps({"id": number, "command": command, **fields}) + "\n")
                 self._process.stdin.flush()
-            answer = answers.get(timeout=COMMAND_S)
+            reply = replies.get(timeout=COMMAND_S)
         except (OSError, Empty) as error:
             raise OfflineError(
                 f"the emulator does not answer {command!r}; its log is {str(self.log_path)!r}"
             ) from error
         finally:
             del self._waiting[number]
-        if "error" in answer:
-            raise OfflineError(f"{command!r} failed: {answer['error']}")
-        return answer["result"]
+        if "error" in reply:
+            raise OfflineError(f"{command!r} failed: {reply['error']}")
+        return reply["result"]
 
     def close(self) -> None:
         """Shut the emulator down cleanly. Afterwards its state is on disk."""
@@ -198,7 +198,7 @@ class Emulator:
         with contextlib.suppress(OSError):
             process.stdin.close()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read_events(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
@@ -218,7 +218,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _own(folder: Path) -> IO[str]:
+def _lock_folder(folder: Path) -> IO[str]:
     """Acquire the folder's lock, which is held while the file or a duplicate of it is open. Raises `FolderInUseError`.
 
     If the holder's parent has ended, the holder is an emulator that is saving its state before it exits, so wait for it.
@@ -233,7 +233,7 @@ def _own(folder: Path) -> IO[str]:
             return lock
         lock.seek(0)
         holder = lock.read()
-        if _runs(holder) or time.monotonic() > ends:
+        if _is_running(holder) or time.monotonic() > ends:
             lock.close()
             raise FolderInUseError(
                 f"{str(folder)!r} is in use: process {holder or '?'} runs an offline cloud from it; end that, or choose "
@@ -242,7 +242,7 @@ def _own(folder: Path) -> IO[str]:
         time.sleep(LOOK_S)
 
 
-def _runs(process: str) -> bool:
+def _is_running(process: str) -> bool:
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError):

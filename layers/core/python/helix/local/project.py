@@ -48,7 +48,7 @@ class Asset:
     """Whether a folder is uploaded as an archive."""
 
     def read(self) -> bytes:
-        return archive(self.path) if self.zipped and self.path.is_dir() else self.path.read_bytes()
+        return zip_folder(self.path) if self.zipped and self.path.is_dir() else self.path.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,12 @@ def _assets(manifest: Path) -> Iterator[Asset]:
             )
 
 
-def archive(folder: Path) -> bytes:
+def zip_folder(folder: Path) -> bytes:
     """Return a zip of the folder's files."""
-    return packed({path.relative_to(folder).as_posix(): path for path in sorted(files_of(folder))})
+    return zip_files({path.relative_to(folder).as_posix(): path for path in sorted(files_of(folder))})
 
 
-def packed(files: Mapping[str, Path]) -> bytes:
+def zip_files(files: Mapping[str, Path]) -> bytes:
     """Return a zip of the files. The keys are the names in the zip."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
@@ -206,7 +206,7 @@ class Project:
                 else:
                     self._run([*APP, *pairs, "-o", str(made)])
             make_private(made)  # CDK copies file modes, too
-            _put(made, folder)
+            _move_into_place(made, folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
         self._forget_old()
@@ -255,7 +255,7 @@ class Project:
         if done.returncode:
             log = self._folder / "synth.log"
             log.write_text(done.stdout + done.stderr, encoding="utf-8")
-            raise SynthError(f"the app could not be synthesised: {_last(done.stderr)} (all of it: {str(log)!r})")
+            raise SynthError(f"the app could not be synthesised: {_last_line(done.stderr)} (all of it: {str(log)!r})")
 
     def _forget_old(self) -> None:
         retained = sorted(
@@ -283,7 +283,7 @@ def _app_files(root: Path) -> Iterator[Path]:
         yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 
-def _put(made: Path, folder: Path) -> None:
+def _move_into_place(made: Path, folder: Path) -> None:
     """Move the folder to its final place, unless another process has created the same one meanwhile."""
     try:
         made.rename(folder)
@@ -292,6 +292,6 @@ def _put(made: Path, folder: Path) -> None:
             raise
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1].removeprefix("infra: ") if lines else "no error output"

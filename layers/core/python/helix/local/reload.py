@@ -15,7 +15,7 @@ from typing import Any
 
 from helix.core.errors import HelixError
 from helix.local.cloud import ALIAS, OfflineCloud
-from helix.local.project import SETTINGS, packed
+from helix.local.project import SETTINGS, zip_files
 from helix.runtime.project import PACKAGE, HelixProject, read_project, shipped
 
 AGENTS = "agents"
@@ -53,20 +53,20 @@ class Reloader:
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
         """Reload the changes. Returns None if none of the changed files matters."""
-        files = [path for path in changed if _matters(path)]
+        files = [path for path in changed if _is_relevant(path)]
         if not files:
             return None
-        looked = self._cloud.look()
+        looked = self._cloud.check_code()
         if "error" in looked:
             return Reloaded(error=looked["error"])
-        names = sorted({_short(path, self._cloud.root) for path in files})
+        names = sorted({_short_name(path, self._cloud.root) for path in files})
         said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         try:
             if looked["profiles"] != self._profiles or any(self._is_infrastructure(path) for path in files):
                 self._cloud.update()
                 self._profiles = looked["profiles"]
                 return Reloaded(f"deployed {said}")
-            self._replace(files)
+            self._replace_code(files)
         except HelixError as error:
             return Reloaded(error=str(error))
         return Reloaded(f"reloaded {said}")
@@ -85,28 +85,28 @@ class Reloader:
 
     # --- code ------------------------------------------------------------------------------------------------------------
 
-    def _replace(self, files: list[Path]) -> None:
+    def _replace_code(self, files: list[Path]) -> None:
         deployed = self._project().files(self._modules)
         if {path.resolve() for path in deployed.values()} & {path.resolve() for path in files} or any(
             not path.exists() for path in files
         ):
-            fresh = packed({f"python/{name}": path for name, path in deployed.items()})
+            fresh = zip_files({f"python/{name}": path for name, path in deployed.items()})
             published: dict[str, str] = {}
             for function in self._cloud.functions():
-                if self._attach(function, fresh, published):
+                if self._attach_layer(function, fresh, published):
                     self._publish(function)
         self._cloud.retire_workers()
 
-    def _attach(self, function: str, fresh: bytes, published: dict[str, str]) -> bool:
+    def _attach_layer(self, function: str, fresh: bytes, published: dict[str, str]) -> bool:
         """Replace the old version of the agents' layer with the new one."""
         client = self._cloud.client("lambda")
         arns = [layer["Arn"] for layer in client.get_function_configuration(FunctionName=function).get("Layers", [])]
-        replaced = [self._newest(arn, fresh, published) for arn in arns]
+        replaced = [self._publish_layer(arn, fresh, published) for arn in arns]
         if replaced != arns:
             client.update_function_configuration(FunctionName=function, Layers=replaced)
         return replaced != arns
 
-    def _newest(self, arn: str, fresh: bytes, published: dict[str, str]) -> str:
+    def _publish_layer(self, arn: str, fresh: bytes, published: dict[str, str]) -> str:
         """If the layer contains the agents (its description is `Helix STAGE: agents`), return the ARN of its new
         version."""
         if arn not in published:
@@ -147,7 +147,7 @@ def watch(reloader: Reloader, stop: Any, report: Callable[[Reloaded], None], wat
             report(done)
 
 
-def _matters(path: Path) -> bool:
+def _is_relevant(path: Path) -> bool:
     return (
         "__pycache__" not in path.parts
         and not path.name.startswith(".")
@@ -155,5 +155,5 @@ def _matters(path: Path) -> bool:
     )
 
 
-def _short(path: Path, root: Path) -> str:
+def _short_name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

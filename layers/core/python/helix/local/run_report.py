@@ -27,7 +27,7 @@ ROW_NAMES = {
     "c": "checkpoint",
     "l": "lineage",
     "x": "stop",
-    "h": "guard",
+    "h": "hook mark",
     "t": "token",
     "u": "lost attempt",
 }

@@ -63,13 +63,13 @@ class Request:
         """The name and value pairs of the query."""
         return parse_qsl(self.query, keep_blank_values=True)
 
-    def all(self, name: str) -> list[str]:
+    def values_of(self, name: str) -> list[str]:
         return [value for known, value in self.headers if known == name]
 
-    def one(self, name: str) -> str:
+    def value_of(self, name: str) -> str:
         """Return the header's value, or an empty text if it is missing. Raises `SignatureError` if the header occurs
         several times."""
-        found = self.all(name)
+        found = self.values_of(name)
         if len(found) > 1:
             raise SignatureError("InvalidSignatureException", f"There are {len(found)} headers {name!r}.")
         return found[0] if found else ""
@@ -102,7 +102,7 @@ class Claim:
 def is_signed(request: Request) -> bool:
     """Return whether the request carries any kind of signature."""
     names = {name.lower() for name, _ in request.pairs}
-    schemes = request.all("authorization")
+    schemes = request.values_of("authorization")
     return any(text.startswith(("AWS4-", "AWS ")) for text in schemes) or bool(names & {*_IN_QUERY, *_OLD})
 
 
@@ -112,10 +112,10 @@ def claim_of(request: Request, now: float) -> Claim:
         raise SignatureError("InvalidSignatureException", "The path must begin with a slash and have no fragment.")
     names = Counter(name.lower() for name, _ in request.pairs)
     in_query = any(names[name] for name in (*_IN_QUERY, *_OLD))
-    header = request.one("authorization")
+    header = request.value_of("authorization")
     if in_query and header:
         raise SignatureError("InvalidSignatureException", "Only one way to sign is allowed: a header or the query.")
-    claim = _of_query(dict(request.pairs), names, request) if in_query else _of_header(header, request)
+    claim = _claim_of_query(dict(request.pairs), names, request) if in_query else _claim_of_header(header, request)
     signed_at = _seconds(claim.timestamp)
     if now > signed_at + claim.valid_s or now < signed_at - WINDOW_S:
         raise SignatureError("RequestTimeTooSkewed", f"Signature expired: {claim.timestamp}.", claim.service)
@@ -127,7 +127,7 @@ def claim_of(request: Request, now: float) -> Claim:
 
 def verify(request: Request, claim: Claim, secret: str, body: bytes) -> None:
     """Compare the signature with the one computed from the secret. Raises `SignatureError`."""
-    declared = request.one("x-amz-content-sha256")
+    declared = request.value_of("x-amz-content-sha256")
     if declared in UNSIGNED or declared.startswith(IN_CHUNKS):
         whole = claim.service == "s3"
     else:
@@ -202,7 +202,7 @@ def _chunks_match(body: bytes, claim: Claim, secret: str) -> bool:
     return bool(sigv4._chunk_signatures_match(body, claim.signature, signature, _key_of(claim, secret)))
 
 
-def _of_header(header: str, request: Request) -> Claim:
+def _claim_of_header(header: str, request: Request) -> Claim:
     found = _HEADER.fullmatch(header)
     if found is None:
         raise SignatureError(
@@ -210,15 +210,15 @@ def _of_header(header: str, request: Request) -> Claim:
         )
     return _claim(
         credential=found[1],
-        timestamp=request.one("x-amz-date"),
+        timestamp=request.value_of("x-amz-date"),
         signed=found[2],
         signature=found[3],
-        token=request.one("x-amz-security-token"),
+        token=request.value_of("x-amz-security-token"),
         presigned=False,
     )
 
 
-def _of_query(query: dict[str, str], names: Counter[str], request: Request) -> Claim:
+def _claim_of_query(query: dict[str, str], names: Counter[str], request: Request) -> Claim:
     if any(names[name] != 1 for name in _IN_QUERY) or names["x-amz-security-token"] > 1:
         raise SignatureError("IncompleteSignature", "Each parameter of the signature must be in the query once.")
     if query.get("X-Amz-Algorithm") != ALGORITHM:

@@ -48,7 +48,7 @@ class Account:
     def client(self, service: str, **more: Any) -> Any:
         return self.session.client(service, endpoint_url=self.endpoint, region_name=self.region, **more)
 
-    def fill(self, text: str) -> str:
+    def fill_placeholders(self, text: str) -> str:
         """Fill in CDK's placeholders for account, region and partition."""
         places = {"AccountId": self.id, "Region": self.region, "Partition": "aws"}
         for name, value in places.items():
@@ -66,7 +66,7 @@ def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
     for stack in assembly.stacks:
         taken = json.loads(stack.template.read_text(encoding="utf-8")).get("Parameters", {})
         here = {ENDPOINT: account.endpoint} if ENDPOINT in taken and account.endpoint else {}
-        _apply(cloud, stack, _url(account, stack, keys), here)
+        _create_or_update(cloud, stack, _url(account, stack, keys), here)
         outputs[stack.name] = _outputs(_describe(cloud, stack.name) or {})
     return outputs
 
@@ -74,10 +74,10 @@ def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
 def publish(account: Account, assets: tuple[Asset, ...]) -> dict[str, tuple[str, str]]:
     """Upload the missing files. Returns (bucket, key) by the file's name."""
     storage, keys = account.client("s3"), {}
-    for bucket in {account.fill(asset.bucket) for asset in assets}:
+    for bucket in {account.fill_placeholders(asset.bucket) for asset in assets}:
         _make_bucket(storage, bucket)
     for asset in assets:
-        bucket, key = account.fill(asset.bucket), account.fill(asset.key)
+        bucket, key = account.fill_placeholders(asset.bucket), account.fill_placeholders(asset.key)
         keys[asset.path.name] = (bucket, key)
         if not _exists(storage, bucket, key):
             storage.put_object(Bucket=bucket, Key=key, Body=asset.read())
@@ -103,7 +103,7 @@ def _url(account: Account, stack: StackArtifact, keys: Mapping[str, tuple[str, s
     return f"https://s3.{account.region}.amazonaws.com/{bucket}/{key}"
 
 
-def _apply(cloud: Any, stack: StackArtifact, url: str, more: Mapping[str, str]) -> None:
+def _create_or_update(cloud: Any, stack: StackArtifact, url: str, more: Mapping[str, str]) -> None:
     request = {
         "StackName": stack.name,
         "TemplateURL": url,
@@ -133,7 +133,7 @@ def _wait(cloud: Any, name: str, until: str) -> None:
         cloud.get_waiter(until).wait(StackName=name, WaiterConfig={"Delay": POLL_S, "MaxAttempts": TRIES})
     except WaiterError as error:
         status = (_describe(cloud, name) or {}).get("StackStatus", "gone")
-        raise StackFailedError(f"stack {name!r} is {status}: {_why(cloud, name)}") from error
+        raise StackFailedError(f"stack {name!r} is {status}: {_find_first_failure(cloud, name)}") from error
 
 
 def _describe(cloud: Any, name: str) -> dict[str, Any] | None:
@@ -148,7 +148,7 @@ def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
-def _why(cloud: Any, name: str) -> str:
+def _find_first_failure(cloud: Any, name: str) -> str:
     """Return the reason of the first failure."""
     events = cloud.describe_stack_events(StackName=name)["StackEvents"]
     failed = [e for e in events if e["ResourceStatus"].endswith("_FAILED") and e.get("ResourceStatusReason")]

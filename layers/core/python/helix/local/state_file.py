@@ -52,7 +52,7 @@ class StateFile:
 
         return served
 
-    async def keep(self) -> None:
+    async def save_periodically(self) -> None:
         """Save periodically. Background work of a request may end after the request, so two saves follow the last
         request."""
         loop, took, once_more = asyncio.get_running_loop(), 0.0, False
@@ -95,7 +95,7 @@ class StateFile:
             return child
         try:
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets: otherwise they stay open when the parent closes them
-            copy.deepcopy = _itself  # type: ignore[assignment]  # this whole process is a copy
+            copy.deepcopy = _return_itself  # type: ignore[assignment]  # this whole process is a copy
             self._write(app._build_persistence_save_dict())
             code = 0
         except BaseException:
@@ -133,5 +133,5 @@ class StateFile:
         return persistence.load_state(service) if self._loaded is None else self._loaded.pop(service, None)
 
 
-def _itself(value: Any, memo: Any = None) -> Any:
+def _return_itself(value: Any, memo: Any = None) -> Any:
     return value

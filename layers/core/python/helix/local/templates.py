@@ -65,16 +65,16 @@ class Templates:
         own, layers = str(folders[0]), _path(folders[1:])
         variables = {**environment, PATH: os.pathsep.join([own, *layers])}
         if not FORKS:
-            return _alone(own, variables)
+            return _start_without_template(own, variables)
         path = os.pathsep.join(layers)
         try:
-            return self._of(path).fork(own, variables)
+            return self._template_for(path).fork(own, variables)
         except TimeoutError:
             raise
         except OSError:  # the template was killed or evicted since it was chosen
-            return self._of(path).fork(own, variables)
+            return self._template_for(path).fork(own, variables)
 
-    def _of(self, path: str) -> _Template:
+    def _template_for(self, path: str) -> _Template:
         with self._lock:
             template = self._templates.pop(path, None)
             if template is not None and not template.alive:
@@ -126,8 +126,8 @@ class _Template:
             with self._forking:
                 socket.send_fds(self._requests, [len(request).to_bytes(LENGTH, "big")], given)
                 self._requests.sendall(request)
-                answer = self._requests.recv(LENGTH, socket.MSG_WAITALL)
-            if not answer:
+                reply = self._requests.recv(LENGTH, socket.MSG_WAITALL)
+            if not reply:
                 raise OSError("the process that forks environments has ended")
         except OSError:
             given += [ours_in, ours_out, ours_log]
@@ -136,8 +136,8 @@ class _Template:
         finally:
             for pipe in given:
                 os.close(pipe)
-        ident = int.from_bytes(answer, "big")
-        return _Forked(ident, self._status(ident), *map(_text, (ours_in, ours_out, ours_log), "wrr"))
+        ident = int.from_bytes(reply, "big")
+        return _Forked(ident, self._status(ident), *map(_open_text, (ours_in, ours_out, ours_log), "wrr"))
 
     def close(self) -> None:
         """Stop forking. Environments that the template forked continue, and it still reports their exit."""
@@ -187,7 +187,7 @@ def _kill(ident: int) -> None:
         os.kill(ident, signal.SIGKILL)
 
 
-def _alone(folder: str, environment: Mapping[str, str]) -> Process:
+def _start_without_template(folder: str, environment: Mapping[str, str]) -> Process:
     return subprocess.Popen(
         [sys.executable, "-P", str(SCRIPT)],
         cwd=folder,
@@ -201,7 +201,7 @@ def _alone(folder: str, environment: Mapping[str, str]) -> Process:
     )
 
 
-def _text(pipe: int, mode: str) -> IO[str]:
+def _open_text(pipe: int, mode: str) -> IO[str]:
     return cast(IO[str], os.fdopen(pipe, mode, encoding="utf-8", errors="replace"))
 
 

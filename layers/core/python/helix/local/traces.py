@@ -105,10 +105,10 @@ def _lines(spans: Sequence[Received]) -> Iterator[tuple[str, Received]]:
 
 def _figures(span: Received, spans: Sequence[Received]) -> str:
     cost = dollars(spans) if not span.parent_id else span.dollars
-    return "  ".join([f"{span.seconds:8.3f} s", f"{f'${cost:.6f}' if cost else '':>11}", *_remarks(span)])
+    return "  ".join([f"{span.seconds:8.3f} s", f"{f'${cost:.6f}' if cost else '':>11}", *_list_remarks(span)])
 
 
-def _remarks(span: Received) -> Iterator[str]:
+def _list_remarks(span: Received) -> Iterator[str]:
     attributes = span.attributes
     if (status := attributes.get("helix.run.status")) is not None:
         yield f"{status} ({attributes.get('helix.run.mode')})"
@@ -148,7 +148,7 @@ class TraceReceiver:
     def port(self) -> int:
         return self._server.port
 
-    def inside(self, path: str) -> str | None:
+    def strip_secret(self, path: str) -> str | None:
         """Return the path after the secret prefix, or None if the path does not begin with it."""
         head, rest = path[: len(self._secret)], path[len(self._secret) :]
         return rest if hmac.compare_digest(head.encode(), self._secret.encode()) else None
@@ -169,7 +169,7 @@ class TraceReceiver:
         with self._lock:
             return list(self._traces.get(trace_id, {}).values())
 
-    def take(self, body: bytes) -> None:
+    def store_export(self, body: bytes) -> None:
         """Store an export request. Raises the protobuf library's error if `body` is invalid."""
         roots = []
         with self._lock:
@@ -231,41 +231,41 @@ def _page(receiver: TraceReceiver, path: str) -> str | None:
 def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
     class Handler(LoopbackHandler):
         def do_POST(self) -> None:
-            if (path := self._admitted()) is None:
+            if (path := self._admit()) is None:
                 return None
             body = self.read_body(MAX_BODY)
             if path != PATH:
-                return self.answer(404, b"")
+                return self.respond(404, b"")
             try:
-                body = _unpacked(body, self.headers.get("content-encoding", ""))
+                body = _decompress(body, self.headers.get("content-encoding", ""))
                 if len(body) > MAX_BODY:
-                    return self.answer(413, b"")
-                receiver.take(body)
+                    return self.respond(413, b"")
+                receiver.store_export(body)
             except Exception as error:
-                return self.answer(400, type(error).__name__.encode())
-            return self.answer(200, b"", "application/x-protobuf")
+                return self.respond(400, type(error).__name__.encode())
+            return self.respond(200, b"", "application/x-protobuf")
 
         def do_GET(self) -> None:
-            if (path := self._admitted()) is not None:
+            if (path := self._admit()) is not None:
                 page = _page(receiver, path.partition("?")[0])
-                self.answer(404 if page is None else 200, (page or "no such trace\n").encode())
+                self.respond(404 if page is None else 200, (page or "no such trace\n").encode())
 
-        def _admitted(self) -> str | None:
+        def _admit(self) -> str | None:
             """Return the path if the request is allowed. Otherwise send the error response and return None."""
-            why, path = self.foreign(receiver.port), receiver.inside(self.path)
+            why, path = self.find_refusal(receiver.port), receiver.strip_secret(self.path)
             if why is None and path is not None:
                 return path
             if why is not None:
                 self.refuse(why)
             else:
                 self.close_connection = True  # the body is not read
-                self.answer(404, b"")
+                self.respond(404, b"")
             return None
 
     return Handler
 
 
-def _unpacked(body: bytes, encoding: str) -> bytes:
+def _decompress(body: bytes, encoding: str) -> bytes:
     """Return the decompressed body, at most one byte longer than `MAX_BODY`."""
     if encoding not in ("gzip", "deflate"):
         return body

@@ -69,7 +69,7 @@ class Context:
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -84,17 +84,17 @@ def main() -> None:
             _arm(Path(recorder))
         handler = _load(os.environ["_HANDLER"])
     except BaseException as error:
-        _answer(answers, _init_failure(error))
+        _write_reply(output, _init_failure(error))
         return
-    _answer(answers, {"status": "ready"})
+    _write_reply(output, {"status": "ready"})
     while True:
-        _serve(handler, json.loads(lines.get()), answers)
+        _serve(handler, json.loads(lines.get()), output)
 
 
 def _listen(requests: TextIO, lines: queue.Queue[str]) -> None:
     for line in requests:
         lines.put(line)
-    os._exit(0)  # the emulator is gone, and no process reads an answer
+    os._exit(0)  # the emulator is gone, and no process reads a reply
 
 
 def _plan_deaths() -> None:
@@ -118,7 +118,7 @@ def _load(name: str) -> Handler:
     return handler
 
 
-def _serve(handler: Handler, request: dict[str, Any], answers: TextIO) -> None:
+def _serve(handler: Handler, request: dict[str, Any], output: TextIO) -> None:
     context = Context(request["request_id"], request["arn"], request["timeout_s"])
     try:
         text = json.dumps({"status": "ok", "result": handler(request["event"], context)})
@@ -127,13 +127,13 @@ def _serve(handler: Handler, request: dict[str, Any], answers: TextIO) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.write(2, f"{MARK}{context.aws_request_id}\n".encode())
-    answers.write(text + "\n")
-    answers.flush()
+    output.write(text + "\n")
+    output.flush()
 
 
-def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+def _write_reply(output: TextIO, reply: dict[str, Any]) -> None:
+    output.write(json.dumps(reply) + "\n")
+    output.flush()
 
 
 def _init_failure(error: BaseException) -> dict[str, Any]:

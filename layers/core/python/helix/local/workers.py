@@ -86,12 +86,12 @@ class Worker:
         for read in (self._read_answers, self._read_log):
             threading.Thread(target=read, args=(process,), daemon=True).start()
         try:
-            answer = self._answers.get(timeout=START_S)
+            reply = self._answers.get(timeout=START_S)
         except queue.Empty:
-            answer = {"status": "error", "errorType": "Runtime.Timedout", "errorMessage": "it took too long to start"}
-        if answer is None or answer["status"] == "error":
+            reply = {"status": "error", "errorType": "Runtime.Timedout", "errorMessage": "it took too long to start"}
+        if reply is None or reply["status"] == "error":
             self.end()
-            return _error(answer or {"errorType": KILLED, "errorMessage": "the worker ended while it started"})
+            return _error_fields(reply or {"errorType": KILLED, "errorMessage": "the worker ended while it started"})
         return None
 
     def begin(self, request_id: str, event: Any) -> None:
@@ -112,19 +112,19 @@ class Worker:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
         except OSError:  # killed while idle
-            return Reply(error=self._exited(process), log=self._log)
+            return Reply(error=self._exit_error(process), log=self._log)
         try:
-            answer = self._answers.get(timeout=timeout_s)
+            reply = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             self.end()
             message = f"Task timed out after {timeout_s:.2f} seconds"
             return Reply(error={"errorType": "Sandbox.Timedout", "errorMessage": message}, log=self._log)
-        if answer is None:
-            return Reply(error=self._exited(process), log=self._log)
+        if reply is None:
+            return Reply(error=self._exit_error(process), log=self._log)
         self._log_done.wait(LOG_S)
-        if answer["status"] == "error":
-            return Reply(error=_error(answer), log=self._log)
-        return Reply(result=answer["result"], log=self._log)
+        if reply["status"] == "error":
+            return Reply(error=_error_fields(reply), log=self._log)
+        return Reply(result=reply["result"], log=self._log)
 
     def end(self) -> None:
         """Kill the process. A running invocation ends with `KILLED`."""
@@ -132,7 +132,7 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
-    def _exited(self, process: Process) -> dict[str, Any]:
+    def _exit_error(self, process: Process) -> dict[str, Any]:
         status = process.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         message = f"RequestId: {self._request} Error: Runtime exited with error: {how}"
@@ -167,5 +167,5 @@ def ids_of(event: Any) -> dict[str, Any]:
     return {name: event[name] for name in IDS if name in event} if isinstance(event, dict) else {}
 
 
-def _error(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: answer[name] for name in ("errorType", "errorMessage", "stackTrace") if name in answer}
+def _error_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: reply[name] for name in ("errorType", "errorMessage", "stackTrace") if name in reply}

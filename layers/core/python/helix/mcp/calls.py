@@ -42,10 +42,10 @@ from helix.core.errors import CallerError, CallNotPendingError, HelixError, Inva
 from helix.core.json import JsonObject, dumps
 from helix.core.refusals import refusal_of
 from helix.mcp import runs, tools
+from helix.mcp.progress import step_in_words
 from helix.mcp.questions import can_elicit, form, verdict
 from helix.mcp.runs import Found, Question, RunRef, ref_of
 from helix.mcp.sources import Source
-from helix.mcp.steps import step_in_words
 from helix.mcp.tools import Card
 
 logger = logging.getLogger("helix.mcp")
@@ -69,11 +69,11 @@ class Caller:
     expires_at: int | None = None
     """The moment when the token expires, in Unix seconds. None without a token."""
 
-    def expired(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
     @property
-    def modern(self) -> bool:
+    def is_modern(self) -> bool:
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
@@ -81,14 +81,14 @@ class Caller:
         return can_elicit(self.context.session.client_capabilities)
 
     @property
-    def asks_itself(self) -> bool:
+    def can_ask_now(self) -> bool:
         """Whether the server may send a form to the client during this request."""
-        return self.elicits and not self.modern and self.context.session.can_send_request
+        return self.elicits and not self.is_modern and self.context.session.can_send_request
 
     @property
-    def alone(self) -> bool:
+    def has_own_connection(self) -> bool:
         """Whether the request has its own connection. The client cancels such a request by closing it."""
-        return self.modern and isinstance(self.context.request, Request)
+        return self.is_modern and isinstance(self.context.request, Request)
 
     @property
     def call(self) -> tuple[str | None, str]:
@@ -135,13 +135,13 @@ class AgentCalls:
 
     async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
         caller = caller_of(context)
-        async with self.reaching(caller) as client:
+        async with self.open_client(caller) as client:
             cards = await self.cards(client, caller)
         listed = [tools.tool_of(cards[name]) for name in sorted(cards)]
         return ListToolsResult(tools=[*listed, *tools.own_tools(not caller.elicits)])
 
     @asynccontextmanager
-    async def reaching(self, caller: Caller) -> AsyncIterator[HelixClient]:
+    async def open_client(self, caller: Caller) -> AsyncIterator[HelixClient]:
         """Open a client that acts as the caller. Errors become `MCPError`, with only what the caller may know."""
         try:
             async with self.source.client(caller.principal) as client:
@@ -161,10 +161,10 @@ class AgentCalls:
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> BaseModel | dict[str, Any]:
         caller, arguments = caller_of(context), params.arguments or {}
         try:
-            async with self.reaching(caller) as client:
+            async with self.open_client(caller) as client:
                 match params.name:
                     case tools.WAIT:
-                        return await self._outcome(client, caller, ref_in(arguments))
+                        return await self._wait_for_end(client, caller, ref_in(arguments))
                     case tools.INTERRUPT:
                         return await self._interrupt(client, arguments)
                     case tools.ANSWER if not caller.elicits:
@@ -178,11 +178,11 @@ class AgentCalls:
         """Start a call's run, and wait a moment, because it may be short. An error that the model can correct is
         returned as a result."""
         try:
-            async with self.reaching(caller) as client:
+            async with self.open_client(caller) as client:
                 card = await self.card(client, caller, params.name)
-                ref = await self.begin(client, caller, card, params.arguments or {})
-                found = await runs.wait(client, ref, SHORT_S, nothing)
-                self.answered(caller)
+                ref = await self.begin_run(client, caller, card, params.arguments or {})
+                found = await runs.wait(client, ref, SHORT_S, ignore_progress)
+                self.forget_request(caller)
                 return found
         except MCPError as error:
             return _correctable(error)
@@ -196,23 +196,23 @@ class AgentCalls:
                 raise MCPError(INVALID_PARAMS, "requestState is of another tool")
             await self.take_answers(client, found, dict(params.input_responses or {}))
         else:
-            ref = await self.begin(client, caller, card, params.arguments or {})
+            ref = await self.begin_run(client, caller, card, params.arguments or {})
         try:
-            return await self._outcome(client, caller, ref)
+            return await self._wait_for_end(client, caller, ref)
         except asyncio.CancelledError:
-            await self._left(caller, ref)
+            await self._handle_cancel(caller, ref)
             raise
         except Exception:
-            self.answered(caller)
+            self.forget_request(caller)
             raise
 
-    async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
+    async def begin_run(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
         """Start the run of a call. If the call is cancelled meanwhile, wait for the start, so that the run can be
         interrupted."""
         fields = _fields_of(card, arguments)
         key = _key(caller, card, arguments) or self._ids.new("key")  # a repeated request must find the same run
         starting = asyncio.ensure_future(runs.start(client, card.name, fields, key))
-        if not caller.alone:
+        if not caller.has_own_connection:
             self._calls[caller.call] = starting
             while len(self._calls) > MAX_KNOWN:
                 self._calls.popitem(last=False)
@@ -222,13 +222,13 @@ class AgentCalls:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({starting})
             if starting.exception() is None:
-                await self._left(caller, starting.result())
+                await self._handle_cancel(caller, starting.result())
             raise
         except Exception:
-            self.answered(caller)
+            self.forget_request(caller)
             raise
 
-    def answered(self, caller: Caller) -> None:
+    def forget_request(self, caller: Caller) -> None:
         """Forget a finished request, so that a late notification does not cancel its run."""
         self._calls.pop(caller.call, None)
 
@@ -237,9 +237,9 @@ class AgentCalls:
         for question in found.questions:
             filled = given.get(question.key)
             if isinstance(filled, ElicitResult):
-                await self._give(client, question, filled)
+                await self._record_form(client, question, filled)
 
-    async def _give(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
+    async def _record_form(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
         """Record a filled form, and return whether it answers the question."""
         said = verdict(question, filled)
         if said is None:
@@ -253,7 +253,9 @@ class AgentCalls:
             return False
         return True
 
-    async def _outcome(self, client: HelixClient, caller: Caller, ref: RunRef) -> CallToolResult | InputRequiredResult:
+    async def _wait_for_end(
+        self, client: HelixClient, caller: Caller, ref: RunRef
+    ) -> CallToolResult | InputRequiredResult:
         """Wait for the task, and ask the person if it waits for one."""
         shown = 0
 
@@ -265,10 +267,10 @@ class AgentCalls:
 
         while True:
             found = await runs.wait(client, ref, self._wait_s, report)
-            if not (found.questions and caller.asks_itself and await self.ask(client, caller, found)):
+            if not (found.questions and caller.can_ask_now and await self.ask(client, caller, found)):
                 break
-        self.answered(caller)
-        if found.questions and caller.modern and caller.elicits and caller.context.method == "tools/call":
+        self.forget_request(caller)
+        if found.questions and caller.is_modern and caller.elicits and caller.context.method == "tools/call":
             asked = {question.key: form(question) for question in found.questions}
             return InputRequiredResult(input_requests=asked, request_state=str(ref))
         return tools.outcome(found, not caller.elicits)
@@ -284,7 +286,7 @@ class AgentCalls:
             except MCPError as error:
                 logger.info("the client did not ask: %s", error)
                 return False
-            if not await self._give(client, question, filled):
+            if not await self._record_form(client, question, filled):
                 return False
         return True
 
@@ -300,7 +302,7 @@ class AgentCalls:
             raise InvalidInputError(f"no call {wanted[1]!r} waits there; waiting are: {known}")
         said = {name: arguments.get(name) for name in ("approved", "data", "reason", "arguments")}
         await runs.answer(client, question.session_id, question.call.call_id, said)
-        return await self._outcome(client, caller, ref)
+        return await self._wait_for_end(client, caller, ref)
 
     async def _interrupt(self, client: HelixClient, arguments: dict[str, Any]) -> CallToolResult:
         asked = await runs.interrupt(client, ref_in(arguments))
@@ -317,23 +319,23 @@ class AgentCalls:
             if starting.exception() is None:
                 await self._stop(caller_of(context), starting.result())
 
-    async def _left(self, caller: Caller, ref: RunRef) -> None:
+    async def _handle_cancel(self, caller: Caller, ref: RunRef) -> None:
         """Handle a call that ends before its answer. If its connection is closed, the client has cancelled it, and its run
         is interrupted. If the client is still connected, the server is ending, and the run goes on."""
         request = caller.context.request
         with anyio.CancelScope(shield=True):
-            if caller.alone and isinstance(request, Request) and await request.is_disconnected():
+            if caller.has_own_connection and isinstance(request, Request) and await request.is_disconnected():
                 await self._stop(caller, ref)
 
     async def _stop(self, caller: Caller, ref: RunRef) -> None:
         try:
-            async with self.reaching(caller) as client:
+            async with self.open_client(caller) as client:
                 await runs.interrupt(client, ref)
         except MCPError as error:  # the client is gone, so that only the log can say it
             logger.info("there is no run to interrupt: %s", error)
 
 
-async def nothing(chunk: StreamChunk) -> None:
+async def ignore_progress(chunk: StreamChunk) -> None:
     return
 
 

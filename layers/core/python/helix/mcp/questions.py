@@ -23,7 +23,7 @@ def can_elicit(capabilities: ClientCapabilities | None) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def words(question: Question) -> str:
+def describe_question(question: Question) -> str:
     call = question.call
     arguments = dumps(call.arguments)
     if len(arguments) > SHOWN_CHARS:
@@ -59,7 +59,9 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
                 "arguments": {**_TEXT, "title": "Other arguments", "description": "A JSON object, to change the call"},
             }
     schema = {"type": "object", "properties": properties, "required": [next(iter(properties))]}
-    return ElicitRequest(params=ElicitRequestFormParams(message=words(question), requested_schema=schema, _meta=meta))
+    return ElicitRequest(
+        params=ElicitRequestFormParams(message=describe_question(question), requested_schema=schema, _meta=meta)
+    )
 
 
 def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:

@@ -107,14 +107,14 @@ async def find(client: HelixClient, ref: RunRef) -> Found:
     state = SessionState.model_validate(found["session"])
     if state.current_run_id != ref.run_id:
         found = await _read(client, ref, ref.run_id, RUNS)
-        last = _last(ref.run_id, found)
+        last = _find_continuation(ref.run_id, found)
         if last != ref.run_id:
             found = {**found, "run": (await _read(client, ref, last, 0))["run"]}
         state = SessionState.model_validate(found["session"])
     run, can = fields_of(found["run"]), CanResumeResult.model_validate(found["can_resume"])
     run_id, status = str(run["run_id"]), str(run["status"])
     newest = run_id == state.current_run_id
-    if newest and status == "running" and can.can_resume and await _taken_over(client, ref, run_id):
+    if newest and status == "running" and can.can_resume and await _take_over(client, ref, run_id):
         return await find(client, ref)
     questions = await _questions(client, state) if newest and status == "paused" else []
     begun = next((fields_of(row) for row in _list(found, "runs") if fields_of(row)["run_id"] == ref.run_id), {})
@@ -158,7 +158,7 @@ def _list(found: JsonObject, name: str) -> list[JsonValue]:
     return rows if isinstance(rows, list) else []
 
 
-def _last(run_id: str, found: JsonObject) -> str:
+def _find_continuation(run_id: str, found: JsonObject) -> str:
     """Return the newest run that continues this one."""
     later: list[dict[str, Any]] = []
     for row in map(fields_of, _list(found, "runs")):  # the newest first
@@ -174,7 +174,7 @@ def _last(run_id: str, found: JsonObject) -> str:
     return run_id
 
 
-async def _taken_over(client: HelixClient, ref: RunRef, run_id: str) -> bool:
+async def _take_over(client: HelixClient, ref: RunRef, run_id: str) -> bool:
     try:
         await client.ask(
             "resume", {"session_id": ref.session_id, "subscribe": False, "key": f"take over {run_id}"[:128]}
@@ -203,7 +203,7 @@ async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report)
         async with asyncio.timeout(seconds):
             while found.status == "running":
                 if found.result is None:
-                    await _end_of(await client.handle(ref.session_id, found.run_id), report)
+                    await _wait_with_progress(await client.handle(ref.session_id, found.run_id), report)
                 else:  # sub-agents are at work
                     await asyncio.sleep(BETWEEN_S)
                 found = await find(client, ref)
@@ -212,8 +212,8 @@ async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report)
     return found
 
 
-async def _end_of(handle: RemoteHandle, report: Report) -> None:
-    reading = asyncio.ensure_future(_show(handle, report))
+async def _wait_with_progress(handle: RemoteHandle, report: Report) -> None:
+    reading = asyncio.ensure_future(_report_chunks(handle, report))
     try:
         await handle.result()
         await asyncio.wait({reading}, timeout=LAST_WORDS_S)
@@ -224,7 +224,7 @@ async def _end_of(handle: RemoteHandle, report: Report) -> None:
             logger.info("progress of run %s ended: %s", handle.run_id, ended)
 
 
-async def _show(handle: RemoteHandle, report: Report) -> None:
+async def _report_chunks(handle: RemoteHandle, report: Report) -> None:
     async with aclosing(await handle.stream()) as chunks:  # type: ignore[type-var]
         async for chunk in chunks:
             await report(chunk)

@@ -46,8 +46,8 @@ class ExecutorSource:
     served."""
 
     def __init__(self, executor: Executor, *, registry: AgentRegistry | None = None) -> None:
-        nobody = Authoriser(executor.engine.clock, anonymous=True)  # the server has authenticated the caller already
-        self._backend = Backend(executor, cast("Sockets", None), nobody, registry=registry)
+        anonymous = Authoriser(executor.engine.clock, anonymous=True)  # the server has authenticated the caller already
+        self._backend = Backend(executor, cast("Sockets", None), anonymous, registry=registry)
 
     @asynccontextmanager
     async def client(self, principal: str | None) -> AsyncIterator[HelixClient]:

@@ -36,7 +36,7 @@ from helix.client import HelixClient
 from helix.core.errors import CallerError
 from helix.mcp import runs, tools
 from helix.mcp.calls import AgentCalls, Caller, Context, caller_of
-from helix.mcp.questions import form, words
+from helix.mcp.questions import describe_question, form
 from helix.mcp.runs import Found, ref_of
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -69,7 +69,7 @@ class AgentTasks:
 
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> BaseModel | dict[str, Any]:
         caller = caller_of(context)
-        if not declares(caller) or "__" in params.name:
+        if not has_extension(caller) or "__" in params.name:
             return await self._calls.call_tool(context, params)
         begun = await self._calls.start(caller, params)
         if not isinstance(begun, Found):
@@ -80,22 +80,22 @@ class AgentTasks:
         return {**{name: task[name] for name in task if name not in ("result", "inputRequests")}, "resultType": "task"}
 
     async def get(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        caller = _checked(context, "tasks/get", params)
-        async with self._calls.reaching(caller) as client:
-            return await self._one(client, caller, params.task_id)
+        caller = _check_request(context, "tasks/get", params)
+        async with self._calls.open_client(caller) as client:
+            return await self._find_task(client, caller, params.task_id)
 
     async def update(self, context: Context, params: UpdateParams) -> dict[str, Any]:
         """Record the filled forms. Forms of questions that are not open are ignored."""
-        caller = _checked(context, "tasks/update", params)
-        given = {key: _filled(value) for key, value in params.input_responses.items()}
-        async with self._calls.reaching(caller) as client:
+        caller = _check_request(context, "tasks/update", params)
+        given = {key: _parse_form(value) for key, value in params.input_responses.items()}
+        async with self._calls.open_client(caller) as client:
             found = await runs.find(client, ref_of(params.task_id))
             await self._calls.take_answers(client, found, given)
         return {}
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        caller = _checked(context, "tasks/cancel", params)
-        async with self._calls.reaching(caller) as client:
+        caller = _check_request(context, "tasks/cancel", params)
+        async with self._calls.open_client(caller) as client:
             await runs.interrupt(client, ref_of(params.task_id))
         return {}
 
@@ -107,7 +107,7 @@ class AgentTasks:
         caller, asked = caller_of(context), (params.notifications.model_extra or {}).get("taskIds")
         ids = list(dict.fromkeys(text for text in asked if isinstance(text, str))) if isinstance(asked, list) else []
         if ids:
-            _declared(caller, "taskIds")
+            _check_extension(caller, "taskIds")
         if self._streams >= MAX_STREAMS:
             raise MCPError(INTERNAL_ERROR, "too many clients listen: poll with tasks/get")
         self._streams += 1
@@ -132,7 +132,7 @@ class AgentTasks:
                     params = {**task, "_meta": meta}
                     await _notify(caller, TaskNotification(method="notifications/tasks", params=params))
             known = {task_id: task for task_id, task in tasks.items() if task["status"] in OPEN}
-            if not known or caller.expired(self._calls.clock.now()):
+            if not known or caller.is_expired(self._calls.clock.now()):
                 return
             await asyncio.sleep(POLL_MS / 1000)
             tasks = await self._read(caller, list(known))
@@ -140,13 +140,13 @@ class AgentTasks:
     async def _read(self, caller: Caller, ids: list[str]) -> dict[str, dict[str, Any]]:
         """Return those of the tasks that exist."""
         found: dict[str, dict[str, Any]] = {}
-        async with self._calls.reaching(caller) as client:
+        async with self._calls.open_client(caller) as client:
             for task_id in ids:
                 with suppress(CallerError):
-                    found[task_id] = await self._one(client, caller, task_id)
+                    found[task_id] = await self._find_task(client, caller, task_id)
         return found
 
-    async def _one(self, client: HelixClient, caller: Caller, task_id: str) -> dict[str, Any]:
+    async def _find_task(self, client: HelixClient, caller: Caller, task_id: str) -> dict[str, Any]:
         return self._task(await runs.find(client, ref_of(task_id)), caller)
 
     def _task(self, found: Found, caller: Caller) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class AgentTasks:
         task: dict[str, Any] = {
             "taskId": str(found.ref),
             "status": status,
-            **times(found),
+            **format_times(found),
             "ttlMs": None,
             "pollIntervalMs": POLL_MS,
             **({} if message is None else {"statusMessage": message}),
@@ -173,7 +173,7 @@ def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
     """Return the status of a task, and a message about it. If the client cannot show forms, the task counts as working,
     and the user must answer elsewhere."""
     if found.questions:
-        message = " ".join(words(question) for question in found.questions)
+        message = " ".join(describe_question(question) for question in found.questions)
         return ("input_required", message) if elicits else ("working", f"Waits for a person. {message}")
     match found.status:
         case "running":
@@ -191,7 +191,7 @@ def changed(before: dict[str, Any] | None, task: dict[str, Any]) -> bool:
     return before is None or {**before, "lastUpdatedAt": ""} != {**task, "lastUpdatedAt": ""}
 
 
-def times(found: Found) -> dict[str, str]:
+def format_times(found: Found) -> dict[str, str]:
     updated = max(found.started_at, found.updated_at)
     return {"createdAt": _iso(found.started_at), "lastUpdatedAt": _iso(updated)}
 
@@ -200,29 +200,29 @@ async def _notify(caller: Caller, notification: Any) -> None:
     await caller.context.session.send_notification(notification, caller.context.request_id)
 
 
-def declares(caller: Caller) -> bool:
+def has_extension(caller: Caller) -> bool:
     capabilities = caller.context.session.client_capabilities
-    return caller.modern and capabilities is not None and EXTENSION in (capabilities.extensions or {})
+    return caller.is_modern and capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
 
-def _checked(context: Context, method: str, params: TaskParams) -> Caller:
+def _check_request(context: Context, method: str, params: TaskParams) -> Caller:
     caller = caller_of(context)
-    if not caller.modern:
+    if not caller.is_modern:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
-    _declared(caller, method)
+    _check_extension(caller, method)
     named = context.request.headers.get("mcp-name") if isinstance(context.request, Request) else None
     if named not in (None, params.task_id):  # a proxy before the server may have routed by the header
         raise MCPError(HEADER_MISMATCH, "the header Mcp-Name is not the request's taskId")
     return caller
 
 
-def _declared(caller: Caller, what: str) -> None:
-    if not declares(caller):
+def _check_extension(caller: Caller, what: str) -> None:
+    if not has_extension(caller):
         needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"{what} is for clients that declare {EXTENSION}", needed)
 
 
-def _filled(value: Any) -> ElicitResult | None:
+def _parse_form(value: Any) -> ElicitResult | None:
     try:
         return ElicitResult.model_validate(value, by_name=False)
     except ValidationError:

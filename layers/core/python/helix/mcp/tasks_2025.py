@@ -28,9 +28,9 @@ from mcp_types import (
 )
 
 from helix.mcp import runs, tools
-from helix.mcp.calls import AgentCalls, Caller, Context, caller_of, mcp_session_of, nothing
+from helix.mcp.calls import AgentCalls, Caller, Context, caller_of, ignore_progress, mcp_session_of
 from helix.mcp.runs import Found, ref_of
-from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskParams, changed, state_of, times
+from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskParams, changed, format_times, state_of
 
 VERSION: Final = "2025-11-25"
 CREATE: Final = "helix/tasks/create"
@@ -65,51 +65,51 @@ class OlderTasks:
         return await call_next(ctx)
 
     async def create(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
-        caller = _checked(context)
+        caller = _check_request(context)
         if "__" in params.name:
             raise MCPError(METHOD_NOT_FOUND, f"{params.name[:100]} is not called as a task")
-        async with self._calls.reaching(caller) as client:
+        async with self._calls.open_client(caller) as client:
             card = await self._calls.card(client, caller, params.name)
-            ref = await self._calls.begin(client, caller, card, params.arguments or {})
-            self._calls.answered(caller)
+            ref = await self._calls.begin_run(client, caller, card, params.arguments or {})
+            self._calls.forget_request(caller)
             found = await runs.find(client, ref)
         return {"task": {**_task(found, caller), "status": "working"}}
 
     async def get(self, context: Context, params: TaskParams) -> dict[str, Any]:
         caller = caller_of(context)
-        if caller.modern:
+        if caller.is_modern:
             return await self._newer.get(context, params)
-        return _task(await self._find(_checked(context), params), caller)
+        return _task(await self._find(_check_request(context), params), caller)
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
         """Interrupt the task's run. Return the task once the run has stopped, or as it is after `CANCEL_S`, because a run
         may need more time to stop."""
         caller = caller_of(context)
-        if caller.modern:
+        if caller.is_modern:
             return await self._newer.cancel(context, params)
-        found = await self._find(_checked(context), params)
+        found = await self._find(_check_request(context), params)
         if _task(found, caller)["status"] not in OPEN:
             raise MCPError(INVALID_PARAMS, f"the task has ended: it is {_task(found, caller)['status']}")
-        async with self._calls.reaching(caller) as client:
+        async with self._calls.open_client(caller) as client:
             await runs.interrupt(client, found.ref)
-            return _task(await runs.wait(client, found.ref, CANCEL_S, nothing), caller)
+            return _task(await runs.wait(client, found.ref, CANCEL_S, ignore_progress), caller)
 
     async def result(self, context: Context, params: TaskParams) -> dict[str, Any]:
         """Wait until the task has ended. A client that lost its connection asks again, and its earlier request is
         cancelled."""
-        caller, place = _checked(context), (mcp_session_of(context), params.task_id)
+        caller, place = _check_request(context), (mcp_session_of(context), params.task_id)
         if place in self._waiting:
             self._waiting[place].cancel()
         with anyio.CancelScope() as scope:
             self._waiting[place] = scope
             try:
-                return await self._ended(caller, params)
+                return await self._wait_for_result(caller, params)
             finally:
                 if self._waiting.get(place) is scope:
                     del self._waiting[place]
         raise MCPError(INTERNAL_ERROR, "another request of this client waits for the task")
 
-    async def _ended(self, caller: Caller, params: TaskParams) -> dict[str, Any]:
+    async def _wait_for_result(self, caller: Caller, params: TaskParams) -> dict[str, Any]:
         """Wait for the task's result, and return it. Meanwhile notify the client of changes, and ask each question once."""
         context, related = caller.context, {RELATED: {"taskId": params.task_id}}
         known: dict[str, Any] | None = None
@@ -124,25 +124,25 @@ class OlderTasks:
             if task["status"] not in OPEN:
                 result = tools.outcome(found, False).model_dump(mode="json", by_alias=True, exclude_none=True)
                 return {**result, "_meta": related}
-            if caller.expired(self._calls.clock.now()):
+            if caller.is_expired(self._calls.clock.now()):
                 raise MCPError(INTERNAL_ERROR, "the token has expired: ask again with a new one")
-            async with self._calls.reaching(caller) as client:
+            async with self._calls.open_client(caller) as client:
                 keys = {question.key for question in found.questions}
-                if caller.asks_itself and keys - asked:
+                if caller.can_ask_now and keys - asked:
                     asked |= keys
                     await self._calls.ask(client, caller, found, related)
                 elif keys:
                     await asyncio.sleep(POLL_MS / 1000)
                 else:
-                    await runs.wait(client, found.ref, POLL_MS / 1000, nothing)
+                    await runs.wait(client, found.ref, POLL_MS / 1000, ignore_progress)
 
     async def list(self, context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         """List the messages of some of the caller's sessions, each as a task, the newest session first."""
-        caller = _checked(context)
+        caller = _check_request(context)
         if not self._lists:
             raise MCPError(METHOD_NOT_FOUND, "tasks cannot be listed without authentication", "tasks/list")
         tasks: list[dict[str, Any]] = []
-        async with self._calls.reaching(caller) as client:
+        async with self._calls.open_client(caller) as client:
             cards = await self._calls.cards(client, caller)
             page = await client.list_sessions(limit=SESSIONS, after=params.cursor)
             rows: Any = page["sessions"]
@@ -152,11 +152,11 @@ class OlderTasks:
         return {"tasks": tasks, **({} if page["cursor"] is None else {"nextCursor": page["cursor"]})}
 
     async def _find(self, caller: Caller, params: TaskParams) -> Found:
-        async with self._calls.reaching(caller) as client:
+        async with self._calls.open_client(caller) as client:
             return await runs.find(client, ref_of(params.task_id))
 
 
-def _checked(context: Context) -> Caller:
+def _check_request(context: Context) -> Caller:
     if context.protocol_version != VERSION:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
     return caller_of(context)
@@ -169,7 +169,7 @@ def _task(found: Found, caller: Caller) -> dict[str, Any]:
         "taskId": str(found.ref),
         "status": status,
         **words,
-        **times(found),
+        **format_times(found),
         "ttl": None,
         "pollInterval": POLL_MS,
     }

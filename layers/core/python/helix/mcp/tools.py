@@ -15,7 +15,7 @@ from helix.client import HelixClient
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.messages import Record
 from helix.core.request_fields import PAGE
-from helix.mcp.questions import words
+from helix.mcp.questions import describe_question
 from helix.mcp.runs import Found
 
 WAIT: Final = "helix__wait"
@@ -154,7 +154,7 @@ def outcome(found: Found, answers: bool) -> CallToolResult:
             }
             for question in found.questions
         ]
-        asked = " ".join(words(question) for question in found.questions)
+        asked = " ".join(describe_question(question) for question in found.questions)
         advice = f"Ask the person, then call {ANSWER} with {again}." if answers else f"Then call {WAIT} with {again}."
         return structured(value | {"pending": pending}, f"Waits for a person. {asked} {advice}")
     value |= {"error": result.error} if result.error is not None else {}

@@ -45,7 +45,7 @@ class Proving(TokenVerifier):
 
 
 class MCPApp:
-    """An ASGI app that answers on every path. It starts with its first request, or with the server's lifespan."""
+    """An ASGI app that serves every path. It starts with its first request, or with the server's lifespan."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class MCPApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "lifespan":
-                await self._live(receive, send)
+                await self._run_lifespan(receive, send)
             case "http":
-                await (await self._started())(scope, receive, send)
+                await (await self._wait_until_ready())(scope, receive, send)
             case other:
                 raise ValueError(f"MCP is served over HTTP, not {other}")
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] != "lifespan.shutdown":
             assert message["type"] == "lifespan.startup"
-            await self._started()
+            await self._wait_until_ready()
             await send({"type": "lifespan.startup.complete"})
         await self.aclose()
         await send({"type": "lifespan.shutdown.complete"})
@@ -88,7 +88,7 @@ class MCPApp:
         if self._serving is not None:
             await self._serving
 
-    async def _started(self) -> ASGIApp:
+    async def _wait_until_ready(self) -> ASGIApp:
         if self._serving is None:
             self._serving = asyncio.get_running_loop().create_task(self._serve(), name="helix:mcp")
         ready = asyncio.ensure_future(self._ready.wait())

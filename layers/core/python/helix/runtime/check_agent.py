@@ -41,12 +41,12 @@ async def pause(seconds: int) -> str:
     return "waited"
 
 
-def _received(request: LLMGenerateInput) -> str:
+def _describe_message(request: LLMGenerateInput) -> str:
     """Return the version, and the length of the message."""
     return f"{__version__} {len(_message(request))}"
 
 
-def _successes(request: LLMGenerateInput) -> str:
+def _count_successes(request: LLMGenerateInput) -> str:
     return str(sum(isinstance(m, ToolResultMessage) and m.success for m in request.messages))
 
 
@@ -59,8 +59,8 @@ def _calls(name: str, *arguments: dict[str, Any]) -> Entry:
 
 
 SCRIPTS: dict[Script, list[Entry]] = {
-    "message": [_received],
-    "calls": [_calls("number", *({"value": n} for n in range(CALLS))), _successes],
+    "message": [_describe_message],
+    "calls": [_calls("number", *({"value": n} for n in range(CALLS))), _count_successes],
     "pauses": [*[_calls("pause", {"seconds": SHORT_S})] * SHORT_PAUSES, "done"],
     "wait": [*[_calls("pause", {"seconds": LONG_S})] * LONG_PAUSES, "done"],
 }

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
     from helix.ports.tracing import Tracer
-    from helix.runtime.agents import Agents
+    from helix.runtime.agent_models import Agents
     from helix.runtime.launching import StepFunctionsExecutor
     from helix.services.segments import SegmentStreams
 
@@ -169,7 +169,7 @@ class Application:
     def agents(self) -> Agents:
         """The deployed agents. Importing their modules registers them."""
         from helix.core.registry import default_registry
-        from helix.runtime.agents import Agents
+        from helix.runtime.agent_models import Agents
         from helix.runtime.models import named_models
 
         for module in self.settings.agents:

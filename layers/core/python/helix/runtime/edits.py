@@ -26,7 +26,7 @@ Handle = AgentExecutionHandle[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FoundMessage:
     """A user message in the session's history."""
 
     message: UserMessage
@@ -43,7 +43,7 @@ class Said:
         return self.newest and self.message.content == text
 
 
-async def find_message(history: History, session: SessionRow, message_id: str) -> Said | None:
+async def find_message(history: History, session: SessionRow, message_id: str) -> FoundMessage | None:
     """Return the message with the client's id: the id that it was sent with, or `RUN/user` if it had none. None if the
     session does not have it."""
     messages, newest = await history.messages(session), True
@@ -52,12 +52,12 @@ async def find_message(history: History, session: SessionRow, message_id: str) -
         if not isinstance(message, UserMessage):
             continue
         if message_id in (message.metadata.get("id"), f"{message.run_id}/user"):
-            return Said(message, index, newest, await _run(history, session.session_id, message.run_id))
+            return FoundMessage(message, index, newest, await _find_run(history, session.session_id, message.run_id))
         newest = False
     return None
 
 
-async def _run(history: History, session_id: str, run_id: str | None) -> RunRow | None:
+async def _find_run(history: History, session_id: str, run_id: str | None) -> RunRow | None:
     try:
         return await history.run(session_id, run_id) if run_id else None
     except RunNotFoundError:
@@ -96,7 +96,7 @@ async def rewind(
     executor: Executor,
     agent: AnyAgent,
     session: SessionRow,
-    to: Said | RunRow,
+    to: FoundMessage | RunRow,
     given: AgentInput | None,
     *,
     user_id: str | None,
@@ -114,17 +114,17 @@ async def rewind(
         metadata=given.metadata if given is not None else {},
         opening=Opening(user_id=user_id),
         key=key,
-        point=await _place(executor.engine.history, session, to),
+        point=await _find_checkpoint(executor.engine.history, session, to),
     )
     return await executor.start_run(agent, session.session_id, ask)
 
 
-async def _place(history: History, session: SessionRow, to: Said | RunRow) -> CheckpointRow:
-    run = to.run if isinstance(to, Said) else to
+async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessage | RunRow) -> CheckpointRow:
+    run = to.run if isinstance(to, FoundMessage) else to
     if run is not None:
         lineage, count, step, state_at = run.start_lineage, run.start_count, run.start_step, run.start_state_at
     else:
-        assert isinstance(to, Said)
+        assert isinstance(to, FoundMessage)
         before = (await history.messages(session))[: to.index]
         steps = [message.step or 0 for message in before if isinstance(message, AssistantMessage)]
         lineage, count, step, state_at = session.lineage, to.index, max(steps, default=0), session.state_at

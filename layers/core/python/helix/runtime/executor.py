@@ -64,7 +64,7 @@ class Executor(SessionVerbs):
         await self.close()
 
     @abstractmethod
-    def _gave_up(self, run_id: str) -> None:
+    def _raise_if_lost(self, run_id: str) -> None:
         """Raise if waiting for the run would never end."""
 
     async def wait_result(
@@ -73,7 +73,7 @@ class Executor(SessionVerbs):
         """Return the result of the run once it no longer runs (`wait_run`). Raises `TimeoutError`, and `RunStoppedError`
         if this process gave up the run."""
         async with asyncio.timeout(timeout_s):
-            run = await wait_run(self.store, self.sessions, session_id, run_id, self._gave_up)
+            run = await wait_run(self.store, self.sessions, session_id, run_id, self._raise_if_lost)
         return await result_of(agent, self.sessions, run)
 
     # --- starting runs --------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Executor(SessionVerbs):
         """
         asked, files = await read_input(agent, input)
         self.agents.know(agent)
-        if (known := await self._known(agent, key, user_id)) is not None:
+        if (known := await self._find_keyed_run(agent, key, user_id)) is not None:
             return known
         if session_id is not None:
             check_session_id(session_id)
@@ -164,7 +164,7 @@ class Executor(SessionVerbs):
         """
         self.agents.know(agent)
         check_mode(mode, ResumeMode)
-        if (known := await self._known(agent, key, user_id)) is not None:
+        if (known := await self._find_keyed_run(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
         if message is not None and mode == "continue":
@@ -203,7 +203,7 @@ class Executor(SessionVerbs):
         """
         self.agents.know(agent)
         check_mode(mode, RetryMode)
-        if (known := await self._known(agent, key, user_id)) is not None:
+        if (known := await self._find_keyed_run(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
         await fail_lapsed(self.engine, agent, session_id, self._delivery())
@@ -244,19 +244,19 @@ class Executor(SessionVerbs):
     ) -> AgentExecutionHandle[OutputT]:
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
-        seen = Newest(None) if ask.made else await self._recovered(agent, session_id, ask.mode, delivery)
+        seen = Newest(None) if ask.made else await self._recover(agent, session_id, ask.mode, delivery)
         left = await children_left(self.engine, seen.session, ask)
         try:
             claimed = await claim(self.engine, agent, session_id, ask, delivery, seen)
         except CallerError:  # another delivery of the same request may have won
-            if (known := await self._known(agent, ask.key, ask.opening.user_id)) is None:
+            if (known := await self._find_keyed_run(agent, ask.key, ask.opening.user_id)) is None:
                 raise
             return known
         await self._begin(agent, claimed, delivery)
         await leave_children(self.engine, agent, left, delivery)
         return ExecutorHandle(self, agent, session_id, claimed.run.run_id)
 
-    async def _known(
+    async def _find_keyed_run(
         self, agent: Agent[Any, OutputT], key: str | None, user_id: str | None
     ) -> AgentExecutionHandle[OutputT] | None:
         """Return the handle of the run that was started under the key, or None."""
@@ -273,7 +273,7 @@ class Executor(SessionVerbs):
             if session is None or not await self.engine.history.belongs(session, user_id):
                 raise SessionNotFoundError(session_id)
 
-    async def _recovered(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
+    async def _recover(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
         """Return the session and its newest runs, after completing the effects of dead processes. A dead run fails if a
         new message follows it."""
         seen = await self.engine.history.newest(session_id)
@@ -293,7 +293,7 @@ class Executor(SessionVerbs):
         self.agents.know(agent)
         await self._check_user(session_id, user_id)
         session = await self.sessions.get(session_id)
-        await self._tidy(session_id)
+        await self._complete_effects(session_id)
         if run_id is not None:
             await self.sessions.get_run(session_id, run_id)
         return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
@@ -304,15 +304,15 @@ class Executor(SessionVerbs):
         """Yield the messages of the run and its sub-agents, gapless from its beginning to its end."""
 
         async def idle() -> None:
-            self._gave_up(run_id)
-            await self._tidy(session_id)
+            self._raise_if_lost(run_id)
+            await self._complete_effects(session_id)
 
         async for message in read_run(self.streams, self.sessions, session_id, run_id, after, idle):
             yield message
 
     # --- internal -------------------------------------------------------------------------------------------------
 
-    async def _tidy(self, session_id: str) -> None:
+    async def _complete_effects(self, session_id: str) -> None:
         """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for
         them."""
         if (session := await unfinished(self.engine, session_id)) is None:

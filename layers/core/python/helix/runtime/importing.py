@@ -98,15 +98,15 @@ def place_of(value: Any) -> str | None:
     module has it, because it was made inside a function or in a session without a file."""
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if isinstance(name, str) and isinstance(module, str) and "<" not in name:
-        return _place(sys.modules.get(module), name)
+        return _import_path(sys.modules.get(module), name)
     for found in list(sys.modules.values()):
         for variable, it in list(getattr(found, "__dict__", {}).items()):
-            if it is value and not variable.startswith("__") and (place := _place(found, variable)) is not None:
+            if it is value and not variable.startswith("__") and (place := _import_path(found, variable)) is not None:
                 return place
     return None
 
 
-def _place(module: ModuleType | None, name: str) -> str | None:
+def _import_path(module: ModuleType | None, name: str) -> str | None:
     if module is None:
         return None
     if module.__name__ != "__main__":
@@ -135,12 +135,12 @@ class ServedAgent:
 
     def load(self) -> AnyAgent:
         """Import the agent, which runs the user's code. Raises `DefinitionError`, and whatever that code raises."""
-        return self.made_of(load(self.source))
+        return self.apply_limits(load(self.source))
 
-    def made_of(self, found: Any) -> AnyAgent:
+    def apply_limits(self, found: Any) -> AnyAgent:
         agent = agent_of(found, self.agent_id)
         if self.model is not None or self.max_tokens is not None:
-            agent = bounded(agent, self.model, self.max_tokens)
+            agent = with_limits(agent, self.model, self.max_tokens)
         return agent
 
     def digest(self, agent: AnyAgent, more: JsonObject) -> str:
@@ -174,7 +174,7 @@ def agent_of(found: Any, agent_id: str) -> AnyAgent:
     raise DefinitionError(f"agent {agent_id!r}", "agent_callable", problem)
 
 
-def bounded(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAgent:
+def with_limits(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAgent:
     """Return the agent with that model, and with no answer longer than `max_tokens`."""
     if agent.function is not None:
         advice = "register it with register_agent, or give an Agent"

@@ -15,7 +15,7 @@ from helix.engine.claims.confirm import Answered
 from helix.engine.engine import Engine
 from helix.engine.runs.admission import check_room
 from helix.engine.runs.intake import begin, stop_waiting
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.executor import Executor
 from helix.services.activity import Activity
 
@@ -48,7 +48,7 @@ class LaunchingExecutor(Executor):
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
         await check_room(self.engine, agent, mode, session_id)
 
-    def _gave_up(self, run_id: str) -> None:
+    def _raise_if_lost(self, run_id: str) -> None:
         return  # it never gives up: a sweep takes care of every open run
 
     def _delivery(self) -> Delivery:

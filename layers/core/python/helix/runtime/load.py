@@ -40,18 +40,18 @@ class LoadWatch:
     def begin(self) -> None:
         """Watch from now on, until no run is at work."""
         if self._timer is None:
-            self._next(asyncio.get_running_loop())
+            self._schedule_check(asyncio.get_running_loop())
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._collect_as_before()
+        self._restore_collector()
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(LOOK_S, self._look, loop, loop.time() + LOOK_S)
+    def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(LOOK_S, self._check_load, loop, loop.time() + LOOK_S)
 
-    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+    def _check_load(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         late = loop.time() - due
         working = self._working()
         if late >= LATE_S:
@@ -64,11 +64,11 @@ class LoadWatch:
             gc.set_threshold(*COLLECTED)
         self._timer = None
         if working:
-            self._next(loop)
+            self._schedule_check(loop)
         else:
-            self._collect_as_before()
+            self._restore_collector()
 
-    def _collect_as_before(self) -> None:
+    def _restore_collector(self) -> None:
         if self._thresholds is not None and gc.get_threshold() == COLLECTED:
             gc.set_threshold(*self._thresholds)
         self._thresholds = None

@@ -33,7 +33,7 @@ from helix.ports.metrics import Metrics, NoMetrics
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
-from helix.runtime.agents import Agents, Models
+from helix.runtime.agent_models import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.load import LoadWatch
@@ -171,7 +171,7 @@ class LocalExecutor(Executor):
     async def _start(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
-        placed = await self._places.take(agent.name)
+        placed = await self._places.acquire(agent.name)
         task = None
         try:
             handle = await super()._start(agent, session_id, ask)
@@ -179,15 +179,15 @@ class LocalExecutor(Executor):
                 task = self._tasks.get(handle.run_id)
         finally:
             if placed and task is None:
-                self._places.give_back()
+                self._places.release()
         if placed and task is not None:
             self._placed.add(handle.run_id)
-            task.add_done_callback(lambda _: self._leave(handle.run_id))
+            task.add_done_callback(lambda _: self._release_place(handle.run_id))
         return handle
 
-    def _leave(self, run_id: str) -> None:
+    def _release_place(self, run_id: str) -> None:
         self._placed.discard(run_id)
-        self._places.give_back()
+        self._places.release()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         run_id = claimed.run.run_id
@@ -211,7 +211,7 @@ class LocalExecutor(Executor):
             logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
         return None
 
-    def _gave_up(self, run_id: str) -> None:
+    def _raise_if_lost(self, run_id: str) -> None:
         if run_id in self._failures and run_id not in self._tasks:
             raise RunStoppedError(run_id) from self._failures[run_id]
 

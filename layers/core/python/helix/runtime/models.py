@@ -20,7 +20,7 @@ from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
 from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput
-from helix.runtime.agents import Agents, Models
+from helix.runtime.agent_models import Agents, Models
 from helix.runtime.importing import load
 from helix.runtime.user_adapters import is_adapter
 
@@ -90,7 +90,7 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
             _check_name(f"agent {member.name!r}", model, config, environment)
         for model in member.context.models:
             _check_name(f"agent {member.name!r}", model, LLMConfig(model=model), environment)
-        if (lacking := _lacking(config, environment)) is not None:
+        if (lacking := _find_missing_variable(config, environment)) is not None:
             return _demonstration(lacking if member is agent else f"{lacking} (for sub-agent {member.name!r})")
     return ModelChoice(None)
 
@@ -171,7 +171,7 @@ def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[
         raise DefinitionError(owner, "model", problem)
 
 
-def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
+def _find_missing_variable(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
     """Return the variable to set before any of the config's models can be called. None if one of them can be called
     already."""
     if any(config.provider_options.get(name) for name in ("api_key", "api_base", "base_url")):

@@ -31,7 +31,7 @@ class Places:
     def waiting(self) -> int:
         return len(self._line)
 
-    async def take(self, agent: str) -> bool:
+    async def acquire(self, agent: str) -> bool:
         """Wait for a place. Return False inside a run, which needs no place; the caller then must not give one back.
         Raises `QueueFullError`."""
         if AT_WORK.get():
@@ -49,13 +49,13 @@ class Places:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # the place had just been granted
-                self.give_back()
+                self.release()
             else:
                 self._line.remove(turn)
             raise
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         while self._line:
             turn = self._line.popleft()
             if not turn.done():

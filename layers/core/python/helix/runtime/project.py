@@ -128,7 +128,7 @@ class HelixProject:
         try:
             found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         except (ValueError, RecursionError) as error:
-            raise ProjectError(f"{str(file)!r} cannot be read: {_in_words(error)}") from error
+            raise ProjectError(f"{str(file)!r} cannot be read: {_describe_parse_error(error)}") from error
         if not isinstance(found, dict):
             raise ProjectError(f"{str(file)!r} is not a JSON object")
         return found
@@ -218,7 +218,7 @@ def read_project(root: Path) -> HelixProject:
     except InvalidInputError as error:
         raise ProjectError(f"{PYPROJECT}: {error}" if not str(error).startswith(PYPROJECT) else str(error)) from error
     except ValidationError as error:
-        raise ProjectError(f"{PYPROJECT}: {_first(error)}") from error
+        raise ProjectError(f"{PYPROJECT}: {_describe_first(error)}") from error
 
 
 def _table(folder: Path) -> Mapping[str, Any] | None:
@@ -231,19 +231,19 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
     try:
         tools = tomllib.loads(text).get("tool", {})
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {_in_words(error)}") from error
+        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {_describe_parse_error(error)}") from error
     table: Any = tools.get("helix", {}) if isinstance(tools, dict) else None
     if not isinstance(table, dict):
         raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is not a table")
     return table if "helix" in tools else None
 
 
-def _in_words(error: ValueError | RecursionError) -> str:
+def _describe_parse_error(error: ValueError | RecursionError) -> str:
     """Return the reason why a file cannot be parsed."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _first(error: ValidationError) -> str:
+def _describe_first(error: ValidationError) -> str:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":

@@ -14,7 +14,7 @@ from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
-from helix.runtime.agents import Agents
+from helix.runtime.agent_models import Agents
 from helix.runtime.message_files import read_file
 from helix.sessions.copies import clone_session
 from helix.sessions.deletion import delete_session, expire_all

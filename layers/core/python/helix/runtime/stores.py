@@ -115,10 +115,10 @@ def _opener_of(store: str) -> _Opener:
     if url is None:
         return _SQLITE
     scheme = url[1]
-    return _OPENERS.get(scheme) or _Opener(_added(scheme))
+    return _OPENERS.get(scheme) or _Opener(_find_entry_point(scheme))
 
 
-def _added(scheme: str) -> Callable[[str], StateStore]:
+def _find_entry_point(scheme: str) -> Callable[[str], StateStore]:
     """Return the function that a distribution offers for the scheme. Raises `InvalidInputError` if none does, and
     `DefinitionError` if the function cannot be imported."""
     from importlib.metadata import entry_points  # takes 10 ms to import, and few processes need it

@@ -1,9 +1,9 @@
 """Model adapters of users.
 
 Law: this is the only module that probes an adapter for its members. The documented minimum of an adapter is
-`generate_step`, so a class of a user need not derive from `BaseAdapter`, nor know which capabilities exist. `declared`
-adds the missing members once, before the engine sees the adapter. All other modules use declared members, which the
-type checker verifies.
+`generate_step`, so a class of a user need not derive from `BaseAdapter`, nor know which capabilities exist.
+`complete_adapter` adds the missing members once, before the engine sees the adapter. All other modules use declared
+members, which the type checker verifies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_adapter(value: Any) -> TypeIs[LLMAdapter]:
     return isinstance(value, BaseAdapter) or hasattr(value, "generate_step")
 
 
-def declared(adapter: LLMAdapter) -> BaseAdapter:
+def complete_adapter(adapter: LLMAdapter) -> BaseAdapter:
     """Return the adapter with all members of `BaseAdapter`: its own, and defaults for those that it lacks."""
     return adapter if isinstance(adapter, BaseAdapter) else _Declared(adapter)
 

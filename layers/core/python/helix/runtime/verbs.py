@@ -117,7 +117,7 @@ class FailRunEvent(Event):
     """The detail of EventBridge's event. None if a state machine sent this event."""
 
     @model_validator(mode="after")
-    def _named(self) -> FailRunEvent:
+    def _check_target(self) -> FailRunEvent:
         if self.detail is None and (self.session_id is None or self.run_id is None):
             raise ValueError("needs session_id and run_id, or the detail of an execution's status event")
         return self

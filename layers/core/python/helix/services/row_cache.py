@@ -23,7 +23,7 @@ from helix.ports.clock import Clock
 from helix.ports.model import Question
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, Update, Value, When
 from helix.services.committing import refused
-from helix.services.nearest import Embed, Vectors, nearest, packed
+from helix.services.embeddings import Embed, Vectors, find_nearest, pack_vector
 
 DEFAULT_SIZE = 10_000
 PUT_TRIES = 200
@@ -137,7 +137,7 @@ class RowCache:
         key = _key(tenant, f"e#{question.exact}")
         ops: list[Operation] = []
         if vector is not None:
-            row = {"vector": packed(vector), "expires": expires}
+            row = {"vector": pack_vector(vector), "expires": expires}
             ops.append(Put(_vector_key(tenant, question.context, question.exact), _lasting(row, expires)))
         for _ in range(PUT_TRIES):
             old, count = await self._store.get([key, _count(tenant)])
@@ -198,7 +198,7 @@ class RowCache:
         rows = await self._store.query("control", _partition(tenant), start=f"{prefix}#", end=f"{prefix}$")
         now = self._clock.now()
         others = ((_digest(row.key), row.value["vector"]) for row in rows if not _expired(row.value, now))
-        return nearest(vector, others, threshold)
+        return find_nearest(vector, others, threshold)
 
     async def _note_use(self, row: Row) -> None:
         """Count one hit, and move the entry to the rank that follows from it."""

@@ -13,7 +13,7 @@ from helix.core.agents import AnyAgent
 from helix.core.context_replies import ContextFound, ViewFound
 from helix.core.entries import AnyEntry, AssistantRow, message_of, parse_entry
 from helix.core.errors import InvalidInputError
-from helix.core.lineage import spans
+from helix.core.lineage import find_spans
 from helix.core.messages import AnyMessage
 from helix.core.prompt import edit_shown
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
@@ -115,7 +115,7 @@ async def _view_of(history: History, session: SessionRow, place: _Place) -> View
 
 def _messages(place: _Place) -> list[AnyMessage]:
     entries = place.entries
-    owners = [owner for owner, first, end in spans(place.lineage, 0, len(entries)) for _ in range(first, end)]
+    owners = [owner for owner, first, end in find_spans(place.lineage, 0, len(entries)) for _ in range(first, end)]
     found = zip(entries, owners, strict=True)
     return [edit_shown(message_of(entry, owner, index)) for index, (entry, owner) in enumerate(found)]
 

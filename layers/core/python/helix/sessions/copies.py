@@ -157,8 +157,8 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
 async def _nearest(
     engine: Engine, source: SessionRow, lineage: LineageRow, count: int
 ) -> tuple[SessionRow, CheckpointRow]:
-    """Return the newest checkpoint of this history with at most `count` messages, and its session. If there is none,
-    return the first checkpoint.
+    """Return the newest checkpoint of this history with at most `count` messages, and its session. Without
+    such a checkpoint, return the first one.
 
     A copy starts with a single checkpoint of everything that was copied, so older checkpoints are looked up in its
     source session. Raises `CheckpointNotFoundError` if those were deleted.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helix.core.json import JsonObject
-from helix.core.lineage import spans
+from helix.core.lineage import find_spans
 from helix.core.messages import AnyMessage
 from helix.core.patches import diff
 from helix.core.rows import CheckpointRow, LineageRow
@@ -46,7 +46,7 @@ async def diff_points(history: History, session: SessionRow, before: str, after:
 def common_messages(one: tuple[LineageRow, CheckpointRow], other: tuple[LineageRow, CheckpointRow]) -> int:
     """Return the length of the common prefix of both histories, which consists of the same rows."""
     same = 0
-    places = (spans(lineage, 0, point.count) for lineage, point in (one, other))
+    places = (find_spans(lineage, 0, point.count) for lineage, point in (one, other))
     for (owner, start, end), (owner_too, start_too, end_too) in zip(*places, strict=False):
         if (owner, start) != (owner_too, start_too):
             break

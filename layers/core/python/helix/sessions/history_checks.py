@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
-from helix.core.patches import apply, same
+from helix.core.patches import apply, equals_json
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow
 from helix.core.session_row import SessionRow
@@ -186,7 +186,7 @@ def _states(rows: SessionRows) -> Iterator[str]:
         if before is not None and before.lineage == point.lineage and held is not None and held.state is not None:
             wanted = apply(held.state, point.patches)
             found = rows.checkpoints.get(point.state_at)
-            if found is not None and found.state is not None and not same(wanted, found.state):
+            if found is not None and found.state is not None and not equals_json(wanted, found.state):
                 yield f"answer_fits_history: patches of {point.id!r} give {wanted}, its state is {found.state}"
         before = point
 

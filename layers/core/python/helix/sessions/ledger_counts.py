@@ -57,7 +57,7 @@ class RunCount:
     invocations: Counter[str] = field(default_factory=Counter)
     """The number of invocations, by verb."""
     repeated: Counter[str] = field(default_factory=Counter)
-    """How many of `invocations` repeated a delivery that had died, by verb."""
+    """The number of `invocations` that repeated a delivery that had died, by verb."""
     model_s: float = 0.0
     """The total seconds that `call_model` waited for models and inline tools, computed from the times in the rows."""
     tool_s: float = 0.0

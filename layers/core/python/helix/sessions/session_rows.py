@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from helix.core.entries import AnyEntry, parse_entry
-from helix.core.lineage import ROOT, spans
+from helix.core.lineage import ROOT, find_spans
 from helix.core.row_keys import SESSION
 from helix.core.rows import CheckpointRow, LineageRow, StopRow
 from helix.core.run_row import RunRow
@@ -50,7 +50,7 @@ class SessionRows:
             row = self.lineages.get(lineage)
             places = (
                 (owner, index)
-                for owner, first, end in ([] if row is None else spans(row, 0, MOST_MESSAGES))
+                for owner, first, end in ([] if row is None else find_spans(row, 0, MOST_MESSAGES))
                 for index in range(first, end)
             )
             self._lengths[lineage] = sum(1 for _ in takewhile(self.entries.__contains__, places))
@@ -61,7 +61,7 @@ class SessionRows:
         row = self.lineages.get(lineage)
         if row is None:
             return [None] * count
-        places = [(owner, index) for owner, first, end in spans(row, 0, count) for index in range(first, end)]
+        places = [(owner, index) for owner, first, end in find_spans(row, 0, count) for index in range(first, end)]
         return [self.entries.get(place) for place in places]
 
     def runs_in_order(self) -> list[RunRow]:

@@ -40,7 +40,7 @@ async def list_users(store: StateStore) -> list[str]:
 async def list_of_users(
     sessions: Sessions, users: Sequence[str | None], *, limit: int = 50, after: str | None = None
 ) -> SessionPage:
-    """Return root sessions of these users, newest id first. None stands for sessions without a user. `after` is the
+    """Return root sessions of these users, newest id first. None selects sessions without a user. `after` is the
     cursor of the previous page."""
     if len(users) == 1:
         return await sessions.list_sessions(user_id=users[0], limit=limit, after=after)

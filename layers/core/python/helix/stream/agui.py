@@ -94,11 +94,11 @@ class AgUiEncoder:
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence
-        self._take_in(message)
+        self._receive(message)
         out, self._out = self._out, []
         return out
 
-    def _take_in(self, message: StreamMessage) -> None:
+    def _receive(self, message: StreamMessage) -> None:
         chunk: dict[str, Any] = message.chunk or {}
         self._time = int(float(chunk.get("timestamp") or 0) * 1000) or self._time
         if message.session_id != self._root and self._run is None:
@@ -113,7 +113,7 @@ class AgUiEncoder:
             writer = self._run
         if writer is not None:
             for change in changes:
-                self._show(writer, change, message)
+                self._show_change(writer, change, message)
 
     def _emit(self, type: str, writer: Writer | None = None, **fields: Any) -> None:
         tag = writer.tag if writer is not None else {}
@@ -149,7 +149,7 @@ class AgUiEncoder:
             self._snapshot()
         early, self._early = self._early, []
         for message in early:
-            self._take_in(message)
+            self._receive(message)
 
     def _finish(self, end: ch.RunEnded) -> None:
         run = self._run
@@ -223,7 +223,7 @@ class AgUiEncoder:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _show(self, writer: Writer, change: ch.Change, message: StreamMessage) -> None:
+    def _show_change(self, writer: Writer, change: ch.Change, message: StreamMessage) -> None:
         match change:
             case ch.PartGrew():
                 self._answers.grow(writer, change.part, change.delta)
@@ -238,7 +238,7 @@ class AgUiEncoder:
                     self._end_child(writer, change.kind, change.status, change.error)
             case ch.RunPaused() | ch.OutputGiven() | ch.StatePatched():  # those of a sub-agent are not the run's
                 if writer is self._run:
-                    self._of_run(change)
+                    self._take_run_change(change)
             case ch.CustomEmitted(_, chunk):
                 self._emit("CUSTOM", writer, name=chunk.event_name, value=chunk.data)
             case ch.ErrorRaised(_, chunk) if not chunk.recoverable:
@@ -252,7 +252,7 @@ class AgUiEncoder:
             case _:
                 assert_never(change)
 
-    def _of_run(self, change: ch.RunPaused | ch.OutputGiven | ch.StatePatched) -> None:
+    def _take_run_change(self, change: ch.RunPaused | ch.OutputGiven | ch.StatePatched) -> None:
         match change:
             case ch.RunPaused(_, chunk):
                 self._reason = chunk.reason or "pending"

@@ -50,10 +50,10 @@ class Panel:
 
     def html(self) -> str:
         lines = [
-            f'<div style="white-space:pre-wrap{"" if kind == "text" else ";" + _ASKED}">{_shown_text(text)}</div>'
+            f'<div style="white-space:pre-wrap{"" if kind == "text" else ";" + _ASKED}">{_printable_html(text)}</div>'
             for kind, text in _lines(self._conversation)
         ]
-        end = f"<small>{_shown_text(self.status)} · {_shown_text(self._session_id)}</small>"
+        end = f"<small>{_printable_html(self.status)} · {_printable_html(self._session_id)}</small>"
         return f'<div style="line-height:1.5">{"".join(lines)}{end}</div>'
 
     def text(self) -> str:
@@ -81,7 +81,7 @@ def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
 
 
 def _call_lines(call: Call) -> Iterator[tuple[str, str]]:
-    arguments = _short(dumps(call.arguments))
+    arguments = _shorten(dumps(call.arguments))
     if call.state == "waiting":
         yield "tool", f"{call.name}({arguments}) waits for a person"
     elif call.attempt > 0:
@@ -90,14 +90,14 @@ def _call_lines(call: Call) -> Iterator[tuple[str, str]]:
         yield from _lines(call.child)
     if call.state in ("done", "failed"):
         said = dumps(call.result) if call.state == "done" else call.error or "failed"
-        yield "tool", f"{call.name} → {_short(said)}"
+        yield "tool", f"{call.name} → {_shorten(said)}"
 
 
-def _shown_text(text: str) -> str:
+def _printable_html(text: str) -> str:
     return escape(printable(text))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
 
 
@@ -131,10 +131,10 @@ def show_in_cell(handle: AgentExecutionHandle[Any]) -> None:
     """Show a handle that is the last line of a notebook cell. The cell finishes, and the display keeps updating."""
     task = asyncio.get_running_loop().create_task(show(handle), name=f"helix:show {handle.run_id}")
     _showing.add(task)
-    task.add_done_callback(_shown)
+    task.add_done_callback(_log_failure)
 
 
-def _shown(task: asyncio.Task[Any]) -> None:
+def _log_failure(task: asyncio.Task[Any]) -> None:
     _showing.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.warning("a run is not shown any more: %s", error)

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from helix.core.chunks import StatePatchChunk, StreamChunk, StreamResyncChunk
 from helix.core.errors import InvalidInputError, StaleStateError
 from helix.core.json import JsonObject
-from helix.core.patches import apply, json_copy, same
+from helix.core.patches import apply, equals_json, json_copy
 from helix.core.sequencer import StreamRecord
 from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
@@ -43,7 +43,7 @@ class CustomStateStreamer:
         """Write RFC 6902 operations to the stream. They are durable on return. Without operations, no chunk is
         written."""
         if patches:
-            self._unwritten.append(self._make([json_copy(patch) for patch in patches]))
+            self._unwritten.append(self._make_record([json_copy(patch) for patch in patches]))
             self._next += 1
         await self.flush()
 
@@ -54,7 +54,7 @@ class CustomStateStreamer:
                 await self._manager.append(self._stream_id, [self._unwritten[0]])
                 self._unwritten.popleft()
 
-    def _make(self, patches: list[JsonObject]) -> StreamRecord:
+    def _make_record(self, patches: list[JsonObject]) -> StreamRecord:
         base, now = self._record, self._clock.now()
         chunk = StatePatchChunk(
             session_id=base.session_id,
@@ -167,7 +167,7 @@ class StreamProjector(Generic[ProjectedT]):
             return False
         self._sequence = max(self._sequence, chunk.sequence)
         value = self.value
-        if same(value, self._seen):  # type: ignore[arg-type]  # for other types it uses == too
+        if equals_json(value, self._seen):  # type: ignore[arg-type]  # for other types it uses == too
             return False
         self._seen = value
         return True

@@ -31,9 +31,9 @@ class UIMessageFold:
 
     def feed(self, parts: Iterable[JsonObject]) -> None:
         for part in parts:
-            self._take(dict(part))
+            self._add_part(dict(part))
 
-    def _take(self, part: dict[str, Any]) -> None:
+    def _add_part(self, part: dict[str, Any]) -> None:
         kind = str(part["type"])
         name, _, what = kind.partition("-")
         if name in ("text", "reasoning"):
@@ -82,7 +82,7 @@ class UIMessageFold:
             return
         call["state"] = what
         if what != "output-denied":
-            self._put(call, {name: part[name] for name in _RESULT if name in part})
+            self._set_result(call, {name: part[name] for name in _RESULT if name in part})
 
     def _input(self, part: dict[str, Any]) -> None:
         about = {"state": "input-available", "toolName": part["toolName"], "input": part["input"]}
@@ -93,10 +93,10 @@ class UIMessageFold:
         if call is None:
             self._parts.append({"type": "dynamic-tool", "toolCallId": part["toolCallId"], **about})
         else:
-            self._put(call, about)
+            self._set_result(call, about)
 
     @staticmethod
-    def _put(call: dict[str, Any], about: dict[str, Any]) -> None:
+    def _set_result(call: dict[str, Any], about: dict[str, Any]) -> None:
         for name in _RESULT:
             call.pop(name, None)
         call |= about

@@ -88,15 +88,15 @@ class UIMessageEncoder:
                 changes = self._conversation.take(message)
             self._end, self._closed, self._reason = None, False, None
         for change in changes:
-            self._show(change, message)
-        return self._take()
+            self._show_change(change, message)
+        return self._take_output()
 
     def close(self) -> list[JsonObject]:
         """Return the parts that end a response after its run has ended: the calls that wait for the user, then
         `finish`. Return no parts if the run continues. A later run of the message or of its sub-agents starts another
         response."""
         self._close()
-        return self._take()
+        return self._take_output()
 
     def end_call(self, message: StreamMessage) -> list[JsonObject]:
         """Return the parts for a late `tool_end` of a call in this page's message: the call was waiting until a new
@@ -108,7 +108,7 @@ class UIMessageEncoder:
         for change in self._conversation.take(message):
             if isinstance(change, ch.CallEnded):
                 self._end_call(change.call)
-        return self._take()
+        return self._take_output()
 
     def _close(self) -> None:
         end = self._end
@@ -117,9 +117,9 @@ class UIMessageEncoder:
         self._start()
         self._finish_text()
         if end.kind == "paused":
-            self._wait()
+            self._emit_requests()
         else:
-            self._withdraw()
+            self._deny_open_approvals()
         self._finish_step()
         reason = {"end": "stop", "paused": "tool-calls", "fail": "error"}[end.kind]
         if end.kind == "fail":
@@ -143,7 +143,7 @@ class UIMessageEncoder:
         self._start()
         self._out.append({"type": type, **fields})
 
-    def _take(self) -> list[JsonObject]:
+    def _take_output(self) -> list[JsonObject]:
         out, self._out = self._out, []
         return out
 
@@ -162,7 +162,7 @@ class UIMessageEncoder:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _show(self, change: ch.Change, message: StreamMessage) -> None:
+    def _show_change(self, change: ch.Change, message: StreamMessage) -> None:
         match change:
             case ch.PartGrew():
                 if change.part is self._open:  # then the message has been started
@@ -280,7 +280,7 @@ class UIMessageEncoder:
     def _call(self, change: ch.CallChange) -> None:
         match change:
             case ch.CallStarted(call):
-                self._answered(self._show_call(call), approved=True)
+                self._emit_approval(self._show_call(call), approved=True)
             case ch.CallAsked(call):
                 shown = self._show_call(call)
                 shown.asked = call.kind
@@ -315,7 +315,7 @@ class UIMessageEncoder:
         if denied and shown.requested:
             self._deny(shown, error)
             return
-        self._answered(shown, approved=not denied, **{"reason": error} if denied else {})
+        self._emit_approval(shown, approved=not denied, **{"reason": error} if denied else {})
         if success:
             self._emit("tool-output-available", toolCallId=self._call_id(call), output=call.result, dynamic=True)
         else:
@@ -331,17 +331,17 @@ class UIMessageEncoder:
             if shown.requested:
                 self._deny(shown, reason)
             else:
-                self._answered(shown, approved=False, reason=reason)
+                self._emit_approval(shown, approved=False, reason=reason)
                 self._emit("tool-output-error", toolCallId=self._call_id(shown.call), errorText=reason, dynamic=True)
 
-    def _withdraw(self) -> None:
+    def _deny_open_approvals(self) -> None:
         """Deny the approvals that an ended run was waiting for. A retry asks again."""
         for shown in self._calls.values():
             if shown.asked is not None and shown.requested and not shown.done:
                 self._deny(shown, "the run has ended")
 
     def _deny(self, shown: _Shown, reason: str) -> None:
-        self._answered(shown, approved=False, reason=reason)
+        self._emit_approval(shown, approved=False, reason=reason)
         self._emit("tool-output-denied", toolCallId=self._call_id(shown.call))
 
     def _show_call(self, call: Call) -> _Shown:
@@ -377,12 +377,12 @@ class UIMessageEncoder:
             shown.requested = True
             self._emit("tool-approval-request", approvalId=call_id, toolCallId=call_id, **what)
 
-    def _answered(self, shown: _Shown, *, approved: bool, **why: str) -> None:
+    def _emit_approval(self, shown: _Shown, *, approved: bool, **why: str) -> None:
         asked, shown.asked = shown.asked, None
         if asked in ("approval", "unknown") and self._live:
             self._emit("tool-approval-response", approvalId=self._call_id(shown.call), approved=approved, **why)
 
-    def _wait(self) -> None:
+    def _emit_requests(self) -> None:
         """Emit the requests that the run waits for. A sub-agent's call gets a provisional output until its response
         arrives, because a page continues automatically only when no other call of the step is open."""
         for call_id, shown in self._calls.items():

@@ -27,7 +27,7 @@ from helix.services.segments import SegmentStreams
 T = TypeVar("T")
 Point: TypeAlias = tuple[str, int]
 _KINDS = dict(
-    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "guard", "segment", "attempt"], strict=True)
+    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "hook mark", "segment", "attempt"], strict=True)
 )
 
 
@@ -115,7 +115,7 @@ def _kind(sort: str) -> str:
     return _KINDS.get(head, head)
 
 
-def _appended(_: str, records: Sequence[StreamRecord]) -> str:
+def _name_append(_: str, records: Sequence[StreamRecord]) -> str:
     last = records[-1] if records else None
     return f"append:{(last.mark or last.kind) if last else ''}"
 
@@ -125,7 +125,7 @@ _NAMES: dict[str, Callable[..., str]] = {
     "query": lambda table, _, *, start="", end=None, **__: f"query:{_kind(start or end or table)}",
     "transact": lambda name, _: f"transact:{name}",
     "purge": lambda _: "transact:purge",
-    "append": _appended,
+    "append": _name_append,
     **{verb: lambda *_, verb=verb, **__: verb for verb in ("read", "info", "delete")},
 }
 
@@ -185,7 +185,7 @@ async def crash_everywhere(
             await act(points.store(store), points.streams(SegmentStreams(points.store(store))), points)
         if points.crashed:
             covered.append(point)
-        await _end()
+        await _cancel_tasks()
         try:
             await recover(store, SegmentStreams(store), point)
         except BaseException as error:
@@ -201,7 +201,7 @@ def _drop_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
         loop.default_exception_handler(context)
 
 
-async def _end() -> None:
+async def _cancel_tasks() -> None:
     """Cancel the tasks that the crashed process left on this event loop."""
     me = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not me and task.get_name().startswith("helix:")]

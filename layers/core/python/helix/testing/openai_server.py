@@ -229,7 +229,7 @@ class OpenAIServer(LoopbackServer):
             case ModelAnswer() | str():
                 answer = ModelAnswer(text=response) if isinstance(response, str) else response
                 head = {"id": f"chatcmpl-{self._answered}", "created": 0, "model": str(request.json.get("model"))}
-                say = _stream if request.json.get("stream") else _say_at_once
+                say = _stream if request.json.get("stream") else _respond_at_once
                 if path == _PATHS[1]:
                     say = _stream_response
                 await say(answer, head, request.json, responder)
@@ -282,7 +282,9 @@ async def _fail(failure: HttpFailure, responder: Responder) -> None:
     await responder.send_json(failure.status, {"error": error}, headers)
 
 
-async def _say_at_once(answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder) -> None:
+async def _respond_at_once(
+    answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder
+) -> None:
     match answer.fault:
         case CutAfter():
             return responder.abort()

@@ -22,7 +22,7 @@ async def check_stream(
     stored final text, one end per turn and one `tool_end` per call."""
     messages = await read_all(streams, stream_id)
     info = await streams.info(stream_id)
-    problems = list(_dense(stream_id, messages, info.latest_sequence if info is not None else 0))
+    problems = list(_find_gaps(stream_id, messages, info.latest_sequence if info is not None else 0))
     for start in {1, len(messages) // 2, max(0, len(messages) - 1)}:
         if await read_all(streams, stream_id, start) != messages[start:]:
             problems.append(f"stream_gapless: read after {start} is not the rest of read after 0")
@@ -30,7 +30,7 @@ async def check_stream(
         if rows.session is None or rows.session.status == "deleting":
             continue
         tally = replay([m for m in messages if m.session_id == rows.session_id])
-        problems += [f"{rows.session_id}: {p}" for p in _reported(rows, tally, at_rest=at_rest)]
+        problems += [f"{rows.session_id}: {p}" for p in _find_wrong_reports(rows, tally, at_rest=at_rest)]
     return problems
 
 
@@ -42,7 +42,7 @@ async def read_all(streams: StreamManager, stream_id: str, after: int = 0) -> li
     return found
 
 
-def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> Iterator[str]:
+def _find_gaps(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> Iterator[str]:
     sequences = [message.sequence for message in messages]
     if sequences != list(range(1, len(messages) + 1)):
         yield f"stream_gapless: stream {stream_id!r} has sequences {sequences}"
@@ -52,7 +52,7 @@ def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> It
 
 @dataclass(slots=True)
 class Tally:
-    """What a reader of one session knows at the end of its stream."""
+    """The facts about one session that its reader has learned by the end of its stream."""
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
     """Committed texts, each as (step, attempt, run id, text)."""
@@ -111,7 +111,7 @@ def replay(messages: Sequence[StreamMessage]) -> Tally:
     return tally
 
 
-def _reported(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
+def _find_wrong_reports(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     yield from tally.problems
     if tally.lossy:
         yield "stream_gapless: chunks were lost"
@@ -122,13 +122,13 @@ def _reported(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str
     for turn, ends in tally.ends.items():
         if len(ends) > 1:
             yield f"end_truthful: turn {turn} ended {len(ends)} times: {ends}"
-    yield from _texts(rows, tally, at_rest=at_rest)
-    yield from _tool_ends(rows, tally, at_rest=at_rest)
+    yield from _find_wrong_texts(rows, tally, at_rest=at_rest)
+    yield from _find_wrong_tool_ends(rows, tally, at_rest=at_rest)
     if at_rest:
-        yield from _ends(rows, tally)
+        yield from _find_wrong_ends(rows, tally)
 
 
-def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
+def _find_wrong_texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     """Check final_is_committed in both directions: every committed text on the stream is stored, and (at rest) every stored
     text is committed on the stream."""
     answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
@@ -150,7 +150,7 @@ def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
             yield f"final_is_committed: text of {sorted(tally.open)} was neither committed nor discarded"
 
 
-def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
+def _find_wrong_tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     """Check that each call has one `tool_end` with the stored result. Lineages may reuse a call id; then any of its rows
     may match."""
     calls: defaultdict[str, list[CallRow]] = defaultdict(list)
@@ -174,7 +174,7 @@ def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[st
                 yield f"stream_gapless: call {message.call_id!r} ({message.by}) has no tool_end"
 
 
-def _ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
+def _find_wrong_ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
     """Check that the stream contains the last turn's end with its status."""
     session = rows.session
     run = rows.runs.get(session.run_id) if session is not None else None

@@ -58,7 +58,7 @@ class Child:
     async def start(cls, command: Command, log: Path, info: ProcessInfo) -> Child:
         """Start the process. Raises `OSError`."""
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        with _opened(log) as file:
+        with _open_log(log) as file:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
                 stdin=pipe if command.reports else none,
@@ -126,7 +126,7 @@ class Child:
         if code is None or (code == 0 and not self._command.reports):
             return None
         how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
-        words = self._last_words() if code >= 0 else ""
+        words = self._read_last_line() if code >= 0 else ""
         return f"{how}: {words}" if words else how
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _last_words(self) -> str:
+    def _read_last_line(self) -> str:
         """Return the last line of its log."""
         lines = read_end(self._log, LAST_WORDS).strip().splitlines()
         return lines[-1].strip()[:MAX_SAID] if lines else ""
@@ -167,7 +167,7 @@ def read_end(log: Path, last_bytes: int) -> str:
         return ""
 
 
-def _opened(log: Path) -> BinaryIO:
+def _open_log(log: Path) -> BinaryIO:
     """Open the log. It contains output of users' code, so only its owner may read it."""
     make_folder(log.parent)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

@@ -31,15 +31,15 @@ def get_runtime() -> AgentRuntime:
     return _running[-1]
 
 
-def enter(runtime: AgentRuntime) -> None:
+def add_runtime(runtime: AgentRuntime) -> None:
     _running.append(runtime)
     with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
         for number in SIGNALS:
             _former.setdefault(number, signal.getsignal(number))
-            asyncio.get_running_loop().add_signal_handler(number, _signalled, number)
+            asyncio.get_running_loop().add_signal_handler(number, _on_signal, number)
 
 
-def leave(runtime: AgentRuntime) -> None:
+def remove_runtime(runtime: AgentRuntime) -> None:
     """Remove the runtime from the list. Harmless if it was never there."""
     if runtime not in _running:
         return
@@ -50,7 +50,7 @@ def leave(runtime: AgentRuntime) -> None:
                 signal.signal(number, _former.pop(number, None) or signal.SIG_DFL)
 
 
-def _signalled(number: signal.Signals) -> None:
+def _on_signal(number: signal.Signals) -> None:
     logger.warning("%s: shutting down; workers hand over their runs", number.name)
     task = asyncio.get_running_loop().create_task(_shut_down(number, list(_running)))
     _closing.add(task)

@@ -66,7 +66,7 @@ class Assignment:
 
 
 def main() -> None:
-    answers, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
+    reports, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(2, 1)
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # processes that tools start must not read the orders
@@ -79,7 +79,7 @@ def main() -> None:
     logging.basicConfig(level=given.log_level, format=FORMAT, stream=sys.stderr)
     code, orphaned = 1, threading.Event()
     try:
-        code = asyncio.Runner().run(_serve(given, answers, orders, orphaned))
+        code = asyncio.Runner().run(_serve(given, reports, orders, orphaned))
     except BaseException:
         logger.exception("worker %s ended", given.worker_id)
     finally:
@@ -90,7 +90,7 @@ def main() -> None:
         os._exit(code)  # a tool's thread that is still at work must not keep the process alive
 
 
-async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
+async def _serve(given: Assignment, reports: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
     try:
         store = open_store(given.store)
         served = ServedAgent(**given.agent)
@@ -109,21 +109,21 @@ async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: t
         bind_token_budget_manager(store)  # for usage that agents record themselves
     except (Exception, SystemExit) as error:
         logger.exception("worker %s cannot serve", given.worker_id)
-        _answer(answers, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
+        _write_report(reports, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
         return 1
     metrics = engine.metrics
     assert isinstance(metrics, StoreMetrics)
     metrics.start()
     worker = Worker(engine, queue, given.worker_id, [agent.name])
     serving = asyncio.create_task(worker.serve())
-    leaving = _Leaving(worker, serving)
+    leaving = _Shutdown(worker, serving)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, leaving.leave, given.shutdown_timeout)
     orphan_grace_s = min(ORPHAN_GRACE_S, given.shutdown_timeout)
     listened = (orders, loop, leaving, orphan_grace_s, orphaned)
-    listening = threading.Thread(target=_listen, args=listened, daemon=True)
+    listening = threading.Thread(target=_read_orders, args=listened, daemon=True)
     listening.start()
-    _answer(answers, {"status": "ready"})
+    _write_report(reports, {"status": "ready"})
     logger.info("worker %s serves %s", given.worker_id, agent.name)
     await asyncio.wait({serving})
     logger.info("worker %s leaves", given.worker_id)
@@ -131,7 +131,7 @@ async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: t
     return 0 if serving.cancelled() or serving.exception() is None else 1
 
 
-class _Leaving:
+class _Shutdown:
     """Ends the worker: at its next pause, or immediately when its time is up."""
 
     def __init__(self, worker: Worker, serving: asyncio.Task[None]) -> None:
@@ -144,17 +144,21 @@ class _Leaving:
     def leave(self, grace_s: float) -> None:
         self._worker.leave()
         # Cut it off a little earlier, so that it has time to give back the executions that it holds.
-        self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cut)
+        self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cancel_until_ended)
 
-    def _cut(self) -> None:
+    def _cancel_until_ended(self) -> None:
         """Cancel the worker repeatedly until it has ended, because a cancellation can be lost."""
         if not self._serving.done():
             self._serving.cancel()
-            self._loop.call_later(AGAIN_S, self._cut)
+            self._loop.call_later(AGAIN_S, self._cancel_until_ended)
 
 
-def _listen(
-    orders: TextIO, loop: asyncio.AbstractEventLoop, leaving: _Leaving, orphan_grace_s: float, orphaned: threading.Event
+def _read_orders(
+    orders: TextIO,
+    loop: asyncio.AbstractEventLoop,
+    leaving: _Shutdown,
+    orphan_grace_s: float,
+    orphaned: threading.Event,
 ) -> None:
     for line in orders:
         order = json.loads(line)
@@ -177,9 +181,9 @@ def _end_group() -> None:
     os._exit(1)
 
 
-def _answer(answers: TextIO, answer: dict[str, str]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.close()
+def _write_report(reports: TextIO, report: dict[str, str]) -> None:
+    reports.write(json.dumps(report) + "\n")
+    reports.close()
 
 
 async def _close(engine: Engine, metrics: StoreMetrics) -> None:

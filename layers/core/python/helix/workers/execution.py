@@ -58,7 +58,7 @@ class LeftError(Exception):
 
 class Execution:
     """Plays one execution that this worker holds. `leave()` ends it at the next delivery. Cancelling the task of `play`
-    ends it at once. Tokens arrive through `reported`."""
+    ends it at once. Tokens arrive through `receive_signals`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
         self.work = work
@@ -69,7 +69,7 @@ class Execution:
     def leave(self) -> None:
         self._leaving.set()
 
-    def reported(self, signals: Signals) -> None:
+    def receive_signals(self, signals: Signals) -> None:
         for token in signals.tokens & self._tokens.keys():
             if not (woken := self._tokens[token]).done():
                 woken.set_result(None)
@@ -87,7 +87,7 @@ class Execution:
                     deaths -= 1
             if deaths >= MAX_DEATHS:
                 return await self._fail(f"{deaths} workers died while they executed it")
-            position: Position | None = await self._first()
+            position: Position | None = await self._first_position()
             while position is not None:
                 position = await self._advance(position)
             return "ended"
@@ -99,7 +99,7 @@ class Execution:
 
     # --- states ---------------------------------------------------------------------------------------------------
 
-    async def _first(self) -> Position:
+    async def _first_position(self) -> Position:
         """Return the position to begin at: the first step of the part, or the step that its last holder reached."""
         part = self.work.part
         session = await self._engine.history.session(part.session_id)
@@ -119,26 +119,26 @@ class Execution:
             return None
         if move.calls:
             step = replace(at, step=move.step - 1)
-            found = await asyncio.gather(*(self._child(step, call) for call in move.calls), return_exceptions=True)
+            found = await asyncio.gather(*(self._run_child(step, call) for call in move.calls), return_exceptions=True)
             failed = [error for error in found if isinstance(error, BaseException)]
             if failed:
                 raise next((error for error in failed if not isinstance(error, LeftError)), failed[0])
-            await self._forget([token for token in found if isinstance(token, str)])
+            await self._delete_tokens([token for token in found if isinstance(token, str)])
         return replace(at, step=move.step, events=move.events)
 
-    async def _child(self, at: Position, call: Call) -> str:
+    async def _run_child(self, at: Position, call: Call) -> str:
         """Deliver a sub-agent's call and wait for its end. Return the token that was waited for."""
         engine = self._engine
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()
         try:
             await self._deliver(lambda delivery: deliver_child(engine, at, call.call_id, token, delivery))
-            await self._unless_leaving(woken)
+            await self._wait_unless_leaving(woken)
         finally:
             del self._tokens[token]
         return token
 
-    async def _forget(self, tokens: Sequence[str]) -> None:
+    async def _delete_tokens(self, tokens: Sequence[str]) -> None:
         """Delete the tokens. Otherwise each wake-up of a long run would read those of all its sub-agents so far."""
         try:
             await self._queue.forget_tokens(self.work, tokens)
@@ -179,13 +179,13 @@ class Execution:
                     if tries >= STORE_TRIES:
                         raise
                     logger.warning("run %s: the store failed; trying again", self.work.part.run_id, exc_info=True)
-                await self._unless_leaving(changes.changed(pause), unless=last)
+                await self._wait_unless_leaving(changes.changed(pause), unless=last)
                 pause = min(2 * pause, WAITS_S[1])
 
     def _delivery(self) -> Delivery:
         return Delivery(delivery_owner(self.work.owner, self._engine.ids.new("d")))
 
-    async def _unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
+    async def _wait_unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
         """Wait for `what`, but no longer than this worker stays. No work is in progress meanwhile, so leaving loses
         nothing."""
         if unless:

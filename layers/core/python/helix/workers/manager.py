@@ -24,7 +24,7 @@ from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.workers.child import Child, Command, NotReadyError, read_end
 from helix.workers.tasks import end_tasks, first_of
-from helix.workers.usage import bind, read, share
+from helix.workers.usage import bind_cores, limit_cpu, read_usage
 
 LOOK_S = 0.5
 """The seconds between two measurements, so the delay until memory above the limit is noticed."""
@@ -163,7 +163,7 @@ class ProcessManager:
         managed = self._find(process_id)
         if managed.asked != "stop":  # a stop that is under way is not turned into a drain
             managed.ask("drain" if drain else "stop", timeout_s)
-        await self._ended(managed)
+        await self._record_end(managed)
         return managed.info
 
     async def kill_process(self, process_id: str) -> ProcessInfo:
@@ -172,7 +172,7 @@ class ProcessManager:
         managed.ask("kill", 0)
         if managed.child is not None:
             managed.child.kill()
-        await self._ended(managed)
+        await self._record_end(managed)
         return managed.info
 
     async def restart_process(
@@ -236,13 +236,13 @@ class ProcessManager:
         while True:
             began = self._clock.now()
             try:
-                reason = await self._life(managed)
+                reason = await self._run_life(managed)
             except Exception as error:  # otherwise it would count as an instance for ever, without a supervisor
                 logger.exception("supervising process %s of %s failed", managed.info.process_id, managed.info.name)
                 reason = f"{type(error).__name__}: {error}"
             now, ended = self._clock.now(), {"pid": None, "stopped_at": self._clock.now()}
             if self._on_end is not None:
-                await self._guarded(self._on_end(managed.info, reason is not None))
+                await self._log_errors(self._on_end(managed.info, reason is not None))
             if managed.asked != "restart":
                 if managed.asked is not None or reason is None:  # it was stopped, or a command has finished
                     await self._update(managed, status=ProcessStatus.STOPPED, **ended)
@@ -268,7 +268,7 @@ class ProcessManager:
             managed.changed.clear()
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
 
-    async def _life(self, managed: _Managed) -> str | None:
+    async def _run_life(self, managed: _Managed) -> str | None:
         """Run one life, from start to end. Return why it crashed, or None if it ended as asked, or on its own without
         an error."""
         begun = {"started_at": self._clock.now(), "stopped_at": None, "generation": managed.generation}
@@ -288,20 +288,20 @@ class ProcessManager:
                 child.kill()
                 await child.exited.wait()
                 return None if managed.asked else str(error)
-            return await self._part(managed, child, watching)
+            return await self._handle_end(managed, child, watching)
         finally:
             await end_tasks(watching)
             child.kill()  # and the processes that it left running
             await child.exited.wait()
             managed.child = None
 
-    async def _part(self, managed: _Managed, child: Child, watching: asyncio.Task[str]) -> str | None:
+    async def _handle_end(self, managed: _Managed, child: Child, watching: asyncio.Task[str]) -> str | None:
         """Handle a process that has exited, was asked to end, or exceeds its memory limit. Return why it crashed, or
         None."""
         if child.exited.is_set():
             return child.how_it_ended()
         if watching.done():
-            return await self._exceeded(managed, child, watching.result())
+            return await self._end_oversized(managed, child, watching.result())
         await self._update(managed, status=ProcessStatus.STOPPING)
         while True:
             managed.changed.clear()
@@ -313,9 +313,9 @@ class ProcessManager:
                 return None
             await end_tasks(waits)
             if watching.done():
-                return await self._exceeded(managed, child, watching.result())
+                return await self._end_oversized(managed, child, watching.result())
 
-    async def _exceeded(self, managed: _Managed, child: Child, reason: str) -> str:
+    async def _end_oversized(self, managed: _Managed, child: Child, reason: str) -> str:
         await self._update(managed, status=ProcessStatus.STOPPING, last_error=reason)
         child.ask("leave", LAST_GRACE_S)
         await child.end(LAST_GRACE_S)
@@ -326,13 +326,13 @@ class ProcessManager:
         loop = asyncio.get_running_loop()
         cores, limit = managed.resources.cpu_limit, managed.resources.memory_limit_mb
         sharing = None
-        if cores is not None and not bind(child.pid, cores):
-            sharing = loop.create_task(share(child.pid, cores))
+        if cores is not None and not bind_cores(child.pid, cores):
+            sharing = loop.create_task(limit_cpu(child.pid, cores))
         try:
-            seen, at, reported = read(child.pid), loop.time(), 0.0
+            seen, at, reported = read_usage(child.pid), loop.time(), 0.0
             while True:
                 await asyncio.sleep(LOOK_S)
-                now = read(child.pid)
+                now = read_usage(child.pid)
                 if now is None or seen is None:
                     await asyncio.Event().wait()  # its exit ends this wait
                     continue
@@ -359,18 +359,18 @@ class ProcessManager:
             raise ProcessNotFoundError(f"there is no process {process_id!r} here: see list_processes")
         return managed
 
-    async def _ended(self, managed: _Managed) -> None:
+    async def _record_end(self, managed: _Managed) -> None:
         if managed.task is not None:
             await asyncio.wait({managed.task})
 
     async def _update(self, managed: _Managed, **changes: Any) -> None:
         managed.info = managed.info.model_copy(update={**changes, "seen_at": self._clock.now()})
         if self._on_change is not None:
-            await self._guarded(self._on_change(managed.info))
+            await self._log_errors(self._on_change(managed.info))
         async with self._changes:
             self._changes.notify_all()
 
-    async def _guarded(self, report: Awaitable[None]) -> None:
+    async def _log_errors(self, report: Awaitable[None]) -> None:
         """Await the report, and log its errors, so that a failing listener does not stop the supervision."""
         try:
             await report

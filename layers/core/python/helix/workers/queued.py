@@ -15,7 +15,7 @@ from helix.engine.placement import IN_WORKERS
 from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.ports.state_store import StateStore
-from helix.runtime.agents import Agents, Models
+from helix.runtime.agent_models import Agents, Models
 from helix.runtime.launching import LaunchingExecutor
 from helix.runtime.local import LocalExecutor
 from helix.runtime.stores import open_store

@@ -46,7 +46,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RegistrationOptions:
     """The options that the caller gave when it registered an agent."""
 
     resources: ResourceConfig | None
@@ -81,7 +81,7 @@ class Register(dict[str, Registered]):
         self._store, self._clock, self._config, self._slots = store, clock, config, slots
         self.is_foreign: Callable[[AgentEntry], bool] = lambda entry: entry.supervised(clock.now())
 
-    async def add(self, agent_name: str, agent_callable: Any, asked: Asked) -> Registered:
+    async def add(self, agent_name: str, agent_callable: Any, asked: RegistrationOptions) -> Registered:
         """Register the agent. Raises `DefinitionError` for a definition that cannot be served, and
         `DuplicateAgentError`."""
         owner, bounds = f"agent {agent_name!r}", asked.bounds
@@ -90,7 +90,7 @@ class Register(dict[str, Registered]):
         if bounds is not None:
             bounds.check(owner)
             served = ServedAgent(agent_name, source, bounds.model, bounds.max_tokens)
-        agent = served.load() if isinstance(agent_callable, str) else served.made_of(agent_callable)
+        agent = served.load() if isinstance(agent_callable, str) else served.apply_limits(agent_callable)
         own = ResourceConfig.model_validate(agent.resources) if agent.resources else None
         chosen = checked_resources(asked.resources or own or self._config.default_resources, owner)
         cost_budget = bounds.cost_budget if bounds is not None else None

@@ -48,7 +48,7 @@ from helix.workers import current
 from helix.workers.config import RuntimeConfig
 from helix.workers.manager import RestartPolicy
 from helix.workers.queued import QueuedExecutor, queued_engine
-from helix.workers.registering import Asked, Bounds, Register, Registered
+from helix.workers.registering import Bounds, Register, Registered, RegistrationOptions
 from helix.workers.supervisor import Supervisor
 from helix.workers.tasks import end_tasks
 
@@ -94,7 +94,7 @@ class AgentRuntime:
             model=model,
             settings=Settings(**self.config.retention),
             max_runs=self.config.max_workers,
-            metrics=self._measured,
+            metrics=self._make_metrics,
         )
         self.engine, self.queue = engine, queue
         self.executor = QueuedExecutor(engine, agents, queue)
@@ -121,7 +121,7 @@ class AgentRuntime:
     async def __aexit__(self, *_: object) -> None:
         await self.shutdown()
 
-    def _measured(self, clock: Clock) -> Metrics:
+    def _make_metrics(self, clock: Clock) -> Metrics:
         self._metrics = StoreMetrics(self.store, clock, SystemIds().new("runtime"))
         return self._metrics
 
@@ -143,7 +143,7 @@ class AgentRuntime:
         different definition under the same id raises `DuplicateAgentError`, unless `replace` is set. Raises
         `DefinitionError` for a definition that cannot be served.
         """
-        await self._register(agent_id, agent_callable, Asked(resources, None, replace), health_check)
+        await self._register(agent_id, agent_callable, RegistrationOptions(resources, None, replace), health_check)
 
     async def register_llm_agent(
         self,
@@ -164,11 +164,11 @@ class AgentRuntime:
         fails with `budget_exceeded`, or pauses if the agent asks for that. A function is refused, because its model
         calls are not seen here.
         """
-        asked = Asked(resources, Bounds(model, max_tokens, cost_budget), replace)
+        asked = RegistrationOptions(resources, Bounds(model, max_tokens, cost_budget), replace)
         await self._register(agent_id, agent_callable, asked, health_check)
 
     async def _register(
-        self, agent_id: str, agent_callable: Any, asked: Asked, health_check: HealthCheck | None
+        self, agent_id: str, agent_callable: Any, asked: RegistrationOptions, health_check: HealthCheck | None
     ) -> None:
         known = await self._agents.add(agent_id, agent_callable, asked)
         self.executor.agents.know(known.agent)
@@ -177,12 +177,12 @@ class AgentRuntime:
         if health_check is not None:
             await self.health.register_check(agent_id, health_check)
         if known.resources.health_check_enabled:
-            check, interval = partial(self._processes_well, agent_id), known.resources.health_check_interval
+            check, interval = partial(self._check_processes, agent_id), known.resources.health_check_interval
             own = HealthCheck(name="processes", check_type=CheckType.CUSTOM, check_fn=check, interval=interval)
             await self.health.register_check(agent_id, own)
         if known.resources.auto_start:
             await self.control.start(agent_id)
-        self._supervisor.kick()
+        self._supervisor.compare_soon()
 
     # --- the runtime itself ---------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class AgentRuntime:
         if self._state != "new":
             raise InvalidInputError("this runtime was shut down: make a new one")
         self._state = "running"
-        current.enter(self)
+        current.add_runtime(self)
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._supervisor.run(), name="helix:supervisor"),
@@ -232,7 +232,7 @@ class AgentRuntime:
         finally:
             self._state = "over"
             release_token_budget_manager(self.store)
-            current.leave(self)
+            current.remove_runtime(self)
             self._over.set()
 
     async def wait_for_shutdown(self) -> None:
@@ -281,14 +281,14 @@ class AgentRuntime:
         Idempotent. Raises `AgentNotFoundError`, and `ProcessFailedError` if a process does not start."""
         self._registered(agent_id)
         await self.control.start(agent_id)
-        return await self._at_rest(agent_id)
+        return await self._wait_until_at_rest(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> None:
         """Take no more runs, interrupt those at work, and end the agent's processes gracefully within its shutdown
         timeout. With `force`, abort the runs and kill the processes."""
         known = self._registered(agent_id)
         await self.control.stop(agent_id, force=force)
-        await self._supervisor.until(
+        await self._supervisor.wait_until(
             lambda: self._is_stopped(agent_id), known.resources.shutdown_timeout + MORE_S if not force else MORE_S
         )
 
@@ -297,14 +297,14 @@ class AgentRuntime:
         run."""
         self._registered(agent_id)
         await self.control.restart(agent_id)
-        return await self._at_rest(agent_id)
+        return await self._wait_until_at_rest(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
         """Set the desired number, and return the ids of the processes that then run. Surplus processes finish their
         work and end. Raises `InvalidScaleError` if the number is outside the agent's bounds."""
         self._registered(agent_id)
         await self.control.scale(agent_id, instances)
-        return await self._at_rest(agent_id)
+        return await self._wait_until_at_rest(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
         """Return the status of the agent, as `FleetControl.status` does."""
@@ -335,13 +335,13 @@ class AgentRuntime:
             raise AgentNotFoundError(f"agent {agent_id!r} is not registered with this runtime; registered: {names}")
         return self._agents[agent_id]
 
-    async def _at_rest(self, agent_id: str) -> list[str]:
+    async def _wait_until_at_rest(self, agent_id: str) -> list[str]:
         """Wait until the agent's processes match the desired state. A runtime that was not started has only written
         that state, and does not wait."""
         if self._state != "running":
             return []
         known = self._agents[agent_id]
-        await self._supervisor.until(lambda: self._is_at_rest(agent_id), known.resources.startup_timeout + MORE_S)
+        await self._supervisor.wait_until(lambda: self._is_at_rest(agent_id), known.resources.startup_timeout + MORE_S)
         processes = await self._processes(agent_id)
         failed = [info for info in processes if info.status is ProcessStatus.FAILED]
         if failed:
@@ -357,7 +357,7 @@ class AgentRuntime:
             return []
         if self._supervisor.is_foreign(entry):
             return [info for info in await read_processes(self.store, agent_id) if self.control.is_live(info)]
-        return await self._supervisor.counted(entry)
+        return await self._supervisor.list_counted(entry)
 
     async def _is_at_rest(self, agent_id: str) -> bool:
         entry = await read_entry(self.store, agent_id)
@@ -376,7 +376,7 @@ class AgentRuntime:
         rows = await self.queue.open_work()
         return not any(row.value["agent_type"] == agent_id and row.value["root"] for row in rows)
 
-    async def _processes_well(self, agent_id: str) -> tuple[bool, str]:
+    async def _check_processes(self, agent_id: str) -> tuple[bool, str]:
         """Return whether at least the desired number of processes run, and a description."""
         status = await self.control.status(agent_id)
         states = [info["status"] for info in status["processes"]]  # from rows: another runtime may supervise them

@@ -18,7 +18,7 @@ from typing import Any
 from helix.core.errors import StoreError
 from helix.engine.engine import Engine, logger
 from helix.engine.runs.admission import begin_granted
-from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus, born, lives
+from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus, born, is_living
 from helix.fleet.rows import (
     FLEET,
     AgentEntry,
@@ -46,7 +46,7 @@ PAUSE_S = 0.05
 
 
 class Supervisor:
-    """The supervisor of one runtime's agents. `registered` is read at each look, so agents may be added while it runs."""
+    """The supervisor of one runtime's agents. `registered` is read each time, so agents may be added while it runs."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Supervisor:
         self.engine: Engine = executor.engine
         self.store, self.clock = executor.store, executor.engine.clock
         self.ident = self.engine.ids.new("runtime")
-        reports: dict[str, Any] = {"on_change": self._note, "on_end": self._release, "supervisor": self.ident}
+        reports: dict[str, Any] = {"on_change": self._record_process, "on_end": self._release, "supervisor": self.ident}
         reports |= {"clock": self.clock, "ids": self.engine.ids}
         self.manager = ProcessManager(logs=config.logs, policy=policy, jitter=jitter, **reports)
         self._host, self._born = socket.gethostname(), born(os.getpid())
@@ -81,15 +81,15 @@ class Supervisor:
         with self.store.watch("control", FLEET) as wanted, self.queue.watch() as waiting:
             while True:
                 self._kicked.clear()
-                await self.look()
+                await self.compare_once()
                 await first_of(wanted.changed(LOOK_S), waiting.changed(LOOK_S), self._kicked.wait(), timeout_s=LOOK_S)
                 await self.clock.sleep(PAUSE_S)
 
-    def kick(self) -> None:
+    def compare_soon(self) -> None:
         """Compare the states again now."""
         self._kicked.set()
 
-    async def look(self) -> None:
+    async def compare_once(self) -> None:
         """Compare the desired state with the actual one, once, and begin the changes that are needed."""
         try:
             for entry in await read_entries(self.store):
@@ -101,11 +101,11 @@ class Supervisor:
         async with self._looked:
             self._looked.notify_all()
 
-    async def until(self, reached: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
+    async def wait_until(self, reached: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
         """Wait until `reached` returns True for the rows or the processes. False if it does not within `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
-                self.kick()
+                self.compare_soon()
                 while not await reached():
                     async with self._looked:
                         await self._looked.wait()
@@ -124,14 +124,14 @@ class Supervisor:
         except StoreError as error:
             logger.warning("the agents could not be released; their leases will expire: %s", error)
 
-    async def counted(self, entry: AgentEntry) -> list[ProcessInfo]:
+    async def list_counted(self, entry: AgentEntry) -> list[ProcessInfo]:
         """Return the processes that count as desired instances, without those that are draining."""
         return [info for info in await self.manager.list_processes(entry.agent_id) if self._counts(info, entry)]
 
     async def is_at_rest(self, entry: AgentEntry) -> bool:
         """Return whether the agent has the desired number of processes, all of the desired code, and running or given
         up."""
-        infos = await self.counted(entry)
+        infos = await self.list_counted(entry)
         up = [info for info in infos if info.status in (ProcessStatus.RUNNING, ProcessStatus.FAILED)]
         fresh = all(info.generation >= entry.restarts for info in infos)
         return fresh and len(up) == len(infos) == (0 if entry.stopped else await self._wanted(entry))
@@ -142,15 +142,15 @@ class Supervisor:
         """Begin the changes that an agent needs. An unexpected error is logged, because the other agents need supervision
         too. Raises `StoreError`."""
         try:
-            await self._look_at(entry, known)
+            await self._change_processes(entry, known)
         except StoreError:
             raise
         except Exception:
             logger.exception("checking agent %s failed with an unexpected error; trying again", entry.agent_id)
 
-    async def _look_at(self, entry: AgentEntry, known: Registered) -> None:
-        if not await self._lead(entry):
-            await self._retire(entry.agent_id)
+    async def _change_processes(self, entry: AgentEntry, known: Registered) -> None:
+        if not await self._hold_lease(entry):
+            await self._end_processes_here(entry.agent_id)
             return
         now = self.clock.now()
         if now >= self._orphans_checked.get(entry.agent_id, 0) + LOOK_S:
@@ -160,12 +160,12 @@ class Supervisor:
             self._granted[entry.agent_id] = entry.wanted, entry.stopped
             await begin_granted(self.engine, await self.engine.slots.grant())
         if entry.stopped:
-            self._do(f"stop {entry.agent_id}", lambda: self._stop(entry))
+            self._run_in_background(f"stop {entry.agent_id}", lambda: self._stop(entry))
             return
-        counted = await self.counted(entry)
+        counted = await self.list_counted(entry)
         for info in counted:
             if info.generation < entry.restarts and info.status is not ProcessStatus.STOPPING:
-                self._do(f"restart {info.process_id}", partial(self._restart, info, entry, known))
+                self._run_in_background(f"restart {info.process_id}", partial(self._restart, info, entry, known))
         wanted = await self._wanted(entry)
         for _ in range(len(counted), wanted):
             await self._start(entry, known)
@@ -173,7 +173,7 @@ class Supervisor:
             [info for info in counted if info.status is not ProcessStatus.STOPPING], len(counted) - wanted
         )
 
-    async def _lead(self, entry: AgentEntry) -> bool:
+    async def _hold_lease(self, entry: AgentEntry) -> bool:
         """Renew the lease of the agent, or take it if it is free."""
         now = self.clock.now()
         mine = entry.supervisor == self.ident
@@ -192,7 +192,7 @@ class Supervisor:
         if entry.supervisor == self.ident or not entry.supervised(self.clock.now()):
             return False
         here = entry.supervisor_host == self._host
-        return not here or lives(entry.supervisor_pid, entry.supervisor_born)
+        return not here or is_living(entry.supervisor_pid, entry.supervisor_born)
 
     def _counts(self, info: ProcessInfo, entry: AgentEntry) -> bool:
         """Return whether the process counts as a desired instance. A process that was given up counts until a start is
@@ -210,14 +210,14 @@ class Supervisor:
         """Return the desired number of processes, within the limit for all workers. If the number is 0 and a run waits,
         set it to 1."""
         wanted = entry.wanted
-        if wanted == 0 and await self._waits(entry.agent_id):
+        if wanted == 0 and await self._has_waiting_run(entry.agent_id):
             wanted = 1
             await change_entry(self.store, entry.agent_id, seen={"wanted": 0}, wanted=wanted)
         others = [info for info in await self.manager.list_processes() if info.name != entry.agent_id]
         room = self.config.max_workers - sum(info.status not in OVER for info in others)
         return max(0, min(wanted, room))
 
-    async def _waits(self, agent_name: str) -> bool:
+    async def _has_waiting_run(self, agent_name: str) -> bool:
         rows = await self.queue.open_work()
         return any(row.value["agent_type"] == agent_name and row.value["root"] for row in rows)
 
@@ -238,7 +238,7 @@ class Supervisor:
         busy = {row.value["owner"] for row in await self.queue.open_work()}
         for info in sorted(running, key=lambda info: info.worker_id in busy)[:surplus]:
             end = partial(self.manager.stop_process, info.process_id, drain=True)
-            self._do(f"drain {info.process_id}", end)
+            self._run_in_background(f"drain {info.process_id}", end)
 
     async def _stop(self, entry: AgentEntry) -> None:
         """End all processes of the agent, and its runs at work."""
@@ -261,11 +261,13 @@ class Supervisor:
             else:
                 await self.executor.interrupt(session_id, "its agent was stopped", run_id=run_id)
 
-    async def _retire(self, agent_name: str) -> None:
+    async def _end_processes_here(self, agent_name: str) -> None:
         """End the processes here, because another runtime supervises the agent now."""
         for info in await self.manager.list_processes(agent_name):
             if info.status not in OVER:
-                self._do(f"retire {info.process_id}", partial(self.manager.stop_process, info.process_id))
+                self._run_in_background(
+                    f"retire {info.process_id}", partial(self.manager.stop_process, info.process_id)
+                )
 
     async def end_stopped(self) -> int:
         """End the runs that were asked to stop and that no worker holds. Return their number."""
@@ -288,9 +290,9 @@ class Supervisor:
         }
         return Command((sys.executable, "-m", "helix.workers.entry"), given, reports=True)
 
-    async def _note(self, info: ProcessInfo) -> None:
+    async def _record_process(self, info: ProcessInfo) -> None:
         await put_process(self.store, info.name, info, self.clock.now())
-        self.kick()
+        self.compare_soon()
 
     async def _release(self, info: ProcessInfo, crashed: bool, handed_over: bool = False) -> None:
         """Release at once the executions that an ended worker held."""
@@ -306,7 +308,7 @@ class Supervisor:
             if info.supervisor == self.ident or info.status in OVER:
                 continue
             here = info.host == self._host
-            if lives(info.pid, info.born) if here else info.seen_at > now - SILENT_S:
+            if is_living(info.pid, info.born) if here else info.seen_at > now - SILENT_S:
                 continue
             if here:
                 await self._release(info, True, handed_over=True)
@@ -316,7 +318,7 @@ class Supervisor:
         for info in await forget_processes(self.store, entry.agent_id, processes):
             self.manager.drop(info.process_id)
 
-    def _do(self, what: str, begin: Callable[[], Awaitable[object]]) -> None:
+    def _run_in_background(self, what: str, begin: Callable[[], Awaitable[object]]) -> None:
         """Run the task in the background, one at a time for each name."""
         if what in self._tasks:
             return
@@ -328,6 +330,6 @@ class Supervisor:
                 logger.exception("could not %s", what)
             finally:
                 del self._tasks[what]
-                self.kick()
+                self.compare_soon()
 
         self._tasks[what] = asyncio.get_running_loop().create_task(work(), name=f"helix:{what}")

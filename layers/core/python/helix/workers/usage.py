@@ -36,7 +36,7 @@ class Reading:
     """The resident memory in MiB."""
 
 
-def read(pid: int) -> Reading | None:
+def read_usage(pid: int) -> Reading | None:
     """Return the usage of the process and its descendants. None if the process no longer exists."""
     try:
         process = psutil.Process(pid)
@@ -53,7 +53,7 @@ def read(pid: int) -> Reading | None:
     return Reading(cpu_s, memory / MIB)
 
 
-def bind(pid: int, cores: float) -> bool:
+def bind_cores(pid: int, cores: float) -> bool:
     """Bind the process to this number of cores. Return whether that alone enforces the limit."""
     with contextlib.suppress(psutil.Error, OSError):  # it has ended already
         process = psutil.Process(pid)
@@ -69,23 +69,23 @@ def bind(pid: int, cores: float) -> bool:
     return False
 
 
-async def share(pid: int, cores: float) -> None:
+async def limit_cpu(pid: int, cores: float) -> None:
     """Keep the process group of `pid` at or below `cores`, until cancelled or until it has ended."""
     loop = asyncio.get_running_loop()
-    seen = read(pid)
+    seen = read_usage(pid)
     while seen is not None:
         since = loop.time()
         await asyncio.sleep(SLICE_S)
-        now = read(pid)
+        now = read_usage(pid)
         if now is None:
             return
         ahead = (now.cpu_s - seen.cpu_s) / cores - (loop.time() - since)
         if ahead > 0:
-            await _stand(pid, min(ahead, LONGEST_STOP_S))
+            await _pause(pid, min(ahead, LONGEST_STOP_S))
         seen = now
 
 
-async def _stand(pid: int, seconds: float) -> None:
+async def _pause(pid: int, seconds: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGSTOP)
     try:

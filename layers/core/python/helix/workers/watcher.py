@@ -39,7 +39,7 @@ class WatcherConfig(Config):
     debounce_seconds: float = Field(default=1.0, ge=0)
     """The quiet time: agents restart once nothing has changed for that long."""
 
-    def matters(self, path: Path) -> bool:
+    def is_watched(self, path: Path) -> bool:
         ignored = any(fnmatch(part, pattern) for part in path.parts for pattern in self.ignore_patterns)
         return not ignored and any(fnmatch(path.name, pattern) for pattern in self.patterns)
 
@@ -84,7 +84,7 @@ class FileWatcher:
         look_ms = max(1, min(LOOK_MS, round(quiet_s * 1000)))
         changes = awatch(
             *paths,
-            watch_filter=lambda change, path: self.config.matters(Path(path)),
+            watch_filter=lambda change, path: self.config.is_watched(Path(path)),
             debounce=look_ms,
             step=min(STEP_MS, look_ms),
             rust_timeout=look_ms,

@@ -67,7 +67,7 @@ class Worker:
                 self._changed.clear()
                 timeout = LOOK_S
                 try:
-                    while (work := await self.queue.claim(self.worker_id, self._wanted)) is not None:
+                    while (work := await self.queue.claim(self.worker_id, self._is_wanted)) is not None:
                         self._begin(work)
                     if (free := await self.queue.next_free()) is not None:
                         timeout = min(timeout, max(0.05, free - self.engine.clock.now()))
@@ -75,7 +75,7 @@ class Worker:
                     logger.warning("worker %s cannot look for work; trying again", self.worker_id, exc_info=True)
                 await first_of(watch.changed(timeout), self._changed.wait())
 
-    def _wanted(self, value: Value) -> bool:
+    def _is_wanted(self, value: Value) -> bool:
         if self._leaving or value["name"] in self._playing:
             return False  # another worker's now, and not yet dropped here
         if not value["root"]:
@@ -96,9 +96,9 @@ class Worker:
             execution.leave()
         task = asyncio.get_running_loop().create_task(self._play(execution), name=f"helix:{work.name}")
         self._playing[work.name] = execution, task
-        task.add_done_callback(lambda _: self._done(work.name))
+        task.add_done_callback(lambda _: self._on_done(work.name))
 
-    def _done(self, name: str) -> None:
+    def _on_done(self, name: str) -> None:
         del self._playing[name]
         self._changed.set()
 
@@ -119,13 +119,13 @@ class Worker:
             else:
                 await self.queue.give_back(work)
         except asyncio.CancelledError:
-            await self._give_back(work, 0)  # harmless if it was stopped or lost
+            await self._return_execution(work, 0)  # harmless if it was stopped or lost
             raise
         except Exception:
             logger.exception("run %s cannot be executed now", work.part.run_id)
-            await self._give_back(work, self.engine.clock.now() + AGAIN_S)
+            await self._return_execution(work, self.engine.clock.now() + AGAIN_S)
 
-    async def _give_back(self, work: Work, not_before: float) -> None:
+    async def _return_execution(self, work: Work, not_before: float) -> None:
         try:
             await self.queue.give_back(work, not_before=not_before)
         except StoreError:
@@ -143,7 +143,7 @@ class Worker:
                     if not signals.open:
                         playing.cancel()
                         return
-                    execution.reported(signals)
+                    execution.receive_signals(signals)
                 await watch.changed(LOOK_S)
 
     async def _renew(self) -> None:

@@ -26,7 +26,7 @@ _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource:
 _RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
 
 
-def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
+def call_and_wait(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
     """Return AWS's response, or None if AWS refused with one of the `harmless` codes. Raises `AccessDeniedError` if
     access is denied. Any other failure raises a `StoreError` that names the operation (`what`)."""
     try:
@@ -38,8 +38,8 @@ def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **req
 
 
 async def call(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
-    """Call `ask` in a thread."""
-    return await asyncio.to_thread(ask, client, verb, what, harmless, **request)
+    """Call `call_and_wait` in a thread."""
+    return await asyncio.to_thread(call_and_wait, client, verb, what, harmless, **request)
 
 
 def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | None:

@@ -48,7 +48,7 @@ class CloudWatchMetrics:
         minutes = ceil(max(window_s, MINUTE_S) / MINUTE_S)
         end = (int(now) // MINUTE_S + 1) * MINUTE_S
         start = end - (minutes + 1) * MINUTE_S
-        found = await self._ask(agent, start, end)
+        found = await self._read_metrics(agent, start, end)
         tally = Tally(**{name: found[name] for name in SUMS})  # type: ignore[arg-type]  # whole numbers, as floats
         metrics = metrics_of(tally, now - start, now)
         rate = {"tokens_per_second": found["tokens"] / metrics.window_s}
@@ -57,10 +57,10 @@ class CloudWatchMetrics:
     async def spent(self, window_s: float) -> float:
         """Return the US dollars spent on model calls of all agents in the last `window_s` seconds."""
         end = (int(self._clock.now()) // MINUTE_S + 1) * MINUTE_S
-        found = await self._ask(None, end - ceil(window_s / MINUTE_S) * MINUTE_S, end, {"cost": SUMS["cost"]})
+        found = await self._read_metrics(None, end - ceil(window_s / MINUTE_S) * MINUTE_S, end, {"cost": SUMS["cost"]})
         return found["cost"]
 
-    async def _ask(
+    async def _read_metrics(
         self, agent: str | None, start: int, end: int, asked: Mapping[str, tuple[str, str]] = ASKED
     ) -> dict[str, float]:
         """Read metrics of the named agent, or without `agent` of all agents together."""
@@ -88,11 +88,11 @@ class CloudWatchMetrics:
             for result in answer["MetricDataResults"]:
                 values[result["Id"]] += result["Values"]
             if not (token := answer.get("NextToken")):
-                return {name: _together(asked[name][1], points) for name, points in values.items()}
+                return {name: _combine_points(asked[name][1], points) for name, points in values.items()}
             request["NextToken"] = token
 
 
-def _together(statistic: str, points: list[float]) -> float:
+def _combine_points(statistic: str, points: list[float]) -> float:
     if statistic == "Sum":
         return sum(points)
     return max(points, default=0.0)

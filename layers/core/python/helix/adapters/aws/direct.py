@@ -42,7 +42,7 @@ class AwaitedStreams(KinesisStreams):
         try:
             await super().append(stream_id, records)
         except StoreError as error:
-            if not _is_gone(error):
+            if not _stream_is_gone(error):
                 raise
             await self._log.append(stream_id, records)
             return
@@ -53,6 +53,6 @@ class AwaitedStreams(KinesisStreams):
             await self._clock.sleep(LOOK_S)
 
 
-def _is_gone(error: StoreError) -> bool:
+def _stream_is_gone(error: StoreError) -> bool:
     cause = error.__cause__
     return isinstance(cause, ClientError) and cause.response["Error"]["Code"] in GONE

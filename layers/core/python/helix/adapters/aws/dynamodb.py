@@ -193,7 +193,7 @@ class _Items:
         threads = self._for_heartbeats if name == HEARTBEAT else self._threads
         prepared = await _run_in(threads, lambda: [self._prepare(operation) for operation in operations])
         if len(prepared) > 1:
-            await self._bound(name, operations, prepared)
+            await self._fit_transaction(name, operations, prepared)
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
@@ -204,27 +204,27 @@ class _Items:
         for attempt in range(TRIES):
             try:
                 if len(prepared) == 1:
-                    await self._single(threads, *prepared[0])
+                    await self._write_single(threads, *prepared[0])
                 else:
                     items = [{kind: request} for kind, request in prepared]
                     await self._call("transact_write_items", threads, TransactItems=items)
                 return
             except ClientError as error:
-                refused = _refused(error)
+                refused = _find_failed_condition(error)
                 # A write that botocore retried, or that failed in DynamoDB, may collide with its own first attempt.
                 unsure = unsure or error.response["Error"]["Code"] in _UNSURE
-                unsure = unsure or (refused is not None and len(prepared) == 1 and _repeated(error))
+                unsure = unsure or (refused is not None and len(prepared) == 1 and _was_retried(error))
                 if refused is not None and not unsure:
                     raise ConditionFailedError(name, refused) from None
-                if _too_large(error):
+                if _is_too_large(error):
                     raise InvalidInputError(f"transaction {name!r}: {error}") from error
-                again = refused is None and _again(error)
+                again = refused is None and _is_retryable(error)
                 if not again or attempt + 1 == TRIES:
                     kind = ContentionError if again and not unsure else StoreError
                     raise kind(f"DynamoDB transaction {name!r}: {error}") from error
                 await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._jitter())
 
-    async def _single(self, threads: ThreadPoolExecutor, kind: str, request: dict[str, Any]) -> None:
+    async def _write_single(self, threads: ThreadPoolExecutor, kind: str, request: dict[str, Any]) -> None:
         """Write a single row without a transaction, which would cost twice as much."""
         if kind == "ConditionCheck":  # a single check needs a transaction
             await self._call("transact_write_items", threads, TransactItems=[{kind: request}])
@@ -248,7 +248,7 @@ class _Items:
             request["ConditionExpression"] = wanted
         return kind, request | terms.attributes()
 
-    async def _bound(
+    async def _fit_transaction(
         self, name: str, operations: Sequence[Operation], prepared: Sequence[tuple[str, dict[str, Any]]]
     ) -> None:
         """Move fields to S3, largest first, until the rows of a transaction together fit its limit."""
@@ -273,16 +273,16 @@ class _Items:
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
         """Return the rows' values, after fetching those in S3 concurrently. None: the row was deleted meanwhile."""
         fetch = None if self._overflow is None else self._overflow.read
-        return await asyncio.gather(*(self._decoded(table, item, fetch) for item in items))
+        return await asyncio.gather(*(self._decode_row(table, item, fetch) for item in items))
 
-    async def _decoded(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
+    async def _decode_row(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
         """Return a row's value. If its object is gone, the row was deleted or rewritten since it was read, so it is
         read again."""
         for attempt in range(READS):
             if not pointers(item):
-                return _value(table, item)
+                return _decode_value(table, item)
             try:
-                return await _run_in(self._threads, _value, table, item, fetch)
+                return await _run_in(self._threads, _decode_value, table, item, fetch)
             except ObjectGoneError:
                 if attempt + 1 == READS:
                     raise
@@ -352,7 +352,7 @@ def _key(key: Key) -> dict[str, Any]:
     return {"pk": {"S": key.partition}, "sk": {"S": key.sort}}
 
 
-def _refused(error: ClientError) -> int | None:
+def _find_failed_condition(error: ClientError) -> int | None:
     """Return the index of the operation whose condition failed, or None. After a conflict, DynamoDB has not evaluated
     any condition."""
     code = error.response["Error"]["Code"]
@@ -366,7 +366,7 @@ def _refused(error: ClientError) -> int | None:
     return codes.index("ConditionalCheckFailed")
 
 
-def _again(error: ClientError) -> bool:
+def _is_retryable(error: ClientError) -> bool:
     code = error.response["Error"]["Code"]
     if code == "TransactionCanceledException":
         codes = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])} - {"None", None}
@@ -374,17 +374,17 @@ def _again(error: ClientError) -> bool:
     return code in _RETRY
 
 
-def _repeated(error: ClientError) -> bool:
+def _was_retried(error: ClientError) -> bool:
     return bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
-def _too_large(error: ClientError) -> bool:
+def _is_too_large(error: ClientError) -> bool:
     """Return whether the item was refused because of its size. A retry would be refused too."""
     reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
     return error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in reasons
 
 
-def _value(table: Table, item: dict[str, Any], fetch: Any = None) -> Value:
+def _decode_value(table: Table, item: dict[str, Any], fetch: Any = None) -> Value:
     try:
         return decode(item, fetch)
     except (ValueError, TypeError, RecursionError, zlib.error) as error:

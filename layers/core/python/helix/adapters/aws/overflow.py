@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from helix.adapters.aws.calls import DENIED, ask
+from helix.adapters.aws.calls import DENIED, call_and_wait
 from helix.core.errors import AccessDeniedError, ObjectGoneError, StoreError
 from helix.ports.state_store import Key
 
@@ -20,7 +20,7 @@ deletes an expired row without its objects."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
-def expiring(days: int) -> str:
+def expiring_prefix(days: int) -> str:
     """Return the prefix of objects with this lifetime. No partition has such a prefix, because quoting would escape the
     mark."""
     return f"!{days}d/"
@@ -41,7 +41,7 @@ class Overflow:
         """Return a function that stores a part of this row and returns its name. `lasts_s` is the time until the row
         expires, in seconds; None means that it never does."""
         days = next((days for days in EXPIRY_DAYS if lasts_s is not None and lasts_s <= (days - 1) * DAY_S), None)
-        place = self._place(key.partition, "" if days is None else expiring(days))
+        place = self._prefix_of(key.partition, "" if days is None else expiring_prefix(days))
 
         def write(body: bytes) -> str:
             digest = hashlib.sha256(body).hexdigest()[:32]
@@ -59,9 +59,9 @@ class Overflow:
     def count(self, partition: str) -> int:
         """Return the number of objects of a partition."""
         total = 0
-        for kind in ("", *map(expiring, EXPIRY_DAYS)):
+        for kind in ("", *map(expiring_prefix, EXPIRY_DAYS)):
             after = ""
-            while found := self._call("list_objects_v2", Prefix=self._place(partition, kind), StartAfter=after).get(
+            while found := self._call("list_objects_v2", Prefix=self._prefix_of(partition, kind), StartAfter=after).get(
                 "Contents"
             ):
                 total += len(found)
@@ -71,8 +71,8 @@ class Overflow:
     def clear(self, partition: str) -> None:
         """Delete all objects of a partition in all tables, including those of replaced rows and of refused
         transactions. Idempotent."""
-        for kind in ("", *map(expiring, EXPIRY_DAYS)):
-            while found := self._call("list_objects_v2", Prefix=self._place(partition, kind)).get("Contents"):
+        for kind in ("", *map(expiring_prefix, EXPIRY_DAYS)):
+            while found := self._call("list_objects_v2", Prefix=self._prefix_of(partition, kind)).get("Contents"):
                 objects = [{"Key": one["Key"]} for one in found]
                 answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
                 if errors := answer.get("Errors"):
@@ -81,11 +81,11 @@ class Overflow:
                         raise AccessDeniedError("s3:DeleteObject", f"{self._bucket}/{first.get('Key')}")
                     raise StoreError(f"S3 delete_objects: {first.get('Message')}")
 
-    def _place(self, partition: str, kind: str) -> str:
+    def _prefix_of(self, partition: str, kind: str) -> str:
         return f"{self._prefix}{kind}{quote(partition, safe='')}/"
 
     def _call(self, verb: str, **request: Any) -> Any:
-        answer = ask(self._client, verb, f"S3 {verb}", _GONE, Bucket=self._bucket, **request)
+        answer = call_and_wait(self._client, verb, f"S3 {verb}", _GONE, Bucket=self._bucket, **request)
         if answer is None:
             raise ObjectGoneError(f"S3 {verb}: {request.get('Key')!r} is not in {self._bucket!r}")
         return answer

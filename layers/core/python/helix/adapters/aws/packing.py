@@ -28,18 +28,18 @@ from helix.adapters.aws.packs import (
     KINDS,
     NUMBER,
     PACKED,
-    Held,
     Pack,
+    PackedRow,
     Plan,
-    bare,
-    fits,
-    guarded,
+    can_locate,
     head_key,
-    is_enough,
     is_head,
+    is_new_and_small,
+    is_packable,
+    is_small,
     pack_fields,
-    packable,
-    small,
+    with_pack_number,
+    without_pack_number,
 )
 from helix.core.errors import ConditionFailedError
 from helix.ports.clock import Clock
@@ -87,27 +87,29 @@ class PackingStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        partitions = dict.fromkeys(key.partition for key in keys if packable(key))
+        partitions = dict.fromkeys(key.partition for key in keys if is_packable(key))
         every = [*keys, *(head for partition in partitions if (head := head_key(partition)) not in keys)]
         values = await self._inner.get(every)
-        packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if is_head(k)}
-        found = [self._found(key, value, packs) for key, value in zip(keys, values, strict=False)]
+        packs = {
+            k.partition: self._extract_pack(k, value) for k, value in zip(every, values, strict=True) if is_head(k)
+        }
+        found = [self._value_of(key, value, packs) for key, value in zip(keys, values, strict=False)]
         # A row that is neither packed nor at its place may have been moved between the two reads.
         lost = [
             place
             for place, key in enumerate(keys)
-            if found[place] is None and packable(key) and packs[key.partition].number is not None
+            if found[place] is None and is_packable(key) and packs[key.partition].number is not None
         ]
         again = await self._inner.get([keys[place] for place in lost]) if lost else []
         for place, value in zip(lost, again, strict=True):
-            found[place] = bare(value)
+            found[place] = without_pack_number(value)
         return found
 
-    def _found(self, key: Key, value: Value | None, packs: dict[str, Pack]) -> Value | None:
-        if not packable(key):
+    def _value_of(self, key: Key, value: Value | None, packs: dict[str, Pack]) -> Value | None:
+        if not is_packable(key):
             return value
         held = packs[key.partition].rows.get(key.sort)
-        return bare(value) if held is None else copy.deepcopy(held.value)
+        return without_pack_number(value) if held is None else copy.deepcopy(held.value)
 
     async def query(
         self,
@@ -134,23 +136,23 @@ class PackingStore:
         ):
             others = await stored()
             for row in filter(lambda row: is_head(row.key), others):
-                self._seen(row.key, row.value)
+                self._extract_pack(row.key, row.value)
             return others
-        packed: dict[str, Held] = {}
+        packed: dict[str, PackedRow] = {}
         # The head is read before the rows that it may have moved: they come after it in a reversed query, which
         # DynamoDB reads in that order. Otherwise the pack is read first: rows that have left it are at their places by
         # then.
         rows: Sequence[Row] | None = await stored() if reverse and within(HEAD) else None
         if rows is None or (len(rows) == limit and not any(is_head(row.key) for row in rows)):
             pack = self._packs.get(partition) if known_head else None
-            packed |= (pack or await self._read(partition)).rows
+            packed |= (pack or await self._read_pack(partition)).rows
             rows = await stored()
         found: dict[str, Row] = {}
         for row in rows:
             if is_head(row.key):
-                packed |= self._seen(row.key, row.value).rows
-            elif packable(row.key):
-                bare(row.value)
+                packed |= self._extract_pack(row.key, row.value).rows
+            elif is_packable(row.key):
+                without_pack_number(row.value)
             found[row.key.sort] = row
         for sort in filter(within, packed):
             found[sort] = Row(Key(table, partition, sort), copy.deepcopy(packed[sort].value))
@@ -172,18 +174,18 @@ class PackingStore:
         check_operations(name, operations)
         while True:
             try:
-                plan = await self._planned(name, operations)
+                plan = await self._make_plan(name, operations)
             except _StaleError:
                 continue
             except ConditionFailedError as error:
                 raise ConditionFailedError(name, await self._first_refused(operations[: error.index + 1])) from None
             try:
-                moves = [self._move(key, held) for key, held in plan.moves]
+                moves = [self._unpack_row(key, held) for key, held in plan.moves]
                 await asyncio.gather(*moves, *(self._inner.transact(f"{name}_early", [one]) for one in plan.early))
                 if plan.operations:
                     await self._inner.transact(name, plan.operations)
             except ConditionFailedError as error:
-                if await self._moved_on(plan, plan.operations[error.index].key):
+                if await self._has_changed(plan, plan.operations[error.index].key):
                     continue
                 origin = plan.origins[error.index]
                 assert origin is not None, "a write on a pack was refused, although no other writer changed it"
@@ -206,17 +208,17 @@ class PackingStore:
                 return index
         return len(operations) - 1
 
-    async def _planned(self, name: str, operations: Sequence[Operation]) -> Plan:
+    async def _make_plan(self, name: str, operations: Sequence[Operation]) -> Plan:
         plan = Plan()
         groups: dict[str, dict[int, Operation]] = {}
         for place, operation in enumerate(operations):
-            if is_head(operation.key) or packable(operation.key):
+            if is_head(operation.key) or is_packable(operation.key):
                 groups.setdefault(operation.key.partition, {})[place] = operation
             else:
                 plan.add(operation, place)
         for partition, group in groups.items():
             await self._plan_partition(name, plan, partition, group)
-        return plan.in_order()
+        return plan.sort_operations()
 
     async def _plan_partition(self, name: str, plan: Plan, partition: str, group: dict[int, Operation]) -> None:
         place = next((place for place, operation in group.items() if is_head(operation.key)), None)
@@ -227,13 +229,13 @@ class PackingStore:
         if isinstance(head, Put) and head.when is not None and head.when.absent:
             pack = Pack(self._clock.now(), known=True)  # otherwise the put is refused
         else:
-            pack = plan.before[partition] = await self._known(partition, head, list(group.values()))
+            pack = plan.before[partition] = await self._find_pack(partition, head, list(group.values()))
         rows, touched, new = dict(pack.rows), False, list[int]()
         for index, operation in group.items():
             sort, held = operation.key.sort, pack.rows.get(operation.key.sort)
             if held is None:
-                if isinstance(operation, Put) and isinstance(head, Put) and fits(operation):
-                    rows[sort], new = pack.holds(operation.value), [*new, index]
+                if isinstance(operation, Put) and isinstance(head, Put) and is_new_and_small(operation):
+                    rows[sort], new = pack.pack_row(operation.value), [*new, index]
                 else:
                     plan.add(operation, index)
                 continue
@@ -245,8 +247,8 @@ class PackingStore:
                     self._packs.pop(partition)
                     raise _StaleError from None
                 raise
-            if value is not None and small(value):
-                rows[sort] = pack.holds(value) if value != held.value else held
+            if value is not None and is_small(value):
+                rows[sort] = pack.pack_row(value) if value != held.value else held
             else:  # replaces the copy that a crash may have left
                 del rows[sort]
                 gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
@@ -264,30 +266,30 @@ class PackingStore:
         pack: Pack,
         key: Key,
         about: tuple[int | None, Operation | None, bool],
-        rows: dict[str, Held],
+        rows: dict[str, PackedRow],
     ) -> None:
         """Add the operation on the head to the plan. `about`: the index of the caller's operation on the head, that
         operation, and whether another operation touches a packed row."""
         place, head, touched = about
         after = Pack(self._clock.now(), pack.number, rows, there=True, known=True)
-        when = guarded(None if head is None else head.when, pack)
+        when = with_pack_number(None if head is None else head.when, pack)
         match head:
             case Put(value=value):
                 plan.moves.extend(
-                    (key._replace(sort=sort), held) for sort, held in self._pushed_out(value, after, pack)
+                    (key._replace(sort=sort), held) for sort, held in self._evict_rows(value, after, pack)
                 )
                 if pack.known and plan.moves and self._clock.now() - pack.at > FRESH_S:
                     self._packs.pop(key.partition)
                     raise _StaleError
                 if rows or pack.number is not None:
-                    after.number = pack.next
+                    after.number = pack.next_number
                 plan.add(Put(key, {**value, **pack_fields(after)}, when), place)
             case Delete():
                 plan.moves.extend((key._replace(sort=sort), held) for sort, held in rows.items())
                 after = Pack(self._clock.now(), known=True)
                 plan.add(Delete(key, when), place)
             case _ if rows != pack.rows:
-                after.number = pack.next
+                after.number = pack.next_number
                 given = head if isinstance(head, Update) else Update(key)
                 plan.add(Update(key, {**given.set, PACKED: {}, **pack_fields(after)}, given.add, when), place)
             case Update() if touched:
@@ -300,10 +302,10 @@ class PackingStore:
                 return  # nothing requires that the pack is unchanged
         plan.after[key.partition] = after
 
-    def _pushed_out(self, value: Value, after: Pack, before: Pack) -> list[tuple[str, Held]]:
+    def _evict_rows(self, value: Value, after: Pack, before: Pack) -> list[tuple[str, PackedRow]]:
         """Return the rows that leave `after` for lack of room, oldest first and a run's row last. Rows that this write
         packs stay."""
-        old = [item for item in after.rows.items() if item[1].number != before.next]
+        old = [item for item in after.rows.items() if item[1].number != before.next_number]
         old.sort(key=lambda item: (item[0].startswith("r#"), item[1].number))
         left = []
         while old and self._weigh({**value, **pack_fields(after)}) > ROOM:
@@ -311,7 +313,7 @@ class PackingStore:
             del after.rows[left[-1][0]]
         return left
 
-    async def _move(self, key: Key, held: Held) -> None:
+    async def _unpack_row(self, key: Key, held: PackedRow) -> None:
         """Put a packed row at its place, unless a newer value is there."""
         value = {**held.value, AT: held.number}
         for when in (ABSENT, When(below={AT: held.number})):
@@ -319,37 +321,37 @@ class PackingStore:
                 await self._inner.transact("unpack", [Put(key, value, when)])
                 return
 
-    async def _moved_on(self, plan: Plan, key: Key) -> bool:
+    async def _has_changed(self, plan: Plan, key: Key) -> bool:
         """Return whether the pack was written since the plan was made, which may explain the refusal."""
         before = plan.before.get(key.partition) if key.table == "sessions" else None
         if before is None:
             return False
-        now = await self._read(key.partition)
+        now = await self._read_pack(key.partition)
         return (now.number, now.there) != (before.number, before.there)
 
     # --- packs ----------------------------------------------------------------------------------------------------
 
-    async def _known(self, partition: str, head: Operation | None, others: Sequence[Operation]) -> Pack:
+    async def _find_pack(self, partition: str, head: Operation | None, others: Sequence[Operation]) -> Pack:
         """Return the remembered pack if it suffices; a write that is based on an old pack is refused. Otherwise read
         the pack."""
         pack = self._packs.get(partition)
         enough = isinstance(head, Put) or (
-            not isinstance(head, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
+            not isinstance(head, Delete) and pack is not None and all(can_locate(o, pack) for o in others)
         )
-        return pack if pack is not None and enough else await self._read(partition)
+        return pack if pack is not None and enough else await self._read_pack(partition)
 
-    async def _read(self, partition: str) -> Pack:
+    async def _read_pack(self, partition: str) -> Pack:
         key = head_key(partition)
         (value,) = await self._inner.get([key])
-        return replace(self._seen(key, value), known=False)
+        return replace(self._extract_pack(key, value), known=False)
 
-    def _seen(self, key: Key, value: Value | None) -> Pack:
+    def _extract_pack(self, key: Key, value: Value | None) -> Pack:
         """Take the pack out of a head as read, and remember it."""
         if value is None or isinstance(value, Damaged):
             pack = Pack(self._clock.now(), known=True, damaged=value is not None)
         else:
             packed = value.pop(PACKED, {})
-            rows = {sort: Held(*held) for sort, held in packed.items()}
+            rows = {sort: PackedRow(*held) for sort, held in packed.items()}
             pack = Pack(self._clock.now(), value.pop(NUMBER, None), rows, there=True, known=True)
         self._remember(key.partition, pack)
         return pack

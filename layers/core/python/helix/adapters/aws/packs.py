@@ -19,7 +19,7 @@ KINDS = ("c#", "m#", "r#")
 PACKED, NUMBER, AT = "packed", "pack", "packed_at"
 
 
-class Held(NamedTuple):
+class PackedRow(NamedTuple):
     """A packed row."""
 
     number: int
@@ -36,7 +36,7 @@ class Pack:
     """The time at which this state was seen, in Unix seconds."""
     number: int | None = None
     """The number of the last write that changed the pack. None: it never packed anything."""
-    rows: dict[str, Held] = field(default_factory=dict)
+    rows: dict[str, PackedRow] = field(default_factory=dict)
     """The packed rows by sort key."""
     there: bool = False
     """Whether the head row exists."""
@@ -46,14 +46,14 @@ class Pack:
     """Whether the row cannot be read, so its packed rows are lost."""
 
     @property
-    def next(self) -> int:
+    def next_number(self) -> int:
         """The number of the next write. Numbers begin at the time in milliseconds, so they keep growing when a head
         row is deleted and created again."""
         return (int(self.at * 1000) if self.number is None else self.number) + 1
 
-    def holds(self, value: Value) -> Held:
+    def pack_row(self, value: Value) -> PackedRow:
         """Return the packed row that the next write makes of a value."""
-        return Held(self.next, copy.deepcopy(value))
+        return PackedRow(self.next_number, copy.deepcopy(value))
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Plan:
     """The operations of the stored transaction."""
     origins: list[int | None] = field(default_factory=list)
     """The index of the caller's operation for each stored operation. None: the caller did not request it."""
-    moves: list[tuple[Key, Held]] = field(default_factory=list)
+    moves: list[tuple[Key, PackedRow]] = field(default_factory=list)
     """The packed rows that move to rows of their own before the transaction."""
     early: list[Put | Delete] = field(default_factory=list)
     """The operations that the caller allows before the transaction (`may_precede`)."""
@@ -80,7 +80,7 @@ class Plan:
         self.operations.append(operation)
         self.origins.append(origin)
 
-    def in_order(self) -> Plan:
+    def sort_operations(self) -> Plan:
         """Sort the operations into the caller's order, because the first of several refusals is reported. Operations
         that the caller did not request go last."""
         places = sorted(range(len(self.origins)), key=lambda n: (self.origins[n] is None, self.origins[n] or 0))
@@ -97,11 +97,11 @@ def is_head(key: Key) -> bool:
     return key.table == "sessions" and key.sort == HEAD
 
 
-def packable(key: Key) -> bool:
+def is_packable(key: Key) -> bool:
     return key.table == "sessions" and key.sort.startswith(KINDS)
 
 
-def is_enough(operation: Operation, pack: Pack) -> bool:
+def can_locate(operation: Operation, pack: Pack) -> bool:
     """Return whether the remembered pack suffices to locate the row. It does for a row in the pack, because a write
     against a changed pack is refused. It also does for a message, which never changes once packed, unless the write is
     unconditional."""
@@ -110,11 +110,11 @@ def is_enough(operation: Operation, pack: Pack) -> bool:
     return sort in pack.rows or (sort.startswith("m#") and not blind)
 
 
-def fits(put: Put) -> bool:
-    return put.new and (put.when is None or put.when.absent) and small(put.value)
+def is_new_and_small(put: Put) -> bool:
+    return put.new and (put.when is None or put.when.absent) and is_small(put.value)
 
 
-def small(value: Value) -> bool:
+def is_small(value: Value) -> bool:
     return len(dumps(value)) <= LARGEST
 
 
@@ -123,7 +123,7 @@ def pack_fields(pack: Pack) -> Value:
     return found | ({PACKED: {sort: list(held) for sort, held in pack.rows.items()}} if pack.rows else {})
 
 
-def guarded(when: When | None, pack: Pack) -> When | None:
+def with_pack_number(when: When | None, pack: Pack) -> When | None:
     """Return the condition, extended by the pack's number. It then fails if the pack was written in between."""
     if pack.damaged or (when is not None and when.absent):
         return when
@@ -133,7 +133,7 @@ def guarded(when: When | None, pack: Pack) -> When | None:
     return replace(when, equal={**when.equal, NUMBER: pack.number})
 
 
-def bare(value: Value | None) -> Value | None:
+def without_pack_number(value: Value | None) -> Value | None:
     """Return a row from its own place, without the number that a move added."""
     if value is not None and not isinstance(value, Damaged):
         value.pop(AT, None)

@@ -54,7 +54,7 @@ class ApiGatewaySockets:
         except (TimeoutError, ConnectTimeoutError, ReadTimeoutError):
             return "slow"
         except ClientError as error:
-            return _refused(error, len(data))
+            return _classify_refusal(error, len(data))
         except BotoCoreError as error:
             raise StoreError(f"post_to_connection: {error}") from error
         return "sent"
@@ -80,7 +80,7 @@ class ApiGatewaySockets:
                 await asyncio.wrap_future(call)
 
 
-def _refused(error: ClientError, size: int) -> Posted:
+def _classify_refusal(error: ClientError, size: int) -> Posted:
     code = error.response["Error"]["Code"]
     if _is_gone(error):
         return "gone"

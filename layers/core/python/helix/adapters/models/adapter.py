@@ -63,7 +63,7 @@ class ModelAdapter(BaseAdapter):
         call = Call(request, math.inf if request.timeout_s is None else self._clock.now() + request.timeout_s)
         try:
             async with asyncio.timeout(request.timeout_s) as limit:
-                return await self._first_answer(call)
+                return await self._try_models(call)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -95,17 +95,17 @@ class ModelAdapter(BaseAdapter):
         have a fallback."""
         for model in config.models:
             try:
-                self._imported(self.package(model, config))
+                self._import_wire(self.package(model, config))
             except DefinitionError as error:
                 logger.warning("model %r is not prepared: %s", model, error)
 
-    async def _first_answer(self, call: Call) -> AnyStepResult:
+    async def _try_models(self, call: Call) -> AnyStepResult:
         """Try each model in turn until one answers."""
         config = call.request.config
         failures: dict[str, Failure] = {}
         models = list(dict.fromkeys([config.model, *config.fallbacks]))
         for place, model in enumerate(models):
-            if failures and not call.may_go_on:
+            if failures and not call.may_try_again:
                 break
             call.begin(model, len(models) - place - 1, self._clock.now())
             try:
@@ -127,13 +127,13 @@ class ModelAdapter(BaseAdapter):
         package = self.package(model, config)
         wire = self._wires.get(package)
         if wire is None:
-            wire = await asyncio.to_thread(self._imported, package)
+            wire = await asyncio.to_thread(self._import_wire, package)
         if self._logged.get(model) != package:
             self._logged[model] = package
             logger.info("model %r is called through the package %s", model, package)
         return wire
 
-    def _imported(self, package: str) -> Wire:
+    def _import_wire(self, package: str) -> Wire:
         if package not in self._wires:
             self._wires[package] = wire_of(package, self._prices)
         return self._wires[package]
@@ -147,7 +147,7 @@ class ModelAdapter(BaseAdapter):
             if not isinstance(outcome, Failure):
                 return outcome.model_copy(update={"without_reasoning": True}) if call.without_reasoning else outcome
             await notify(call.request.callbacks.on_error, outcome.error())
-            if outcome.about_reasoning and not call.without_reasoning and call.may_go_on:
+            if outcome.about_reasoning and not call.without_reasoning and call.may_try_again:
                 call.without_reasoning = True
                 continue
             now, until = self._clock.now(), call.repeats_until

@@ -62,7 +62,7 @@ class PartialAnswer:
         self._at: dict[int, _Fragments] = {}
 
     @property
-    def said(self) -> str:
+    def text_so_far(self) -> str:
         """All billable text so far, from which its tokens are estimated."""
         thoughts = [block.text or block.redacted or "" for block in self._blocks]
         return "".join([*thoughts, self._open, *self._text, *(call.name + call.text for call in self._calls)])
@@ -72,17 +72,17 @@ class PartialAnswer:
             match piece:
                 case Text():
                     self._phase = piece.phase or self._phase
-                    await self._say(clean(piece.text))
+                    await self._add_text(replace_surrogates(piece.text))
                 case Thinking():
-                    await self._thinking(clean(piece.text))
+                    await self._thinking(replace_surrogates(piece.text))
                     if piece.signature is not None:
-                        await self._close_block(clean(piece.signature), piece.id)
+                        await self._close_block(replace_surrogates(piece.signature), piece.id)
                 case Redacted():
                     await self._close_block()
-                    self._add(redacted=clean(piece.data))
+                    self._add_block(redacted=replace_surrogates(piece.data))
                 case CallPart():
                     await self._close_block()
-                    if self._fragment(piece):
+                    if self._add_fragment(piece):
                         await notify(self._callbacks.on_tool_start, self._calls[-1].name)
                 case _:
                     assert_never(piece)
@@ -95,7 +95,7 @@ class PartialAnswer:
         common: dict[str, Any] = {"thinking": self._blocks, "stop_reason": reason, "usage": usage, "model": model}
         common |= {"phase": self._phase}
         if is_error_stop_reason(reason):
-            failed = _stopped(model, reason, finish_reason, refusal or content)
+            failed = _failure_of_stop(model, reason, finish_reason, refusal or content)
             return ErrorStepResult(error=failed.message, code=failed.code, retryable=failed.retryable, **common)
         if not self._calls:
             return TextStepResult(content=content, should_stop=finish_reason != "pause_turn", **common)
@@ -119,7 +119,7 @@ class PartialAnswer:
         order = [call.id for call in calls]
         return ToolCallsStepResult(content=content, tool_calls=own, sub_agent_calls=sub_agents, order=order, **common)
 
-    async def _say(self, text: str) -> None:
+    async def _add_text(self, text: str) -> None:
         if text:
             await self._close_block()
             self._text.append(text)
@@ -135,17 +135,17 @@ class PartialAnswer:
         if not self._open and signature is None:
             return
         text, self._open = self._open, ""
-        self._add(text=text, signature=signature, id=id)
+        self._add_block(text=text, signature=signature, id=id)
         if text:
             await notify(self._callbacks.on_thinking, text, True)
 
-    def _add(self, **block: Any) -> None:
+    def _add_block(self, **block: Any) -> None:
         place = {"after_text": self._length, "after_calls": len(self._calls)}
         self._blocks.append(ThinkingContent(**block, **place))
 
-    def _fragment(self, part: CallPart) -> bool:
+    def _add_fragment(self, part: CallPart) -> bool:
         """Add a fragment of a call. Returns whether it begins a new call."""
-        call_id, name = clean(part.id), clean(part.name)
+        call_id, name = replace_surrogates(part.id), replace_surrogates(part.name)
         current, before = self._at.get(part.index), len(self._calls)
         # Some servers give every call index 0: a new id together with a name starts a new call.
         if current is None or (name and call_id and current.id and call_id != current.id):
@@ -153,7 +153,7 @@ class PartialAnswer:
             self._calls.append(current)
         current.id = current.id or call_id
         current.name = current.name or name
-        current.text += clean(part.arguments)
+        current.text += replace_surrogates(part.arguments)
         return len(self._calls) > before
 
     def _parse(self, fragments: _Fragments, position: int) -> ParsedToolCall:
@@ -192,7 +192,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> Failure:
+def _failure_of_stop(model: str, reason: StopReason, finish_reason: str, text: str) -> Failure:
     match reason:
         case StopReason.MAX_TOKENS:
             return failure(model, "max_tokens", f"the answer was cut at its token limit ({finish_reason})")
@@ -204,7 +204,7 @@ def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> F
             return failure(model, "server_error", f"the model stopped with {finish_reason!r}")
 
 
-def clean(value: Any) -> str:
+def replace_surrogates(value: Any) -> str:
     """Return `value` if it is text, with lone surrogates (halves of split characters) replaced, because they cannot be
     stored."""
     if not isinstance(value, str):

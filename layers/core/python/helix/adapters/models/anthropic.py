@@ -22,7 +22,7 @@ from helix.adapters.models.turns import (
     cache_mark,
     call_id,
     in_order,
-    said,
+    nonempty_text,
     takes_temperature,
     thinks_first,
     turns,
@@ -79,9 +79,9 @@ class _Exchange(SdkExchange):
                 self._count(event.get("usage"))
                 self.finish_reason = event["delta"].get("stop_reason") or self.finish_reason
             case "content_block_start":
-                return _begin(event.get("index") or 0, event["content_block"])
+                return _begin_block(event.get("index") or 0, event["content_block"])
             case "content_block_delta":
-                return _go_on(event.get("index") or 0, event["delta"])
+                return _continue_block(event.get("index") or 0, event["delta"])
         return ()
 
     def _count(self, reported: Mapping[str, Any] | None) -> None:
@@ -132,7 +132,7 @@ class _Exchange(SdkExchange):
         return [_text(part) if isinstance(part, str) else _file(part) for part in self.files.content(message)]
 
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
-        content = self._content(message) if message.files else said(message.content)
+        content = self._content(message) if message.files else nonempty_text(message.content)
         made = {"type": "tool_result", "tool_use_id": call_id(message.tool_call_id), "content": content}
         return made if message.success else {**made, "is_error": True}
 
@@ -147,7 +147,7 @@ class _Exchange(SdkExchange):
         return {**thinking, **super().options}
 
 
-def _begin(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:
+def _begin_block(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:
     match block.get("type"):
         case "text":
             return [Text(block.get("text") or "")]
@@ -160,7 +160,7 @@ def _begin(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:
     return ()
 
 
-def _go_on(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
+def _continue_block(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
     match delta.get("type"):
         case "text_delta":
             return [Text(delta.get("text") or "")]
@@ -204,10 +204,10 @@ def _block(part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | No
         case ToolCallRequest():
             return {"type": "tool_use", "id": call_id(part.id), "name": part.name, "input": part.arguments}
         case ThinkingContent():
-            return _thought(part) if part.signature or part.redacted else None
+            return _thinking_block(part) if part.signature or part.redacted else None
 
 
-def _thought(block: ThinkingContent) -> dict[str, Any]:
+def _thinking_block(block: ThinkingContent) -> dict[str, Any]:
     if block.redacted:
         return {"type": "redacted_thinking", "data": block.redacted}
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}

@@ -63,7 +63,7 @@ class Call:
         return min(self.request.config.timeout_s, self.tries_until - now)
 
     @property
-    def may_go_on(self) -> bool:
+    def may_try_again(self) -> bool:
         """Whether budgets leave room for one more attempt."""
         allowance = self.request.allowance
         return allowance is None or allowance.another(self.spent)
@@ -85,7 +85,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
     config, model = call.request.config, call.model
     request = request_for(call.request, model, without=call.without_reasoning)
     exchange = wire.exchange(with_verbosity(request, model), model)
-    reading, billed = _Reading(exchange), True
+    reading, billed = _StreamReader(exchange), True
     seconds = call.time_for_try(now())
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -94,8 +94,9 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
             await reading.run(answer, config.stall_timeout_s)
             if exchange.finish_reason is None:
                 return failure(model, "connection_error", "the stream ended before the answer was complete")
-            usage, billed = exchange.usage(answer.said), False
-            if not exchange.counted or (answer.said and not usage.completion_tokens):  # an estimate, or missing usage
+            usage, billed = exchange.usage(answer.text_so_far), False
+            is_missing = bool(answer.text_so_far) and not usage.completion_tokens
+            if not exchange.counted or is_missing:  # not counted: litellm's estimate
                 usage = usage.model_copy(update={"unknown_calls": 1})
             call.spent += usage
             result = await answer.result(model, exchange.finish_reason, exchange.refusal, call.spent)
@@ -121,7 +122,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
             call.spent += exchange.usage(None).model_copy(update={"unknown_calls": 1})
 
 
-class _Reading:
+class _StreamReader:
     """A stream that is being read. `heard`: whether it sent any event."""
 
     def __init__(self, exchange: Exchange) -> None:

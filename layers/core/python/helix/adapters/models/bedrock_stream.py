@@ -55,7 +55,7 @@ class Conversation:
                 with contextlib.suppress(OSError):  # already closed
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # bypass TLS, whose state the thread uses
 
-    def note(self, connected: socket.socket | None) -> None:
+    def remember_socket(self, connected: socket.socket | None) -> None:
         """Remember the socket. Called in the thread, before and after the request is sent, because the connection
         forgets its socket later."""
         with self._lock:
@@ -137,22 +137,22 @@ class _BodyFile(io.RawIOBase):
         return self._position
 
 
-class _Noted:
+class _SocketRecorder:
     sock: socket.socket | None
     """The connection's socket, which urllib3 sets. None until it is connected."""
 
     def request(self, *arguments: Any, **named: Any) -> None:
         conversation: Conversation = _thread.conversation
-        conversation.note(self.sock)
+        conversation.remember_socket(self.sock)
         super().request(*arguments, **named)  # type: ignore[misc]
-        conversation.note(self.sock)
+        conversation.remember_socket(self.sock)
 
 
-class _Connection(_Noted, AWSHTTPConnection):  # type: ignore[misc]
+class _Connection(_SocketRecorder, AWSHTTPConnection):  # type: ignore[misc]
     pass
 
 
-class _SecureConnection(_Noted, AWSHTTPSConnection):  # type: ignore[misc]
+class _SecureConnection(_SocketRecorder, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 

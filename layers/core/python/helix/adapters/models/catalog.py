@@ -100,7 +100,7 @@ def entry_of(model: str) -> Mapping[str, Any]:
     table = _table()
     if model in table:
         return table[model]
-    for provider, name in _splits(model):
+    for provider, name in _split_name(model):
         entry = table.get(name)
         if entry is not None and provider in str(entry.get("litellm_provider", "")):
             return entry
@@ -114,7 +114,7 @@ def chat_models() -> list[str]:
     return [name for name, entry in _table().items() if "/" not in name and entry.get("mode") == "chat"]
 
 
-def _splits(model: str) -> Iterator[tuple[str, str]]:
+def _split_name(model: str) -> Iterator[tuple[str, str]]:
     """Yield the ways to split a name. `bedrock/converse/us.x` is looked up as `converse/us.x`, then as `us.x`, each
     with the provider bedrock."""
     provider, slash, name = model.partition("/")
@@ -135,8 +135,8 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
         input_usd=input_usd,
         output_usd=output_usd,
         cached_input_usd=_price(entry, "cache_read_input_token_cost"),
-        worst_input_usd=_most(entry, input_usd, "input_cost_per_token", "cache_creation_input_token_cost"),
-        worst_output_usd=_most(entry, output_usd, "output_cost_per_token", "output_cost_per_reasoning_token"),
+        worst_input_usd=_highest_price(entry, input_usd, "input_cost_per_token", "cache_creation_input_token_cost"),
+        worst_output_usd=_highest_price(entry, output_usd, "output_cost_per_token", "output_cost_per_reasoning_token"),
         audio_usd=_price(entry, "input_cost_per_audio_token"),
     )
     return _with_inputs(info, entry)
@@ -164,7 +164,7 @@ def _with_inputs(info: ModelInfo, entry: Mapping[str, Any]) -> ModelInfo:
     )
 
 
-def _most(entry: Mapping[str, Any], base: float | None, *names: str) -> float | None:
+def _highest_price(entry: Mapping[str, Any], base: float | None, *names: str) -> float | None:
     """Return the highest price among all tiers of these names, because longer prompts and longer-lived caches cost
     more."""
     if base is None:

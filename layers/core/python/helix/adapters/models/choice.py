@@ -92,7 +92,7 @@ def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None 
     own package that does not exist. `has` tells whether a package is available; the default checks whether it is
     installed here."""
     has = has or installed
-    own = _own(model)
+    own = _native_package(model)
     match config.adapter:
         case "litellm":
             return LITELLM
@@ -104,7 +104,7 @@ def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None 
                 raise DefinitionError("LLMConfig", "adapter", problem)
             return own
         case _:
-            if own is None or (has(LITELLM) and not (has(own) and _can(own, model, config))):
+            if own is None or (has(LITELLM) and not (has(own) and _supports(own, model, config))):
                 return LITELLM
             return own
 
@@ -125,7 +125,7 @@ def wire_of(package: str, prices: Prices) -> Wire:
     """Return the package's wire. Imports the package, which blocks. Raises `DefinitionError` if it is not installed."""
     module, name, _ = _WIRES[package]
     try:
-        with _collector_off():
+        with _pause_collector():
             if package != "boto3":
                 _import_httpx()
             made: Any = getattr(importlib.import_module(f"helix.adapters.models.{module}"), name)
@@ -139,7 +139,7 @@ def wire_of(package: str, prices: Prices) -> Wire:
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     """Switch the garbage collector off during an import. An import creates thousands of objects, all of which stay. The
     collector would take a tenth of the import's time."""
     enabled = gc.isenabled()
@@ -162,14 +162,14 @@ def _import_httpx() -> None:
             sys.modules.pop("httpx._main", None)
 
 
-def _own(model: str) -> str | None:
+def _native_package(model: str) -> str | None:
     """Return the provider's own package. A name without a provider has one only if its family implies it."""
     if "/" not in model and not any(model.lower().startswith(start) for start in FAMILIES):
         return None
     return PACKAGES.get(provider_of(model))
 
 
-def _can(package: str, model: str, config: LLMConfig) -> bool:
+def _supports(package: str, model: str, config: LLMConfig) -> bool:
     """Return whether the package's adapter supports this model and these options as well as litellm does."""
     if config.provider_options.keys() & (_LITELLMS | _TRANSLATED[package]):
         return False

@@ -23,7 +23,7 @@ _EITHER: Final = zlib.MAX_WBITS | 32
 """The `wbits` for zlib to detect gzip or zlib by the header."""
 
 
-async def bound(response: Any) -> None:
+async def limit_decompression(response: Any) -> None:
     """Replace the stream of a compressed response by one that is decompressed here. It is a hook for an `AsyncClient`
     of httpx, or of httpx2, which the anthropic package uses."""
     named = response.headers.get_list("content-encoding", split_commas=True)
@@ -35,16 +35,16 @@ async def bound(response: Any) -> None:
             f"the answer is compressed as {', '.join(encodings)!r}; only gzip and deflate are read"
         )
     kind: Any = type(response.stream)
-    response.stream = _class_like(kind)(response.stream)
+    response.stream = _make_stream_class(kind)(response.stream)
     del response.headers["content-encoding"]
 
 
-BOUNDED: Final[Mapping[str, Any]] = {"event_hooks": {"response": [bound]}}
+BOUNDED: Final[Mapping[str, Any]] = {"event_hooks": {"response": [limit_decompression]}}
 """The arguments of an `AsyncClient` that install the hook."""
 
 
 @cache
-def _class_like(given: Any) -> Any:
+def _make_stream_class(given: Any) -> Any:
     """Return a stream class from the package of `given`, because the response checks its class."""
     base = next(each for each in given.__mro__ if each.__name__ == "AsyncByteStream")
     return type("Unpacked", (_Unpacked, base), {})

@@ -66,7 +66,7 @@ class DemonstrationModel(BaseAdapter):
         return None  # a program accepts all files, and reads none
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        turn = _Turn.of(request)
+        turn = _Turn.from_request(request)
         calls = turn.next_calls()
         result = turn.ask(calls) if calls else turn.answer()
         result = result.model_copy(update={"usage": _estimate(request, result), "model": MODEL})
@@ -112,15 +112,15 @@ class _Turn:
     """The successful results of sub-agents since the last user message."""
 
     @classmethod
-    def of(cls, request: LLMGenerateInput) -> _Turn:
+    def from_request(cls, request: LLMGenerateInput) -> _Turn:
         start = max((i for i, m in enumerate(request.messages) if isinstance(m, UserMessage)), default=-1)
         question = prose_of(request.messages[start].content or "") if start >= 0 else ""
         before = sum(len(m.tool_calls) for m in request.messages if isinstance(m, AssistantMessage))
         turn = cls(question, Evidence(keywords(question)), request.tools, request.tool_choice, before)
-        turn._look_at(request.messages[start + 1 :])
+        turn._read_messages(request.messages[start + 1 :])
         return turn
 
-    def _look_at(self, messages: Sequence[AnyMessage]) -> None:
+    def _read_messages(self, messages: Sequence[AnyMessage]) -> None:
         arguments: dict[str, Mapping[str, Any]] = {}
         for message in messages:
             if isinstance(message, AssistantMessage):
@@ -150,40 +150,40 @@ class _Turn:
             or not self.evidence.keywords
         ):
             return []
-        return self._search() or self._read() or self._others() or self._delegate() or self._note()
+        return self._search() or self._read() or self._call_others() or self._delegate() or self._note()
 
     def _search(self) -> list[_Call]:
-        tools = self._offered(_SEARCH)
+        tools = self._tools_named(_SEARCH)
         for tool in tools:
-            if not self._times(tool):
+            if not self._count_calls(tool):
                 words_used = " ".join(self.evidence.keywords)
                 return [self._call(tool, f"Searching for: {words_used}.")]
         longest = max(self.evidence.keywords, key=len)
-        if tools and not self.evidence.sources and self._times(tools[0]) == 1 and len(self.evidence.keywords) > 1:
+        if tools and not self.evidence.sources and self._count_calls(tools[0]) == 1 and len(self.evidence.keywords) > 1:
             narrow = _Turn(longest, Evidence([longest]), self.tools, self.tool_choice, self.first_call)
             return [narrow._call(tools[0], f"Nothing found; searching for {longest!r} alone.")]
         return []
 
     def _read(self) -> list[_Call]:
-        for tool in self._offered(_READ):
+        for tool in self._tools_named(_READ):
             names = set(tool.parameters.get("properties") or {})  # type: ignore[arg-type]
             usable = [c for c in self.evidence.candidates() if names & c.keys()][:2]
-            if usable and not self._times(tool):
+            if usable and not self._count_calls(tool):
                 sources = ", ".join(str(next(c[n] for n in c if n in names)) for c in usable)
                 calls = [self._call(tool, f"Reading what looks most promising: {sources}.", given=c) for c in usable]
                 return list({repr(call.arguments): call for call in calls}.values())
         return []
 
-    def _others(self) -> list[_Call]:
+    def _call_others(self) -> list[_Call]:
         known = _SEARCH | _NOTE
         asked = {stem(w) for w in words(self.question)}
         other: list[tuple[int, ToolSpec]] = []
-        for tool in self._offered(None):
+        for tool in self._tools_named(None):
             verbs = set(words_of(tool.name))
             risky = verbs & _RISKY
-            if verbs & known or self._times(tool) or not {stem(w) for w in risky} <= asked:
+            if verbs & known or self._count_calls(tool) or not {stem(w) for w in risky} <= asked:
                 continue
-            if verbs & _READ and self._offered(_SEARCH):
+            if verbs & _READ and self._tools_named(_SEARCH):
                 continue
             reported = {stem(w) for w in words(f"{' '.join(verbs)} {tool.description}")}
             other.append((sum(stem(k) in reported for k in self.evidence.keywords), tool))
@@ -194,16 +194,16 @@ class _Turn:
     def _delegate(self) -> list[_Call]:
         if self.called and not self.evidence.sentences(1):
             return []  # no evidence that a sub-agent could work on
-        children = [t for t in self.tools if is_sub_agent_tool(t.name) and not self._times(t)]
+        children = [t for t in self.tools if is_sub_agent_tool(t.name) and not self._count_calls(t)]
         return [
             self._call(t, f"Handing what was found to {t.name.removeprefix(SUBAGENT_TOOL_PREFIX)}.")
             for t in children[:2]
         ]
 
     def _note(self) -> list[_Call]:
-        return [self._call(t, "Keeping a note.") for t in self._offered(_NOTE) if not self._times(t)][:1]
+        return [self._call(t, "Keeping a note.") for t in self._tools_named(_NOTE) if not self._count_calls(t)][:1]
 
-    def _offered(self, verbs: frozenset[str] | None) -> list[ToolSpec]:
+    def _tools_named(self, verbs: frozenset[str] | None) -> list[ToolSpec]:
         """Return the tools whose name has one of `verbs` (all tools for None). A search tool never counts as a read
         tool."""
         tools = [t for t in self.tools if t.name != FINISH_TOOL_NAME and not is_sub_agent_tool(t.name)]
@@ -212,7 +212,7 @@ class _Turn:
         fitting = [t for t in tools if set(words_of(t.name)) & verbs and not set(words_of(t.name)) & _RISKY]
         return [t for t in fitting if verbs is _SEARCH or not set(words_of(t.name)) & _SEARCH]
 
-    def _times(self, tool: ToolSpec) -> int:
+    def _count_calls(self, tool: ToolSpec) -> int:
         return sum(name == tool.name for name, _ in self.called)
 
     def _call(self, tool: ToolSpec, why: str, given: Mapping[str, Any] | None = None) -> _Call:
@@ -227,7 +227,7 @@ class _Turn:
         about = ", ".join(self.evidence.keywords) or "nothing in particular"
         thought = f"The question is about: {about}. " if not self.answers else ""
         result = ToolCallsStepResult(
-            content=self._opened(" ".join(dict.fromkeys(call.why for call in calls))),
+            content=self._with_notice(" ".join(dict.fromkeys(call.why for call in calls))),
             thinking=[ThinkingContent(text=f"{thought}Next: {', '.join(call.tool.name for call in calls)}.")],
         )
         for number, call in enumerate(calls, self.first_call):
@@ -251,7 +251,7 @@ class _Turn:
                 id=f"call_{self.first_call}", name=finish.name, arguments=filler.fill(finish.parameters)
             )
             return ToolCallsStepResult(
-                content=self._opened(self._heard()), thinking=thinking, tool_calls=[call], order=[call.id]
+                content=self._with_notice(self._child_results()), thinking=thinking, tool_calls=[call], order=[call.id]
             )
         text = filler.summary()
         if not self.evidence.keywords:
@@ -260,14 +260,14 @@ class _Turn:
             text = f"You ask about: {' '.join(self.evidence.keywords)}. I was given no tool that could look it up."
         elif self.evidence.sources:
             text += f"\n\nSources: {', '.join(self.evidence.sources[:3])}"
-        return TextStepResult(content=self._opened(text), thinking=thinking)
+        return TextStepResult(content=self._with_notice(text), thinking=thinking)
 
-    def _heard(self) -> str:
+    def _child_results(self) -> str:
         """Return the sub-agents' results, shortened."""
         names = [(m.tool_name.removeprefix(SUBAGENT_TOOL_PREFIX), m.content) for m in self.delegated]
         return "\n".join(f"{name} answered: {text if len(text) < 200 else text[:197] + '...'}" for name, text in names)
 
-    def _opened(self, text: str) -> str:
+    def _with_notice(self, text: str) -> str:
         return f"{NOTICE}\n\n{text}".strip() if not self.answers else text
 
 

@@ -63,9 +63,9 @@ def bedrock_options(effort: Effort | None, name: str, entry: Mapping[str, Any], 
     if effort is None:
         return {}
     if "nova-2" in low:
-        on = {"type": "enabled", "maxReasoningEffort": _three(effort)}
+        on = {"type": "enabled", "maxReasoningEffort": _one_of_three(effort)}
         return {"reasoningConfig": {"type": "disabled"} if effort == "none" else on}
-    return {"reasoning_effort": _three(effort)} if "gpt-oss" in low else {}
+    return {"reasoning_effort": _one_of_three(effort)} if "gpt-oss" in low else {}
 
 
 def litellm_effort(effort: Effort, claude: bool, provider: str) -> str:
@@ -79,6 +79,6 @@ def _claude_effort(effort: Effort, entry: Mapping[str, Any]) -> str:
     return "low" if effort in ("none", "minimal") else effort
 
 
-def _three(effort: Effort) -> str:
+def _one_of_three(effort: Effort) -> str:
     """Return the effort for models that have only low, medium and high."""
     return {"none": "low", "minimal": "low", "xhigh": "high"}.get(effort, effort)

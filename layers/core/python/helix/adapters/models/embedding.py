@@ -69,13 +69,13 @@ class LiteLLMEmbedding:
                 raise failure(self.model, "timeout", f"no vectors within {self._timeout_s:g} s").error() from error
             raise classify(error, self.model, now=self._clock.now(), secrets=secrets).error() from error
         self.spent += litellm_usage(litellm, self.model, provider, getattr(answer, "usage", None), self._prices)
-        rows = sorted(answer.data, key=lambda row: int(_of(row, "index")))
+        rows = sorted(answer.data, key=lambda row: int(_read_field(row, "index")))
         if len(rows) != len(texts):
             problem = f"the provider gave {len(rows)} vectors for {len(texts)} texts"
             raise failure(self.model, "model_error", problem).error()
-        return [[float(x) for x in _of(row, "embedding")] for row in rows]
+        return [[float(x) for x in _read_field(row, "embedding")] for row in rows]
 
 
-def _of(row: Any, name: str) -> Any:
+def _read_field(row: Any, name: str) -> Any:
     """Return a field of a row. litellm returns mappings for some providers, objects for others."""
     return row[name] if isinstance(row, dict) else getattr(row, name)

@@ -155,7 +155,7 @@ _TRANSPORT = frozenset(
         *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # the answer broke off within an event
     }
 )
-_NOBODY_THERE = frozenset({"EndpointConnectionError"})
+_ENDPOINT_UNREACHABLE = frozenset({"EndpointConnectionError"})
 """The errors of botocore for an unreachable host. They wrap a timeout error, but are not timeouts."""
 _UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "EndpointConnectionError"})
 _SECRET = re.compile(
@@ -212,10 +212,10 @@ def classify(
     chain = list(_chain(error))
     code = _code(chain, with_files)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
-    known = "set api='responses'" if any(_WANTS_RESPONSES.search(_said(error)) for error in chain) else ""
+    known = "set api='responses'" if any(_WANTS_RESPONSES.search(_message_of(error)) for error in chain) else ""
     made = failure(model, code, _detail(chain) if content_shown() else known, retry_after_s, secrets)
     refused = code in ("bad_request", "model_not_found") and any(
-        _ABOUT_REASONING.search(_said(error)) for error in chain
+        _ABOUT_REASONING.search(_message_of(error)) for error in chain
     )
     return replace(made, about_reasoning=True) if refused else made
 
@@ -228,11 +228,13 @@ def may_be_billed(error: BaseException) -> bool:
     """Return whether a provider may bill an attempt that `error` ended before its stream began. A provider does not
     bill a request that it refused with an HTTP status, or that never reached it."""
     chain = list(_chain(error))
-    if any(_named(e, _UNREACHED) for e in chain):
+    if any(_is_named(e, _UNREACHED) for e in chain):
         return False
     foreign = [e for e in chain if not type(e).__module__.startswith("litellm")]
     refused = any(getattr(e, "response", None) is not None for e in foreign)
-    return not refused and (any(_named(e, _TIMEOUTS) for e in chain) or any(_named(e, _TRANSPORT) for e in foreign))
+    return not refused and (
+        any(_is_named(e, _TIMEOUTS) for e in chain) or any(_is_named(e, _TRANSPORT) for e in foreign)
+    )
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
@@ -256,9 +258,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _code(chain: list[BaseException], with_files: bool = False) -> str:
     code = _kind(chain)
-    if code == "bad_request" and any(_TOO_LONG.search(_said(error)) for error in chain):
+    if code == "bad_request" and any(_TOO_LONG.search(_message_of(error)) for error in chain):
         return "context_too_long"  # only the message distinguishes it
-    if with_files and code == "bad_request" and any(_ABOUT_FILE.search(_said(error)) for error in chain):
+    if with_files and code == "bad_request" and any(_ABOUT_FILE.search(_message_of(error)) for error in chain):
         return InvalidFileError.code
     return code
 
@@ -269,21 +271,21 @@ def _kind(chain: list[BaseException]) -> str:
         known = _BY_TYPE.get(type(error).__name__) or _BY_BODY_CODE.get(str(getattr(error, "code", None)))
         if known is not None:
             return known
-    if (of_aws := _of_aws(chain)) is not None:
+    if (of_aws := _aws_code(chain)) is not None:
         return of_aws
     # The SDK raises its bare base class if there is no credential; litellm calls that a 500.
     if any(type(error).__name__ == "OpenAIError" and type(error).__module__.startswith("openai") for error in chain):
         return "authentication"
-    if any(_named(error, _NO_CREDENTIALS) for error in chain):
+    if any(_is_named(error, _NO_CREDENTIALS) for error in chain):
         return "authentication"
     status = next((status for error in chain if (status := _status(error)) is not None), None)
     # litellm's own errors have an invented response.
     if status == 200 or not any(getattr(error, "response", None) is not None for error in foreign):
-        if (within := _within_the_stream(foreign)) is not None:
+        if (within := _stream_code(foreign)) is not None:
             return within
-        if any(_named(error, _TIMEOUTS) for error in chain) and not _named(chain[0], _NOBODY_THERE):
+        if any(_is_named(error, _TIMEOUTS) for error in chain) and not _is_named(chain[0], _ENDPOINT_UNREACHABLE):
             return "timeout"
-        if any(_named(error, _TRANSPORT) for error in foreign):
+        if any(_is_named(error, _TRANSPORT) for error in foreign):
             return "connection_error"
     if status is None:
         return "model_error"
@@ -292,7 +294,7 @@ def _kind(chain: list[BaseException]) -> str:
     return "server_error" if status >= 500 or status == 200 else "bad_request"
 
 
-def _within_the_stream(foreign: list[BaseException]) -> str | None:
+def _stream_code(foreign: list[BaseException]) -> str | None:
     """Return the code of an error that the provider sent after it had begun to answer."""
     for error in foreign:
         kind = getattr(error, "type", None)
@@ -303,19 +305,19 @@ def _within_the_stream(foreign: list[BaseException]) -> str | None:
     return None
 
 
-def _of_aws(chain: list[BaseException]) -> str | None:
+def _aws_code(chain: list[BaseException]) -> str | None:
     for error in chain:
         response = getattr(error, "response", None)
         if isinstance(response, dict) and "Error" in response:
             code = _BY_AWS_CODE.get(str(response["Error"].get("Code", "")).lower())
-            if code == "bad_request" and _NO_SUCH_MODEL.search(_said(error)):
+            if code == "bad_request" and _NO_SUCH_MODEL.search(_message_of(error)):
                 return "model_not_found"
             status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 500)
             return code or _BY_STATUS.get(status) or ("server_error" if status >= 500 else "bad_request")
     return None
 
 
-def _named(error: BaseException, names: frozenset[str]) -> bool:
+def _is_named(error: BaseException, names: frozenset[str]) -> bool:
     return any(base.__name__ in names for base in type(error).__mro__)
 
 
@@ -328,14 +330,14 @@ def _status(error: BaseException) -> int | None:
 
 def _detail(chain: list[BaseException]) -> str:
     """Return the provider's own words, without the class names and raw bodies around them."""
-    text = _said(chain[0]) or type(chain[0]).__name__
+    text = _message_of(chain[0]) or type(chain[0]).__name__
     if said := _SAID.search(text):
         with contextlib.suppress(ValueError):
             text = str(json.loads(f'"{said.group(1)}"'))
     return _WRAPPING.sub("", text) or text
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     response, body = getattr(error, "response", None), getattr(error, "body", None)
     if isinstance(response, dict):  # botocore
         return str(response.get("Error", {}).get("Message") or error)

@@ -112,7 +112,7 @@ class _Exchange:
     def usage(self, said: str | None) -> Usage:
         reported = self._reported
         if reported is None and said is None:
-            reported = _partial(getattr(self._stream, "chunks", None) or [])
+            reported = _partial_usage(getattr(self._stream, "chunks", None) or [])
         return litellm_usage(self._litellm, self._model, self._provider, reported, self._prices)
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any,
     return usage_of(tokens, _dollars(litellm, model, provider, reported, tokens, prices))
 
 
-def _partial(chunks: list[Any]) -> Any:
+def _partial_usage(chunks: list[Any]) -> Any:
     """Return the usage that a provider reported before its stream broke, or None. Anthropic reports the prompt first."""
     usages = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
     return max(

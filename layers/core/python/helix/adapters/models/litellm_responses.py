@@ -35,7 +35,7 @@ class LiteLLMResponses(ResponsesExchange):
         self._litellm = litellm
 
     @property
-    def asked(self) -> httpx.Request:
+    def sent_request(self) -> httpx.Request:
         return httpx.Request("POST", "https://litellm.invalid/responses")
 
     def connect(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -27,11 +27,11 @@ class StreamTap:
         self._tee: _Tee | None = None
         source, connect = getattr(stream, "completion_stream", None), getattr(stream, "make_call", None)
         if source is not None:
-            stream.completion_stream = self._sit_before(source)
+            stream.completion_stream = self._attach_to(source)
         elif connect is not None:  # litellm connects only when the first chunk is requested
 
             async def tapped(*arguments: Any, **named: Any) -> Any:
-                return self._sit_before(await connect(*arguments, **named))
+                return self._attach_to(await connect(*arguments, **named))
 
             stream.make_call = tapped
 
@@ -51,17 +51,17 @@ class StreamTap:
         if self._tee is not None:
             await self._tee.aclose()
 
-    def _sit_before(self, source: Any) -> Any:
+    def _attach_to(self, source: Any) -> Any:
         """Return `source`, or the tap in its place. The tap reads lines if there are any, otherwise parsed chunks."""
         lines = getattr(source, "streaming_response", None)
         if hasattr(lines, "__anext__"):
-            source.streaming_response = self._tee = _Tee(lines, self._see_line)
+            source.streaming_response = self._tee = _Tee(lines, self._read_line)
         elif hasattr(source, "__anext__"):
-            self._tee = _Tee(source, self._see_chunk)
+            self._tee = _Tee(source, self._read_chunk)
             return self._tee
         return source
 
-    def _see_chunk(self, chunk: Any) -> None:
+    def _read_chunk(self, chunk: Any) -> None:
         reported = chunk.get("usage") if isinstance(chunk, dict) else getattr(chunk, "usage", None)
         self._usage_seen = self._usage_seen or bool(reported)
         choices = getattr(chunk, "choices", None)
@@ -69,7 +69,7 @@ class StreamTap:
         if isinstance(text, str):
             self.refusal += text
 
-    def _see_line(self, line: Any) -> None:
+    def _read_line(self, line: Any) -> None:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
         self._usage_seen = self._usage_seen or '"usage"' in text or '"usageMetadata"' in text
         if '"stop_reason"' not in text and '"finishReason"' not in text:

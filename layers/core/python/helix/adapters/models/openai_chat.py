@@ -53,16 +53,16 @@ class ChatExchange(OpenAIExchange):
         if self.temperature is not None:
             body["temperature"] = self.temperature
         if config.max_output_tokens is not None:
-            body["max_completion_tokens" if self.reasons else "max_tokens"] = config.max_output_tokens
-        if config.stop and not self.reasons:
+            body["max_completion_tokens" if self.is_reasoning else "max_tokens"] = config.max_output_tokens
+        if config.stop and not self.is_reasoning:
             body["stop"] = config.stop
         if self.verbosity is not None:
             body["verbosity"] = self.verbosity
-        others = {"cache_control", "thinking", "verbosity", *(() if self.reasons else ("reasoning_effort",))}
-        body |= own_options(options, EXTRA | others if self.known else EXTRA)
+        others = {"cache_control", "thinking", "verbosity", *(() if self.is_reasoning else ("reasoning_effort",))}
+        body |= own_options(options, EXTRA | others if self.is_known else EXTRA)
         if self.effort is not None:
             body["reasoning_effort"] = self.effort
-        elif not self.known and config.reasoning is not None:
+        elif not self.is_known and config.reasoning is not None:
             body.setdefault("reasoning_effort", config.reasoning)
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict)

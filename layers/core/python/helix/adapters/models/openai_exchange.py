@@ -51,7 +51,7 @@ class Stream(AsyncStream[T]):  # type: ignore[misc]
 
 
 class OpenAIExchange(SdkExchange):
-    """An exchange with `openai/...` or `azure/...`. `reasons`: whether the model reasons, which the name of an Azure
+    """An exchange with `openai/...` or `azure/...`. `is_reasoning`: whether the model reasons, which the name of an Azure
     deployment may not reveal. `effort`: the reasoning effort in the model's terms."""
 
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients) -> None:
@@ -63,8 +63,8 @@ class OpenAIExchange(SdkExchange):
         return name_of(self.model)
 
     @property
-    def reasons(self) -> bool:
-        asked = provider_of(self.model) == "azure" and not self.known and self.request.config.reasoning is not None
+    def is_reasoning(self) -> bool:
+        asked = provider_of(self.model) == "azure" and not self.is_known and self.request.config.reasoning is not None
         return asked or bool(REASONING.match(self.name) or self.entry.get("mode") == "responses")
 
     @property
@@ -77,7 +77,7 @@ class OpenAIExchange(SdkExchange):
         return self.request.config.verbosity if takes_verbosity(self.model) else None
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the model is one of OpenAI's, which refuse unsupported options."""
         return bool(self.entry or _STRICT.match(self.name))
 
@@ -85,14 +85,14 @@ class OpenAIExchange(SdkExchange):
     def effort(self) -> str | None:
         options = self.request.config.provider_options
         asked = options.get("reasoning_effort") or self.request.config.reasoning
-        return None if asked is None or not self.reasons else openai_effort(str(asked), self.entry)
+        return None if asked is None or not self.is_reasoning else openai_effort(str(asked), self.entry)
 
     @property
     def temperature(self) -> float | None:
         """The temperature to send. None if the model refuses it: a reasoning model has a fixed temperature, unless its
         effort is `none`."""
         given, effort = self.request.config.temperature, self.effort or self.entry.get("default_reasoning_effort")
-        return None if self.reasons and effort != "none" and given != 1 else given
+        return None if self.is_reasoning and effort != "none" and given != 1 else given
 
     def constrained(self) -> Mapping[str, JsonObject]:
         entry = self.entry

@@ -132,7 +132,7 @@ def to_messages(
     if mark is not None and made:
         # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
         for message_ in {0: made[0], 1: made[-1]}.values():
-            _mark(message_, mark)
+            _add_cache_mark(message_, mark)
     return made
 
 
@@ -196,7 +196,7 @@ def _block(block: ThinkingContent) -> dict[str, Any]:
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
 
-def _mark(message: dict[str, Any], mark: JsonObject) -> None:
+def _add_cache_mark(message: dict[str, Any], mark: JsonObject) -> None:
     """Put a cache mark on a message, in the place where litellm reads it for its role."""
     if message["role"] == "tool":
         message["cache_control"] = mark

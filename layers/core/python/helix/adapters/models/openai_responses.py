@@ -66,7 +66,7 @@ class ResponsesExchange(OpenAIExchange):
         except BadRequestError as error:
             if "reasoning.summary" not in str(error):
                 raise
-            _UNSUMMARIZED.add(self._asking)
+            _UNSUMMARIZED.add(self._key_of_options)
             await self.post(client, "/responses", self._body(options), options)
 
     async def next(self) -> Sequence[Piece] | None:
@@ -90,16 +90,16 @@ class ResponsesExchange(OpenAIExchange):
                 self._begun.add(event["output_index"])
                 return [CallPart(event["output_index"], arguments=event["delta"])]
             case "response.output_item.done":
-                return self._whole(event["output_index"], event["item"])
+                return self._read_item(event["output_index"], event["item"])
             case "response.completed" | "response.incomplete":
                 self._end(event["response"])
             case "response.failed":
-                self._fail(event["response"].get("error") or {})
+                self._raise_error(event["response"].get("error") or {})
             case "error":
-                self._fail(event)
+                self._raise_error(event)
         return ()
 
-    def _whole(self, index: int, item: Mapping[str, Any]) -> Sequence[Piece]:
+    def _read_item(self, index: int, item: Mapping[str, Any]) -> Sequence[Piece]:
         if item["type"] == "reasoning" and item.get("encrypted_content"):
             return [Thinking(signature=item["encrypted_content"], id=item.get("id"))]
         if item["type"] == "function_call" and index not in self._begun:  # it came in one piece
@@ -118,8 +118,8 @@ class ResponsesExchange(OpenAIExchange):
         why = (response.get("incomplete_details") or {}).get("reason")
         self.finish_reason = _INCOMPLETE.get(why, why) if why else "stop"
 
-    def _fail(self, error: Mapping[str, Any]) -> None:
-        raise APIError(str(error.get("message") or ""), self.asked, body=dict(error))
+    def _raise_error(self, error: Mapping[str, Any]) -> None:
+        raise APIError(str(error.get("message") or ""), self.sent_request, body=dict(error))
 
     def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
         config, body = self.request.config, dict[str, Any]()
@@ -128,9 +128,9 @@ class ResponsesExchange(OpenAIExchange):
         limit = config.max_output_tokens or options.get("max_completion_tokens") or options.get("max_tokens")
         if limit is not None:
             body["max_output_tokens"] = limit
-        summary = None if self._asking in _UNSUMMARIZED else "auto"
+        summary = None if self._key_of_options in _UNSUMMARIZED else "auto"
         reasoning = {"effort": self.effort, "summary": summary, **(options.get("reasoning") or {})}
-        if self.reasons:
+        if self.is_reasoning:
             body["reasoning"] = {name: value for name, value in reasoning.items() if value is not None}
             body["include"] = ["reasoning.encrypted_content"]
         text = {"verbosity": self.verbosity, "format": _format(options.get("response_format"))}
@@ -164,7 +164,7 @@ class ResponsesExchange(OpenAIExchange):
         return [_part(part) for part in self.files.content(message)] if message.files else message.content
 
     @property
-    def _asking(self) -> tuple[str, int]:
+    def _key_of_options(self) -> tuple[str, int]:
         return self.name, hash(dumps(self.request.config.provider_options))
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def request_for(request: LLMGenerateInput, model: str, *, without: bool = False)
     If Claude thinks, a turn of calls that it continues must begin with its own thinking. If that thinking is omitted,
     Claude is told not to think in this step.
     """
-    first = _first_that_counts(request.messages)
+    first = _find_last_refusal(request.messages)
     messages: list[AnyMessage] = []
     renamed: dict[str, str] = {}
     begins, interrupted = True, False
@@ -42,7 +42,7 @@ def request_for(request: LLMGenerateInput, model: str, *, without: bool = False)
             case ToolResultMessage() if message.tool_call_id in renamed:
                 message = message.model_copy(update={"tool_call_id": renamed[message.tool_call_id]})
         messages.append(message)
-    config = _not_thinking(request.config) if interrupted and is_claude(model) else request.config
+    config = _disable_thinking(request.config) if interrupted and is_claude(model) else request.config
     return replace(request, messages=messages, config=config)
 
 
@@ -52,7 +52,7 @@ def is_claude(model: str, provider: str = "") -> bool:
     return provider == "anthropic" or model.startswith("anthropic/") or "claude" in model.lower()
 
 
-def _first_that_counts(messages: Sequence[AnyMessage]) -> int:
+def _find_last_refusal(messages: Sequence[AnyMessage]) -> int:
     """Return the index of the newest answer that was given without the reasoning before it."""
     refused = (
         index
@@ -74,7 +74,7 @@ def _without_reasoning(message: AssistantMessage, renamed: dict[str, str]) -> As
     return message.model_copy(update={"thinking": [], "tool_calls": calls})
 
 
-def _not_thinking(config: LLMConfig) -> LLMConfig:
+def _disable_thinking(config: LLMConfig) -> LLMConfig:
     options = {name: value for name, value in config.provider_options.items() if name not in _ASKS_TO_THINK}
     return config.model_copy(update={"provider_options": options, "reasoning": None})
 

@@ -152,7 +152,7 @@ class ScriptedModel(BaseAdapter):
         if isinstance(fields.get("thinking"), str):
             fields["thinking"] = [{"text": fields["thinking"]}]
         if fields["type"] == "tool_calls":
-            fields.update(_numbered(fields, first_call))
+            fields.update(_number_calls(fields, first_call))
         return _Line(_RESULT.validate_python(fields), None, delay_s, delta_delay_s)
 
 
@@ -160,7 +160,7 @@ def _calls_so_far(messages: Sequence[AnyMessage]) -> int:
     return sum(len(m.tool_calls) for m in messages if isinstance(m, AssistantMessage))
 
 
-def _numbered(fields: Mapping[str, Any], first: int) -> dict[str, Any]:
+def _number_calls(fields: Mapping[str, Any], first: int) -> dict[str, Any]:
     """Return both lists of calls with ids, and the order in which they were written."""
     tools: list[dict[str, Any]] = []
     children: list[dict[str, Any]] = []

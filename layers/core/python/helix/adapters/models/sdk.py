@@ -103,7 +103,7 @@ class SdkExchange(NativeExchange):
                 files.release()
 
     @property
-    def asked(self) -> Any:
+    def sent_request(self) -> Any:
         """The request whose answer is being read."""
         return self._stream.response.request
 

@@ -81,9 +81,9 @@ class TokenCounter:
         tokens = PRIMING
         for message in messages:
             tokens += PER_MESSAGE + sum(_count(encoding, text) for text in _texts(message))
-            tokens += _extra(message, model)
+            tokens += _count_extra(message, model)
         for tool in tools:
-            tokens += PER_TOOL + _count(encoding, _described(tool))
+            tokens += PER_TOOL + _count(encoding, _describe_tool(tool))
         return tokens
 
 
@@ -124,14 +124,14 @@ def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
 
 
 def _part(part: object) -> str:
-    """Return the text of a content part, or an empty text for an image, which `_extra` counts."""
+    """Return the text of a content part, or an empty text for an image, which `_count_extra` counts."""
     if not isinstance(part, Mapping) or _is_image(part):
         return ""
     text = part.get("text")
     return text if isinstance(text, str) else _json(part)
 
 
-def _extra(message: Mapping[str, Any] | BaseModel, model: str) -> int:
+def _count_extra(message: Mapping[str, Any] | BaseModel, model: str) -> int:
     """Return the tokens besides text: the overhead of a name, images and other files."""
     if isinstance(message, UserMessage | ToolResultMessage):
         return sum(file_tokens(file, model) for file in message.files)
@@ -154,7 +154,7 @@ def _detail(part: Mapping[str, Any]) -> object:
     return inner.get("detail") if isinstance(inner, Mapping) else part.get("detail")
 
 
-def _described(tool: Any) -> str:
+def _describe_tool(tool: Any) -> str:
     """Return a tool's name, description and schema, from a `ToolSpec`, a `Tool`, or OpenAI's form."""
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)

@@ -81,7 +81,7 @@ def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRe
             yield block
 
 
-def said(text: str) -> str:
+def nonempty_text(text: str) -> str:
     return text if text.strip() else NOTHING
 
 

@@ -26,7 +26,7 @@ class Batches:
         self._tasks: set[asyncio.Task[None]] = set()
         self._begins = False
 
-    async def ask(self, *commands: Command) -> list[Any]:
+    async def send_commands(self, *commands: Command) -> list[Any]:
         """Return a reply for each command. Raises `RedisError` or `OSError` if the server refuses a command or the
         connection is lost."""
         answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()

@@ -128,7 +128,7 @@ class RedisStateStore:
         while limit is None or len(rows) < limit:
             size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit - len(rows))
             near, far = (high, low) if reverse else (low, high)
-            there, *page = await self._page(index, [near, far, "1" if reverse else "0", size, PAGE_BYTES])
+            there, *page = await self._read_page(index, [near, far, "1" if reverse else "0", size, PAGE_BYTES])
             for sort, fields in zip(page[::2], page[1::2], strict=True):
                 hash_ = dict(zip(fields[::2], fields[1::2], strict=True))
                 key = Key(table, partition, sort.decode())
@@ -148,10 +148,10 @@ class RedisStateStore:
                 row_of(self._prefix, operation.key),
                 index_of(self._prefix, operation.key.table, operation.key.partition),
             )
-            asked += _reported(operation)
+            asked += _describe_operation(operation)
         keys.append(f"{self._prefix}:expiries")
         try:
-            refused = await self._commit(name, _script(TRANSACT, keys, asked))
+            refused = await self._commit(name, _script_command(TRANSACT, keys, asked))
         except (RedisError, OSError) as error:
             raise self._error(f"transaction {name!r}", error) from error
         if refused >= 0:
@@ -159,7 +159,7 @@ class RedisStateStore:
 
     async def purge(self, now: float) -> int:
         gone, page = 0, PURGED_AT_ONCE
-        asked = _script(PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE])
+        asked = _script_command(PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE])
         while page == PURGED_AT_ONCE:
             page = int((await self._read(asked))[0])  # harmless when it is sent again
             gone += page
@@ -167,7 +167,7 @@ class RedisStateStore:
 
     @contextlib.contextmanager
     def watch(self, table: Table, partition: str) -> Iterator[Watch]:
-        self._bind()
+        self._bind_to_loop()
         assert self._subscriptions is not None
         with self._subscriptions.watch(index_of(self._prefix, table, partition), (table, partition)) as watch:
             yield watch
@@ -184,14 +184,14 @@ class RedisStateStore:
 
     # --- commands -------------------------------------------------------------------------------------------------
 
-    async def _page(self, index: str, asked: list[str | int]) -> list[Any]:
-        found: list[Any] = (await self._read(_script(QUERY, [index], asked)))[0]
+    async def _read_page(self, index: str, asked: list[str | int]) -> list[Any]:
+        found: list[Any] = (await self._read(_script_command(QUERY, [index], asked)))[0]
         return found
 
     async def _read(self, *commands: Command) -> list[Any]:
         for attempt in range(READ_TRIES):
             try:
-                return await self._ask(await self._client(), *commands)
+                return await self._execute(await self._client(), *commands)
             except (RedisError, OSError) as error:
                 lost = isinstance(error, (RedisConnectionError, ConnectionError))
                 if not lost or attempt + 1 == READ_TRIES:
@@ -199,34 +199,34 @@ class RedisStateStore:
                 await asyncio.sleep(0.02 * 4**attempt)
         raise AssertionError("unreachable")
 
-    async def _ask(self, batches: Batches, *commands: Command) -> list[Any]:
+    async def _execute(self, batches: Batches, *commands: Command) -> list[Any]:
         """Run commands. Scripts are sent by their hash. If the server does not know one, it has done nothing, and the
         script is sent in full."""
         try:
-            return await batches.ask(*commands)
+            return await batches.send_commands(*commands)
         except NoScriptError:
-            return await batches.ask(*map(_whole, commands))
+            return await batches.send_commands(*map(_with_script_text, commands))
 
     async def _commit(self, name: str, script: Command) -> int:
         work = await self._client()
         batches = self._heartbeats if name == HEARTBEAT and self._heartbeats is not None else work
         if not self._replicas:
-            return int((await self._ask(batches, script))[0])
+            return int((await self._execute(batches, script))[0])
         # `WAIT` applies to the writes of its own connection.
         wait = ("WAIT", self._replicas, int(self._timeout_s * 500))
-        refused, reached = await batches.ask(_whole(script), wait)
+        refused, reached = await batches.send_commands(_with_script_text(script), wait)
         if refused < 0 and reached < self._replicas:
             raise RedisError(f"executed, but only {reached} of {self._replicas} replicas have it")
         return int(refused)
 
     async def _client(self) -> Batches:
-        self._bind()
+        self._bind_to_loop()
         if not self._checked:
             await self._check(self._redis)
         assert self._batches is not None
         return self._batches
 
-    def _bind(self) -> None:
+    def _bind_to_loop(self) -> None:
         """Make the connections of this event loop. Those of a loop that has ended are abandoned."""
         if self._closed:
             raise StoreError(f"the Redis store {self.place} is closed")
@@ -289,15 +289,15 @@ async def _cancellable(asking: Awaitable[T]) -> T:
             raise asyncio.CancelledError
 
 
-def _script(script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Command:
+def _script_command(script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Command:
     return ("EVALSHA", script.sha, len(keys), *keys, *asked)
 
 
-def _whole(command: Command) -> Command:
+def _with_script_text(command: Command) -> Command:
     return ("EVAL", TEXTS[str(command[1])], *command[2:]) if command[0] == "EVALSHA" else command
 
 
-def _reported(operation: Operation) -> list[str | int]:
+def _describe_operation(operation: Operation) -> list[str | int]:
     """Return the operation in the form that `TRANSACT` takes."""
     when = operation.when or When()
     condition = "none" if operation.when is None else "absent" if when.absent else "there"

@@ -50,7 +50,9 @@ class Subscriptions:
         if name not in self._asked:
             self._wanting.set()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._stay(), name="helix:redis-subscriptions")
+            self._task = asyncio.get_running_loop().create_task(
+                self._stay_connected(), name="helix:redis-subscriptions"
+            )
         try:
             with self._watchers.watch(place) as watch:
                 yield watch
@@ -75,7 +77,7 @@ class Subscriptions:
 
     # --- the connection -------------------------------------------------------------------------------------------
 
-    async def _stay(self) -> None:
+    async def _stay_connected(self) -> None:
         """Stay connected until closed."""
         failures = 0
         while True:
@@ -83,7 +85,7 @@ class Subscriptions:
                 connection = await self._pool.get_connection()
                 try:
                     failures = 0
-                    await self._converse(connection)
+                    await self._receive(connection)
                 finally:
                     await connection.disconnect(nowait=True)  # never return it to the pool with a subscription
                     await self._pool.release(connection)
@@ -93,7 +95,7 @@ class Subscriptions:
             await asyncio.sleep(RECONNECT_S[min(failures, len(RECONNECT_S) - 1)])
             failures += 1
 
-    async def _converse(self, connection: Any) -> None:
+    async def _receive(self, connection: Any) -> None:
         self._asked = set()
         self._wanting.set()
         asking = asyncio.create_task(self._ask(connection))

@@ -1,7 +1,7 @@
 """The chat history on the screen. Each item of a conversation has a block, which is redrawn when the item changes.
 
-Law: text from models, tools and users is content, never markup, and goes through `shown`. Markdown is cleaned again after
-parsing, because the parser decodes entities. HTML is shown as text.
+Law: text from models, tools and users is content, never markup, and goes through `to_printable`. Markdown is cleaned
+again after parsing, because the parser decodes entities. HTML is shown as text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TONES: dict[Tone, str] = {"plain": "dim", "warn": "yellow", "bad": "red"}
 _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 
-def shown(text: str) -> str:
+def to_printable(text: str) -> str:
     """Return the text without anything that the screen would interpret."""
     return printable(text.replace("\u2028", " ").replace("\u2029", " "))
 
@@ -41,7 +41,7 @@ def shown(text: str) -> str:
 def content(*parts: str | tuple[str, str]) -> Content:
     """Join texts, or texts with their styles."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    return Content.assemble(*(Content.styled(shown(text), _themed(style)) for text, style in pairs))
+    return Content.assemble(*(Content.styled(to_printable(text), _themed(style)) for text, style in pairs))
 
 
 def _themed(style: str) -> str:
@@ -58,29 +58,31 @@ def markdown_parser() -> MarkdownIt:
 def _clean(state: StateCore) -> None:
     for token in state.tokens:
         for each in (token, *(token.children or ())):
-            each.content, each.info = shown(each.content), shown(each.info)
-            each.attrs = {name: shown(value) if isinstance(value, str) else value for name, value in each.attrs.items()}
+            each.content, each.info = to_printable(each.content), to_printable(each.info)
+            each.attrs = {
+                name: to_printable(value) if isinstance(value, str) else value for name, value in each.attrs.items()
+            }
 
 
-class Said(Markdown):
+class ModelText(Markdown):
     """A model's text while it streams. Selecting a link shows its address instead of opening it."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(shown(text), parser_factory=markdown_parser, open_links=False)
+        super().__init__(to_printable(text), parser_factory=markdown_parser, open_links=False)
         self._drawn = text
 
     async def draw(self, text: str) -> None:
         if text == self._drawn:
             return
         self._drawn = text
-        text, before = shown(text), self.source
+        text, before = to_printable(text), self.source
         if before and text.startswith(before):
             await self.append(text[len(before) :])
         else:
             await self.update(text)
 
 
-class Head(Static, can_focus=True):
+class FoldHeading(Static, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "open", "Open or close", show=False)]
 
     def action_open(self) -> None:
@@ -97,7 +99,7 @@ class Fold(Vertical):
 
     def __init__(self, make: Callable[[], Widget]) -> None:
         super().__init__()
-        self._head, self._make = Head(), make
+        self._head, self._make = FoldHeading(), make
         self.body: Widget | None = None
         self.is_open = self.chosen = False
 
@@ -125,7 +127,7 @@ class Fold(Vertical):
         """Redraw the widget with its current state."""
 
 
-class Thought(Fold):
+class ReasoningBlock(Fold):
     def __init__(self, step: Step) -> None:
         super().__init__(Static)
         self._step = step
@@ -141,18 +143,18 @@ class Thought(Fold):
             self.body.update(content((self._step.thinking[-MOST_CHARS:], "dim italic")))
 
 
-class Called(Fold):
+class CallBlock(Fold):
     """A call. Its line expands to the arguments and the result, or to the conversation of its sub-agent."""
 
-    class Wanted(Message):
+    class ChildWanted(Message):
         """A request to read the stored conversation of a sub-agent."""
 
-        def __init__(self, called: Called, child: Conversation) -> None:
+        def __init__(self, called: CallBlock, child: Conversation) -> None:
             super().__init__()
             self.called, self.child = called, child
 
     def __init__(self, call: Call) -> None:
-        super().__init__(lambda: Talked(call.child) if call.child is not None else Static())
+        super().__init__(lambda: ConversationBlock(call.child) if call.child is not None else Static())
         self._call, self._asked = call, False
         self._drawn: object = None
 
@@ -166,10 +168,10 @@ class Called(Fold):
             self.title(self._line())
             if isinstance(self.body, Static):
                 self.body.update(self._details())
-        if isinstance(self.body, Talked) and self.is_open and call.child is not None:
+        if isinstance(self.body, ConversationBlock) and self.is_open and call.child is not None:
             if not self._asked and not call.child.items and call.state in ("done", "failed"):
                 self._asked = True
-                self.post_message(self.Wanted(self, call.child))
+                self.post_message(self.ChildWanted(self, call.child))
             await self.body.draw()
         return None
 
@@ -194,11 +196,11 @@ class Called(Fold):
         if call.error is not None:
             parts += [("\nerror\n", "dim"), (call.error, "red")]
         elif call.result is not None:
-            parts += [("\nresult\n", "dim"), _result(call.result)[:MOST_CHARS]]
+            parts += [("\nresult\n", "dim"), _format_result(call.result)[:MOST_CHARS]]
         return content(*parts)
 
 
-def _result(value: Any) -> str:
+def _format_result(value: Any) -> str:
     if not isinstance(value, str):
         return json_text(value)
     try:
@@ -213,9 +215,9 @@ class StepBlock(Vertical):
     def __init__(self, step: Step) -> None:
         super().__init__()
         self._step, self._struck = step, False
-        self._thought: Thought | None = None
-        self._said: Said | None = None
-        self._called: dict[str, Called] = {}
+        self._thought: ReasoningBlock | None = None
+        self._said: ModelText | None = None
+        self._called: dict[str, CallBlock] = {}
 
     def compose(self) -> Any:
         """Create all existing parts at once. Adding them one by one would be slow for a stored session with many steps."""
@@ -223,38 +225,38 @@ class StepBlock(Vertical):
         if step.state == "discarded":
             return
         if step.thinking:
-            self._thought = Thought(step)
+            self._thought = ReasoningBlock(step)
             yield self._thought
         if step.text:
-            self._said = Said(step.text)
+            self._said = ModelText(step.text)
             yield self._said
-        self._called = {call.id: Called(call) for call in step.calls}
+        self._called = {call.id: CallBlock(call) for call in step.calls}
         yield from self._called.values()
 
     async def draw(self) -> None:
         step = self._step
         if step.state == "discarded":
             if not self._struck:
-                await self._strike()
+                await self._strike_through()
             return
         if step.thinking:
             if self._thought is None:
-                await self.mount(thought := Thought(step), before=0 if self.children else None)
+                await self.mount(thought := ReasoningBlock(step), before=0 if self.children else None)
                 self._thought = thought
             await self._thought.draw()
         if step.text:
             if self._said is None:
                 first = next(iter(self._called.values()), None)
-                await self.mount(said := Said(step.text), before=first)
+                await self.mount(said := ModelText(step.text), before=first)
                 self._said = said
             await self._said.draw(step.text)
         for call in step.calls:
             if call.id not in self._called:
-                await self.mount(called := Called(call))
+                await self.mount(called := CallBlock(call))
                 self._called[call.id] = called
             await self._called[call.id].draw()
 
-    async def _strike(self) -> None:
+    async def _strike_through(self) -> None:
         """Strike through a discarded attempt. It stays visible but cannot be mistaken for a valid one."""
         step, self._struck = self._step, True
         await self.remove_children()
@@ -277,10 +279,10 @@ class Summarised(Fold):
     async def draw(self) -> None:
         if self.is_open != self._drawn:
             self._drawn = self.is_open
-            self.title(content((_words(self._notice), _TONES[self._notice.tone])))
+            self.title(content((_describe_notice(self._notice), _TONES[self._notice.tone])))
 
 
-class Line(Static):
+class LineBlock(Static):
     """A message of the user, or a notice."""
 
     def __init__(self, item: User | Notice) -> None:
@@ -295,12 +297,12 @@ class Line(Static):
             return
         self._drawn = now
         if isinstance(item, Notice):
-            self.update(content((_words(item), _TONES[item.tone])))
+            self.update(content((_describe_notice(item), _TONES[item.tone])))
         else:
             self.update(content(("› ", "bold cyan"), (item.text, "dim" if item.run_id is None else "bold")))
 
 
-def _words(notice: Notice) -> str:
+def _describe_notice(notice: Notice) -> str:
     match notice.kind:
         case "queued":
             why = f" The agent is {notice.text}." if notice.text else ""
@@ -323,13 +325,13 @@ def _words(notice: Notice) -> str:
             assert_never(notice.kind)
 
 
-class Talked(Vertical):
+class ConversationBlock(Vertical):
     """A conversation. If it is long, only the newest items are shown."""
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()
         self.conversation = conversation
-        self._blocks: dict[Item, Line | StepBlock | Summarised] = {}
+        self._blocks: dict[Item, LineBlock | StepBlock | Summarised] = {}
         self._hidden = Notice("note", tone="plain")
 
     async def draw(self) -> None:
@@ -340,12 +342,12 @@ class Talked(Vertical):
         for gone in self._blocks.keys() - set(items):
             await self._blocks.pop(gone).remove()
         if not self._blocks:
-            self._blocks = {item: _block(item) for item in items}
+            self._blocks = {item: _make_block(item) for item in items}
             await self.mount_all(self._blocks.values())
         for place, item in enumerate(items):
             block = self._blocks.get(item)
             if block is None:
-                block = _block(item)
+                block = _make_block(item)
                 await self.mount(block, before=place if place < len(self.children) else None)
                 self._blocks[item] = block
             if not block.is_attached:
@@ -355,7 +357,7 @@ class Talked(Vertical):
             await block.draw()
 
 
-def _block(item: Item) -> Line | StepBlock | Summarised:
+def _make_block(item: Item) -> LineBlock | StepBlock | Summarised:
     if isinstance(item, Step):
         return StepBlock(item)
-    return Summarised(item) if isinstance(item, Notice) and item.kind == "context" and item.text else Line(item)
+    return Summarised(item) if isinstance(item, Notice) and item.kind == "context" and item.text else LineBlock(item)

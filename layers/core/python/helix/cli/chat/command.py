@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from helix.cli.chat.plain import converse
-from helix.cli.environment import not_installed
+from helix.cli.environment import explain_missing_package
 from helix.cli.options import InSession, RunOptions
-from helix.cli.output import naming, say
-from helix.cli.run.agents import Showing, partner_at
+from helix.cli.output import name_session_in_errors, say
+from helix.cli.run.partners import Showing, partner_at
 from helix.cli.where import Where
 
 
@@ -26,13 +26,13 @@ def chat(
     session: InSession = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also where there is a terminal")] = False,
 ) -> int:
-    with naming(session):
+    with name_session_in_errors(session):
         partner = partner_at(where, options, Showing(brief=True), None)
         if not plain and _has_screen():
             try:
                 from helix.cli.chat.screen import run_screen
             except ModuleNotFoundError as error:
-                say(f"plain lines, because {not_installed(str(error.name))} gives the chat a screen")
+                say(f"plain lines, because {explain_missing_package(str(error.name))} gives the chat a screen")
             else:
                 return run_screen(partner, where, session)
         return converse(partner, where, options.agent, session)

@@ -43,7 +43,7 @@ KEYS = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShowTable:
     """A table to show."""
 
     title: str
@@ -59,7 +59,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Choosing(Shown):
+class ChooseRow(ShowTable):
     """A table in which the user chooses a row."""
 
     take: Callable[[int], Coroutine[Any, Any, Outcome]] = field(kw_only=True)
@@ -67,7 +67,7 @@ class Choosing(Shown):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenSession:
     """An outcome: the chat continues in another session."""
 
     session_id: str | None
@@ -75,7 +75,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class GoOn:
+class ContinueRun:
     """An outcome: the chat continues the session's run."""
 
     verb: str
@@ -83,11 +83,11 @@ class GoOn:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeaveChat:
     """An outcome: the chat ends."""
 
 
-Outcome = Shown | Opened | GoOn | Left
+Outcome = ShowTable | OpenSession | ContinueRun | LeaveChat
 
 
 class Commands:
@@ -97,38 +97,38 @@ class Commands:
         self.agent = agent
         self._trail: list[str] = []
 
-    async def obey(self, client: HelixClient, line: str, session_id: str | None) -> Outcome:
+    async def execute(self, client: HelixClient, line: str, session_id: str | None) -> Outcome:
         """Execute a command line. Raises `RefusedError` if the command is unknown or has nothing to act on."""
         name, _, rest = line.strip().partition(" ")
         if name in LEAVE:
-            return Left()
+            return LeaveChat()
         if name == "/help":
             rows = [[name, text] for name, text in {**COMMANDS, **KEYS}.items()]
-            return Shown("Commands and keys", ("", ""), rows)
+            return ShowTable("Commands and keys", ("", ""), rows)
         if name == "/sessions":
             return await self._sessions(client, session_id)
         if name == "/back":
             if not self._trail:
                 raise RefusedError("there is no session before this one")
-            return Opened(self._trail.pop())
+            return OpenSession(self._trail.pop())
         if name not in COMMANDS:
             raise RefusedError(f"{name!r} is not a command: /help lists them")
         if session_id is None:
             raise RefusedError(f"{name} needs a session: send a message first")
         match name:
             case "/new":
-                return self._go(session_id, None)
+                return self._open_session(session_id, None)
             case "/cost":
                 return await _cost(client, session_id)
             case "/branch":
                 return await self._branch(client, session_id, rest.strip())
             case _:
-                return GoOn(name.removeprefix("/"))
+                return ContinueRun(name.removeprefix("/"))
 
-    def _go(self, session_id: str | None, to: str | None) -> Opened:
+    def _open_session(self, session_id: str | None, to: str | None) -> OpenSession:
         if session_id is not None:
             self._trail.append(session_id)
-        return Opened(to)
+        return OpenSession(to)
 
     async def _sessions(self, client: HelixClient, session_id: str | None) -> Outcome:
         found: Any = await client.list_sessions(limit=PAGE, agent=self.agent, titles=True)
@@ -140,17 +140,17 @@ class Commands:
         rows = [[*row[:agent], *row[agent + 1 :]] for row in rows]
 
         async def take(index: int) -> Outcome:
-            return self._go(session_id, entries[index]["session_id"])
+            return self._open_session(session_id, entries[index]["session_id"])
 
         note = f"There are more: helix sessions --agent {self.agent}" if found["cursor"] is not None else ""
-        return Choosing("Sessions", [*columns[:agent], *columns[agent + 1 :]], rows, note, take=take)
+        return ChooseRow("Sessions", [*columns[:agent], *columns[agent + 1 :]], rows, note, take=take)
 
     async def _branch(self, client: HelixClient, session_id: str, step: str) -> Outcome:
         found: Any = await client.list_checkpoints(session_id, limit=PAGE)
         points = found["checkpoints"]
 
         async def take(index: int) -> Outcome:
-            return self._go(session_id, await client.branch(session_id, points[index]["id"]))
+            return self._open_session(session_id, await client.branch(session_id, points[index]["id"]))
 
         if step:
             if not step.isdecimal():
@@ -171,10 +171,10 @@ class Commands:
             ]
             for point in points
         ]
-        return Choosing("Branch from", ("step", "messages", "status", "when"), rows, take=take)
+        return ChooseRow("Branch from", ("step", "messages", "status", "when"), rows, take=take)
 
 
-async def _cost(client: HelixClient, session_id: str) -> Shown:
+async def _cost(client: HelixClient, session_id: str) -> ShowTable:
     found = CostFound.model_validate(await client.get_cost(session_id))
     lines = [Line(**line.model_dump(exclude={"usd"}), nanos=round(line.usd * NANOS)) for line in found.lines]
     budgets: Any = await client.get_budgets(session_id)
@@ -182,7 +182,7 @@ async def _cost(client: HelixClient, session_id: str) -> Shown:
     note = f"{usd_of(round(found.usd * NANOS))} in all" + (f". Budgets: {bounds}" if bounds else "")
     order = [COLUMNS.index(name) for name in SHOWN]  # the important columns first, because the screen may be narrow
     rows = [[row[place] for place in order] for row in ledger_rows(lines, session_id)]
-    return Shown(f"Cost of {session_id}", SHOWN, rows, note, right=("cost", "quantity"))
+    return ShowTable(f"Cost of {session_id}", SHOWN, rows, note, right=("cost", "quantity"))
 
 
 def budget(of: dict[str, Any]) -> str:

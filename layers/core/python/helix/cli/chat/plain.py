@@ -14,8 +14,8 @@ from typing import Any
 
 from helix.cli.chat import commands
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
-from helix.cli.run.agents import Partner, Result
-from helix.cli.run.follow import code_of, parse_data
+from helix.cli.run.follow import exit_code_of, parse_data
+from helix.cli.run.partners import Partner, Result
 from helix.cli.view import formats
 from helix.cli.view.base import Question
 from helix.cli.where import Where, link_to
@@ -54,29 +54,29 @@ class Chat:
         if self._client is not None:
             await self._client.close()
 
-    async def _outcome(self, line: str) -> commands.Outcome:
+    async def _read_outcome(self, line: str) -> commands.Outcome:
         if self._client is None:
             self._client = await HelixClient.over(link_to(self._where)).__aenter__()
-        return await self._commands.obey(self._client, line, self.session_id)
+        return await self._commands.execute(self._client, line, self.session_id)
 
     def loop(self) -> int:
         """Ask for the answers that the session waits for, then send messages until the end of the input."""
-        goes_on = self.session_id is None or self._answer_open(self.session_id)
+        goes_on = self.session_id is None or self._answer_questions(self.session_id)
         while goes_on and (message := self._ask("> ")) and message not in commands.LEAVE:
             if message.startswith("/") and sys.stdin.isatty():
-                goes_on = self._obey(message)
+                goes_on = self._execute_command(message)
             else:
-                goes_on = self._turn(self._partner.send(message, self.session_id))
+                goes_on = self._follow_turn(self._partner.send(message, self.session_id))
         return self._code
 
-    def _obey(self, line: str) -> bool:
+    def _execute_command(self, line: str) -> bool:
         """Execute a command. Return whether the chat goes on."""
 
         try:
-            outcome = self._runner.run(self._outcome(line))
-            if isinstance(outcome, commands.Shown):
+            outcome = self._runner.run(self._read_outcome(line))
+            if isinstance(outcome, commands.ShowTable):
                 self._print(outcome)
-            if isinstance(outcome, commands.Choosing):
+            if isinstance(outcome, commands.ChooseRow):
                 chosen = self._ask(f"which? [1-{len(outcome.rows)}] ")
                 if not chosen.isdecimal() or not 0 < int(chosen) <= len(outcome.rows):
                     return True
@@ -85,18 +85,18 @@ class Chat:
             say(error)
             return True
         match outcome:
-            case commands.Opened(session_id):
+            case commands.OpenSession(session_id):
                 self.session_id = session_id
                 write(f"  session {session_id}" if session_id is not None else "  a new session")
-                return session_id is None or self._answer_open(session_id)
-            case commands.GoOn("resume") if self.session_id is not None:
-                return self._turn(self._partner.resume(self.session_id, None, None))
-            case commands.GoOn() if self.session_id is not None:
-                return self._turn(self._partner.retry(self.session_id, None, False))
+                return session_id is None or self._answer_questions(session_id)
+            case commands.ContinueRun("resume") if self.session_id is not None:
+                return self._follow_turn(self._partner.resume(self.session_id, None, None))
+            case commands.ContinueRun() if self.session_id is not None:
+                return self._follow_turn(self._partner.retry(self.session_id, None, False))
         return True
 
-    def _print(self, shown: commands.Shown) -> None:
-        if isinstance(shown, commands.Choosing):
+    def _print(self, shown: commands.ShowTable) -> None:
+        if isinstance(shown, commands.ChooseRow):
             rows = [[str(number), *row] for number, row in enumerate(shown.rows, 1)]
             formats.print_table(["", *shown.columns], rows, right=shown.right, last="ellipsis")
         else:
@@ -104,38 +104,38 @@ class Chat:
         if shown.note:
             write(shown.note)
 
-    def _turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
+    def _follow_turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
         """Wait for a run. If it pauses, ask for the answers. Return whether the chat goes on."""
         try:
             result = self._runner.run(playing)
         except CallerError as error:
             say(error)
             return True
-        self._code = code_of(result)
+        self._code = exit_code_of(result)
         if result is None or result.status == "interrupted":
             return False
         self.session_id = result.session_id
-        return result.status != "paused" or self._answer_open(result.session_id)
+        return result.status != "paused" or self._answer_questions(result.session_id)
 
-    def _answer_open(self, session_id: str) -> bool:
+    def _answer_questions(self, session_id: str) -> bool:
         """Ask for the answers that the session waits for, and give them. Return whether the chat goes on."""
         if not self._runner.run(self._partner.questions(session_id)):
             return self._code != STOPPED
         self._code = STOPPED
-        confirmations = self._confirmations(session_id)
-        return bool(confirmations) and self._turn(self._partner.answer(session_id, confirmations))
+        confirmations = self._ask_confirmations(session_id)
+        return bool(confirmations) and self._follow_turn(self._partner.answer(session_id, confirmations))
 
-    def _confirmations(self, session_id: str) -> list[Confirmation]:
+    def _ask_confirmations(self, session_id: str) -> list[Confirmation]:
         """Ask for the user's answer to each open question. Return an empty list at the end of the input."""
         confirmations = []
         for question in self._runner.run(self._partner.questions(session_id)):
-            answer = self._answer(question)
+            answer = self._ask_confirmation(question)
             if answer is None:
                 return []
             confirmations.append(answer)
         return confirmations
 
-    def _answer(self, question: Question) -> Confirmation | None:
+    def _ask_confirmation(self, question: Question) -> Confirmation | None:
         called = formats.call(question.tool_name, question.arguments)
         if question.kind == "client":
             text = self._ask(f"result of {called}, as JSON or text: ")

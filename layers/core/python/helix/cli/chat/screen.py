@@ -1,7 +1,7 @@
 """The chat on the screen: the history, the form of a waiting call, the prompt, and a line with status and cost.
 
-Law: the screen shows the data of `Talk` and the outcomes of `Commands`, and makes no decisions itself. It is redrawn a few
-times per second, however fast the stream is.
+Law: the screen shows the data of `ChatSession` and the outcomes of `Commands`, and makes no decisions itself. It is
+redrawn a few times per second, however fast the stream is.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from textual.message import Message
 from textual.widgets import Markdown, Static, TextArea
 
 from helix.cli.chat import commands
-from helix.cli.chat.asking import Asking
-from helix.cli.chat.blocks import Called, Talked, content
-from helix.cli.chat.sheets import Picker, Sheet
-from helix.cli.chat.talk import TRANSIENT, Talk
+from helix.cli.chat.answer_form import AnswerForm
+from helix.cli.chat.blocks import CallBlock, ConversationBlock, content
+from helix.cli.chat.chat_session import TRANSIENT, ChatSession
+from helix.cli.chat.tables import RowPicker, TableDialog
 from helix.cli.output import COMPLETED, OF_STATUS, STOPPED, LogFormatter, one_line, write
-from helix.cli.run.agents import LocalAgent, Partner
 from helix.cli.run.follow import on_signals
+from helix.cli.run.partners import LocalAgent, Partner
 from helix.cli.view import formats
 from helix.cli.view.base import demonstration_notice
 from helix.cli.where import StoreService, Where, link_to
@@ -50,25 +50,25 @@ HERE_S, QUIET_HERE_S, QUIET_S = 0.03, 0.5, 2.0
 
 CSS = """
 #history { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
-#history Static, Fold, StepBlock, Talked { height: auto; }
+#history Static, Fold, StepBlock, ConversationBlock { height: auto; }
 .user { margin: 1 0 0 0; background: $boost; padding: 0 1; }
 .body { margin: 0 0 1 2; padding: 0 0 0 1; border-left: solid $primary-muted; }
-Head:focus { background: $primary-muted; }
-Said { padding: 0; margin: 0; background: transparent; }
+FoldHeading:focus { background: $primary-muted; }
+ModelText { padding: 0; margin: 0; background: transparent; }
 #waiting { height: auto; }
-Asking { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
-Asking TextArea { height: auto; min-height: 2; max-height: 8; }
-Asking TextArea { border: round $primary-muted; border-title-color: $text-muted; }
-Asking TextArea:focus { border: round $accent; }
-Asking Horizontal { height: auto; }
-Asking Button { margin: 0 2 0 0; }
+AnswerForm { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
+AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; }
+AnswerForm TextArea { border: round $primary-muted; border-title-color: $text-muted; }
+AnswerForm TextArea:focus { border: round $accent; }
+AnswerForm Horizontal { height: auto; }
+AnswerForm Button { margin: 0 2 0 0; }
 #problem { height: auto; display: none; }
-Asking Button { min-width: 10; }
+AnswerForm Button { min-width: 10; }
 #queued { height: auto; padding: 0 1; }
 Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; }
 Prompt:focus { border: round $accent; }
 #status { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-Sheet, Picker { align: center middle; background: $background 60%; }
+TableDialog, RowPicker { align: center middle; background: $background 60%; }
 .sheet { width: 92%; height: auto; max-height: 88%; border: round $accent; padding: 0 1; background: $surface; }
 .sheet VerticalScroll, .sheet OptionList { height: auto; max-height: 70vh; border: none; background: transparent; }
 .sheet Static { height: auto; }
@@ -77,7 +77,7 @@ Sheet, Picker { align: center middle; background: $background 60%; }
 
 PLAIN_CSS = """
 TextArea:nocolor .text-area--cursor, OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
-Head:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
+FoldHeading:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
 """
 """Styles without colours. They show the focused element in reverse video."""
 
@@ -134,7 +134,7 @@ class Prompt(TextArea):
         self.text = self.earlier[-place] if place else ""
         self.move_cursor(self.document.end)
 
-    def sent(self, text: str) -> None:
+    def clear_sent(self, text: str) -> None:
         """Clear the prompt after its text was sent, and add the text to the history."""
         if not self.earlier or self.earlier[-1] != text:
             self.earlier.append(text)
@@ -158,13 +158,14 @@ class ChatScreen(App[None]):
         if os.environ.get("NO_COLOR"):
             self._own_filters.append(WithoutColour())
         super().__init__()
-        self.talk = Talk(connect, agent, self._changed)
+        self.session = ChatSession(connect, agent, self._mark_changed)
         self._commands, self._session_id = commands.Commands(agent), session_id
         self._dirty, self._pressed, self._printed = True, 0.0, ""
-        self._talked = Talked(self.talk.conversation)
-        self._history = VerticalScroll(Static(content((first, "dim"))), self._talked, id="history", can_focus=False)
+        self._conversation = ConversationBlock(self.session.conversation)
+        beginning = Static(content((first, "dim")))
+        self._history = VerticalScroll(beginning, self._conversation, id="history", can_focus=False)
         self._waiting, self._queued, self._status = Vertical(id="waiting"), Static(id="queued"), Static(id="status")
-        self._asking: Asking | None = None
+        self._form: AnswerForm | None = None
         self.prompt = Prompt()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -177,11 +178,11 @@ class ChatScreen(App[None]):
         self.begin_capture_print(self)
         self._history.anchor()
         self.prompt.focus()
-        self.talk.show(self._session_id)
+        self.session.show(self._session_id)
         self.set_interval(DRAW_S, lambda: self.call_later(self._draw))
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(LOOK_S, self._poll_status)
 
-    def _changed(self) -> None:
+    def _mark_changed(self) -> None:
         self._dirty = True
 
     # --- drawing --------------------------------------------------------------------------------------------------------
@@ -190,73 +191,73 @@ class ChatScreen(App[None]):
         if not self._dirty:
             return
         self._dirty = False
-        talk = self.talk
-        if self._talked.conversation is not talk.conversation:
-            await self._talked.remove()
-            self._talked = Talked(talk.conversation)
-            await self._history.mount(self._talked)
-            said = [item.text for item in talk.conversation.items if isinstance(item, User)]
+        session = self.session
+        if self._conversation.conversation is not session.conversation:
+            await self._conversation.remove()
+            self._conversation = ConversationBlock(session.conversation)
+            await self._history.mount(self._conversation)
+            said = [item.text for item in session.conversation.items if isinstance(item, User)]
             self.prompt.earlier = said or self.prompt.earlier
-        await self._talked.draw()
+        await self._conversation.draw()
         await self._draw_question()
-        waits = [f"⧗ {formats.cut(text, 60)}" for text in talk.queued]
+        waits = [f"⧗ {formats.cut(text, 60)}" for text in session.queued]
         note = ["  sent after the run; Escape interrupts it and sends now"] if waits else []
         self._queued.update(content(("\n".join([*waits, *note]), "yellow")))
         self._queued.display = bool(waits)
-        self._status.update(self._figures())
+        self._status.update(self._status_line())
 
     async def _draw_question(self) -> None:
-        calls = list(self.talk.conversation.waiting()) if self.talk.status == "paused" else []
-        if self._asking is not None and self._asking.call not in calls:
-            focused = self._asking.has_focus_within
-            await self._asking.remove()
-            self._asking = None
+        calls = list(self.session.conversation.waiting()) if self.session.status == "paused" else []
+        if self._form is not None and self._form.call not in calls:
+            focused = self._form.has_focus_within
+            await self._form.remove()
+            self._form = None
             if focused:
                 self.prompt.focus()
-        if calls and self._asking is None:
-            self._asking = Asking(calls[0], len(calls) - 1, self.talk.answer)
-            await self._waiting.mount(self._asking)
+        if calls and self._form is None:
+            self._form = AnswerForm(calls[0], len(calls) - 1, self.session.answer)
+            await self._waiting.mount(self._form)
             if self.prompt.has_focus and not self.prompt.text:  # do not interrupt a user who is typing
-                self._asking.focus_first()
+                self._form.focus_first()
 
-    def _figures(self) -> Any:
-        talk, state = self.talk, self.talk.state
-        status = "stopping, once more leaves" if talk.stopping else "connection lost" if talk.lost else talk.status
-        status = "its process is gone: /resume" if talk.stalled else status
+    def _status_line(self) -> Any:
+        session, state = self.session, self.session.state
+        problem = "stopping, once more leaves" if session.stopping else "connection lost" if session.lost else None
+        status = "its process is gone: /resume" if session.stalled else problem or session.status
         parts: list[str | tuple[str, str]] = [
-            (talk.agent, "bold"),
+            (session.agent, "bold"),
             " · ",
             (status, formats.status_style(status) or "dim"),
         ]
         if state is not None and state.usage.calls:
             parts.append((f" · {formats.cost(state.usage)} · {formats.tokens(state.usage)}", "dim"))
-        bounds = [each for each in talk.budgets if each["limit"]]
+        bounds = [each for each in session.budgets if each["limit"]]
         if bounds:
             tightest = max(bounds, key=lambda each: (each["used"] or 0) / each["limit"])
             parts.append((f" · {commands.budget(tightest)}", "red" if tightest["exhausted"] else "dim"))
-        return content(*parts, (f" · {talk.session_id}" if talk.session_id else "", "dim"))
+        return content(*parts, (f" · {session.session_id}" if session.session_id else "", "dim"))
 
-    async def _look(self) -> None:
+    async def _poll_status(self) -> None:
         """Poll the status of a running session, because a worker that dies cannot report it."""
-        if self.talk.status == "running":
+        if self.session.status == "running":
             with suppress(*TRANSIENT):
-                await self.talk.refresh()
+                await self.session.refresh()
 
     def note(self, text: str, tone: Tone = "plain") -> None:
         """Show a log line, a line of a tool's output, or a refusal."""
-        self.talk.conversation.note(text, tone)
-        self._changed()
+        self.session.conversation.note(text, tone)
+        self._mark_changed()
 
     def on_print(self, event: events.Print) -> None:
         *lines, self._printed = (self._printed + event.text).split("\n")
         for line in lines:
             self.note(line)
 
-    @on(Called.Wanted)
+    @on(CallBlock.ChildWanted)
     @work
-    async def read_child(self, event: Called.Wanted) -> None:
+    async def read_child(self, event: CallBlock.ChildWanted) -> None:
         with suppress(*TRANSIENT):
-            await self.talk.load_child(event.child)
+            await self.session.load_child(event.child)
             await event.called.draw()
 
     @on(Markdown.LinkClicked)
@@ -273,31 +274,32 @@ class ChatScreen(App[None]):
         text, prompt = event.text.strip(), self.prompt
         if not text:
             return
-        prompt.sent(text)
+        prompt.clear_sent(text)
         try:
             if text.startswith("/"):
-                await self._obey(await self._commands.obey(self.talk.client, text, self.talk.session_id))
+                session = self.session
+                await self._apply_outcome(await self._commands.execute(session.client, text, session.session_id))
             else:
                 self._history.anchor()
-                await self.talk.send(text)
+                await self.session.send(text)
         except TRANSIENT as error:
             self.note(one_line(error), "bad")
             if not prompt.text and not text.startswith("/"):
                 prompt.text = text
 
-    async def _obey(self, outcome: commands.Outcome) -> None:
+    async def _apply_outcome(self, outcome: commands.Outcome) -> None:
         match outcome:
-            case commands.Choosing():
-                chosen = await self.push_screen_wait(Picker(outcome))
+            case commands.ChooseRow():
+                chosen = await self.push_screen_wait(RowPicker(outcome))
                 if chosen is not None:
-                    await self._obey(await outcome.take(chosen))
-            case commands.Shown():
-                await self.push_screen_wait(Sheet(outcome))
-            case commands.Opened(session_id):
-                self.talk.show(session_id)
-            case commands.GoOn(verb):
-                await self.talk.go_on(verb)
-            case commands.Left():
+                    await self._apply_outcome(await outcome.take(chosen))
+            case commands.ShowTable():
+                await self.push_screen_wait(TableDialog(outcome))
+            case commands.OpenSession(session_id):
+                self.session.show(session_id)
+            case commands.ContinueRun(verb):
+                await self.session.continue_run(verb)
+            case commands.LeaveChat():
                 self.exit()
 
     async def action_stop(self, control: bool) -> None:
@@ -308,10 +310,10 @@ class ChatScreen(App[None]):
             self.screen.clear_selection()
         elif not control and not self.prompt.has_focus:
             self.prompt.focus()
-        elif self.talk.busy and not self.talk.stopping:
+        elif self.session.busy and not self.session.stopping:
             with suppress(*TRANSIENT):
-                await self.talk.interrupt()
-        elif self.talk.busy or (control and self._loop_time() - self._pressed < TWICE_S):
+                await self.session.interrupt()
+        elif self.session.busy or (control and self._loop_time() - self._pressed < TWICE_S):
             self.exit()
         elif control:
             self._pressed = self._loop_time()
@@ -360,20 +362,20 @@ def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
     app = ChatScreen(connect, partner.name, session_id, first)
 
     async def main() -> None:
-        await app.talk.open()
+        await app.session.open()
         try:
             with _log_to(app), on_signals(app.exit, signal.SIGTERM, signal.SIGHUP):
                 await app.run_async()
         finally:
-            await app.talk.close()
+            await app.session.close()
 
     asyncio.run(main())
-    talk = app.talk
-    if talk.session_id is None:
+    session = app.session
+    if session.session_id is None:
         return COMPLETED
-    write(f"  go on       {partner.hint(talk.session_id)}")
-    code = OF_STATUS.get(talk.status, STOPPED if talk.state is not None else COMPLETED)
-    if talk.busy and isinstance(partner, LocalAgent):
+    write(f"  go on       {partner.hint(session.session_id)}")
+    code = OF_STATUS.get(session.status, STOPPED if session.state is not None else COMPLETED)
+    if session.busy and isinstance(partner, LocalAgent):
         sys.stdout.flush()
         os._exit(STOPPED)  # a tool in a thread cannot be cancelled, and Python would wait for it
     return code

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._version import __version__
 from helix.adapters.system import SystemClock
-from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Door, Finding, Probe, StageClients
+from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Finding, Probe, SocketAccess, StageClients
 from helix.cli.cloud.dev import StageName
 from helix.cli.options import Context, Json, Profile, Region
 from helix.cli.output import COMPLETED, FAILED, RefusedError, write, write_json
@@ -32,7 +32,7 @@ PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
 def check(
     stage: StageName = "dev",
     url: Annotated[
-        str | None, typer.Option("--url", metavar="WSS", help="Where clients connect [default: as deployed]")
+        str | None, typer.Option("--url", metavar="WSS", help="URL that clients connect to [default: as deployed]")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="API key or token [default: a new key, which is revoked afterwards]")
@@ -55,24 +55,26 @@ def check(
         return check_live(stage, profile, region, context, most, yes=yes, as_json=as_json)
     if context:
         raise RefusedError("--context needs --live, which deploys a stage")
-    return run_checks(lambda service: aws_client(service, profile, region), stage, Door(url, key), as_json=as_json)
+    return run_checks(
+        lambda service: aws_client(service, profile, region), stage, SocketAccess(url, key), as_json=as_json
+    )
 
 
-def run_checks(client: Any, stage: str, door: Door = AS_DEPLOYED, *, as_json: bool = False) -> int:
+def run_checks(client: Any, stage: str, access: SocketAccess = AS_DEPLOYED, *, as_json: bool = False) -> int:
     """Check a stage and print the report. Return the exit code `FAILED` if a check failed, otherwise `COMPLETED`."""
     try:
         clients = StageClients.of(client, stage)
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(f"there is no stage {stage!r} that can be checked here: {error}") from error
     show({"report": "helix check", **versions(clients)}, as_json)
-    return asyncio.run(_report(clients, door, as_json))
+    return asyncio.run(_report(clients, access, as_json))
 
 
-async def _report(clients: StageClients, door: Door, as_json: bool) -> int:
+async def _report(clients: StageClients, access: SocketAccess, as_json: bool) -> int:
     failed = False
-    async with Probe(clients, door) as probe:
+    async with Probe(clients, access) as probe:
         for name, look in CHECKS.items():
-            finding = await probe.find(name, look)
+            finding = await probe.run_check(name, look)
             failed = failed or finding.result == "failed"
             show(fields_of(finding), as_json)
     return FAILED if failed else COMPLETED

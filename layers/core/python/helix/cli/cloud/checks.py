@@ -17,7 +17,7 @@ from helix.cli.cloud.stack import outputs_of
 from helix.client import ClientSettings, HelixClient
 from helix.client.remote_handle import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
-from helix.fleet.lambdas import heard_key
+from helix.fleet.lambdas import alarm_key
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.runtime.check_agent import CALLS, Script
 from helix.runtime.cloud import CHECK_AGENT
@@ -91,7 +91,7 @@ class StageClients:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class SocketAccess:
     """The URL and key with which the checks open the stage's socket."""
 
     url: str | None = None
@@ -100,19 +100,19 @@ class Door:
     """The API key or token. None: a new key, which is revoked afterwards."""
 
 
-AS_DEPLOYED = Door()
+AS_DEPLOYED = SocketAccess()
 
 
 class Probe:
     """The connection and the sessions that the checks of one report share. Exiting the context deletes the sessions and
     revokes the key if it created one."""
 
-    def __init__(self, clients: StageClients, door: Door) -> None:
+    def __init__(self, clients: StageClients, access: SocketAccess) -> None:
         self.at, self.clock = clients, SystemClock()
         self.store = open_stage(clients.client, clients.stack)
         self.sessions: list[str] = []
-        self._keys, self._key, self._key_id = ApiKeys(self.store, self.clock), door.key, ""
-        self._url = door.url or clients.outputs["Url"]
+        self._keys, self._key, self._key_id = ApiKeys(self.store, self.clock), access.key, ""
+        self._url = access.url or clients.outputs["Url"]
         self._client: HelixClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -128,7 +128,7 @@ class Probe:
             await self._keys.revoke(self._key_id)
         await self.store.close()
 
-    async def find(self, name: str, look: Callable[[Probe], Awaitable[str]]) -> Finding:
+    async def run_check(self, name: str, look: Callable[[Probe], Awaitable[str]]) -> Finding:
         """Execute a check and return its outcome. An error becomes a failed finding."""
         began = self.clock.now()
         result: Result
@@ -147,7 +147,7 @@ class Probe:
         """Call an AWS API directly, without the socket."""
         return await asyncio.to_thread(getattr(self.at.client(service), verb), **given)
 
-    async def until(self, look: Callable[[], Awaitable[Any]]) -> Any:
+    async def wait_until(self, look: Callable[[], Awaitable[Any]]) -> Any:
         while not (found := await look()):
             await self.clock.sleep(LOOK_S)
         return found
@@ -179,7 +179,7 @@ class Probe:
         self.sessions.append(handle.session_id)
         return handle
 
-    async def at_a_tool(self, script: Script) -> RemoteHandle:
+    async def start_at_a_tool(self, script: Script) -> RemoteHandle:
         """Start a run, and return its handle once it is executing a tool."""
         handle = await self.begin(script)
         async for chunk in await handle.stream():
@@ -210,14 +210,14 @@ async def alarm(probe: Probe) -> str:
 
 async def set_off_alarm(probe: Probe, name: str) -> None:
     """Set the alarm of this name, and wait until `govern` has recorded it."""
-    (before,) = await probe.store.get([heard_key(name)])
+    (before,) = await probe.store.get([alarm_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 
     async def heard() -> bool:
-        (row,) = await probe.store.get([heard_key(name)])
+        (row,) = await probe.store.get([alarm_key(name)])
         return row is not None and row != before
 
-    await probe.until(heard)
+    await probe.wait_until(heard)
 
 
 async def log(probe: Probe) -> str:
@@ -233,7 +233,7 @@ async def log(probe: Probe) -> str:
     async def lines() -> Any:
         return (await probe.aws("logs", "filter_log_events", logGroupName=group, startTime=since, limit=1))["events"]
 
-    await probe.until(lines)
+    await probe.wait_until(lines)
     return ""
 
 
@@ -263,7 +263,7 @@ async def calls(probe: Probe) -> str:
 
 
 async def interrupt(probe: Probe) -> str:
-    handle = await probe.at_a_tool("pauses")
+    handle = await probe.start_at_a_tool("pauses")
     await handle.interrupt("helix check")
     result = await handle.result()
     if result.status != "interrupted":
@@ -273,7 +273,7 @@ async def interrupt(probe: Probe) -> str:
 
 async def stop(probe: Probe) -> str:
     """Stop the Step Functions execution of a waiting run, and verify that its event reaches `fail_run`."""
-    handle = await probe.at_a_tool("wait")
+    handle = await probe.start_at_a_tool("wait")
     machine = probe.at.outputs["MachinePattern"].replace("{profile}", "default")
     execution = f"{machine.replace(':stateMachine:', ':execution:')}:{handle.run_id}"
     await probe.aws("stepfunctions", "stop_execution", executionArn=execution, error="HelixCheck", cause=REASON)

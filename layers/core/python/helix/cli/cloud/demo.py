@@ -17,8 +17,8 @@ from helix.cli.cloud.dev import USER, CloudOptions, State, find_root, make_cloud
 from helix.cli.cloud.kills import INTRODUCTION, Kills
 from helix.cli.options import Model, Project
 from helix.cli.output import RefusedError, write
-from helix.cli.run.agents import RemoteAgent, Showing
-from helix.cli.run.follow import code_of
+from helix.cli.run.follow import exit_code_of
+from helix.cli.run.partners import RemoteAgent, Showing
 from helix.cli.where import Where
 from helix.local.run_report import lines_of, read_report
 from helix.runtime.tables import open_stage
@@ -86,11 +86,11 @@ def _demo(options: CloudOptions, question: str, agent: str | None, kills: Kills 
 async def _ask(asking: RemoteAgent, question: str, session_id: str, kills: Kills | None) -> int:
     async with asking:
         if kills is None:
-            return code_of(await asking.send(question, session_id))
+            return exit_code_of(await asking.send(question, session_id))
         kills.plan(session_id)
         watching = asyncio.create_task(kills.watch(asking.note))
         try:
-            return code_of(await asking.send(question, session_id))
+            return exit_code_of(await asking.send(question, session_id))
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):

@@ -24,9 +24,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.deploy_checks import check_secrets, check_shards, check_streaming, keep_key
-from helix.cli.cloud.dev import StageName, pairs
+from helix.cli.cloud.dev import StageName, parse_context
 from helix.cli.cloud.images import check_builder
-from helix.cli.cloud.stack import look, protect_tables, release_failed
+from helix.cli.cloud.stack import protect_tables, read_stage, release_failed
 from helix.cli.cloud.stopping import schedules_on
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, RefusedError, write
@@ -67,7 +67,7 @@ class Target:
     """The stage that a command deploys or destroys, with its project and its AWS clients."""
 
     def __init__(self, given: Deployment) -> None:
-        self.context = {"stage": given.stage, **pairs(given.context)}
+        self.context = {"stage": given.stage, **parse_context(given.context)}
         self.root, self.stage, self.profile = find_project(Path(given.project)), self.context["stage"], given.profile
         project = read_project(self.root)
         self.app, self.settings = project.app, {**project.settings(self.stage), **self.context}
@@ -108,7 +108,7 @@ class Target:
 
     def _cdk(self, verb: str, *words: str, **variables: str) -> None:
         profile = ["--profile", self.profile] if self.profile else []
-        line = [*self._program(), verb, *words, "--no-notices", *profile]
+        line = [*self._find_cdk(), verb, *words, "--no-notices", *profile]
         region = {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region} if self.region else {}
         environment = {**os.environ, **NODE_NOTICES, **region, **variables}
         done = subprocess.run(line, cwd=self.root, env=environment, stdout=self.out, check=False)
@@ -116,7 +116,7 @@ class Target:
             more = ". An account and region need `npx cdk bootstrap` once" if verb == "deploy" else ""
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
 
-    def _program(self) -> list[str]:
+    def _find_cdk(self) -> list[str]:
         """Return the command that runs the CDK version that Helix requires: the project's own installation if it has that
         version, otherwise npx, which downloads it."""
         wanted = json.loads(shipped("package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
@@ -144,17 +144,17 @@ def deploy(
     checked: Annotated[bool, typer.Option("--check/--no-check", help="Check the stage afterwards")] = True,
 ) -> int:
     target = Target(given)
-    outputs = bring(target, yes=yes)
+    outputs = deploy_stage(target, yes=yes)
     shown = (("url", "Url"), ("http", "HttpUrl"), ("console", "ConsoleUrl"))
     rows = [(name, outputs[output]) for name, output in shown if output in outputs]
     if "keys" in target.setting("auth", "keys"):
         with aws_errors():
-            key = first_key(target, outputs, user)
+            key = create_first_key(target, outputs, user)
         rows.append(("key", key or "the first one was shown when it was made"))
         rows += [("", f"of user {user!r}; it is shown only now")] if key else []
     if "MetricsSecretArn" not in outputs:
         with aws_errors():
-            token = metrics_token(target, outputs)
+            token = create_metrics_token(target, outputs)
         rows += [("token", token), ("", "for /metrics; it is shown only now")] if token else []
     if int(target.setting("concurrency", "0")):
         rows.append(("limit", outputs["Concurrency"]))
@@ -169,7 +169,7 @@ def deploy(
     return run_checks(target.client, target.stage)
 
 
-def bring(target: Target, *, yes: bool) -> dict[str, str]:
+def deploy_stage(target: Target, *, yes: bool) -> dict[str, str]:
     """Deploy the stage, unless its current state does not allow it. Return the outputs of its stack."""
     tools = read_project(target.root).tools
     if target.setting("offline", "") != "true":
@@ -180,7 +180,7 @@ def bring(target: Target, *, yes: bool) -> dict[str, str]:
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)
-        living = look(target.client("cloudformation"), target.stack)
+        living = read_stage(target.client("cloudformation"), target.stack)
         keep_key(living, target.setting("key", ""), target.context)
         wanted = target.setting("streaming", "kinesis")
         clients = (target.client("cloudformation"), target.client("cloudwatch"))
@@ -193,7 +193,7 @@ def bring(target: Target, *, yes: bool) -> dict[str, str]:
         target.cdk("deploy", "--require-approval", approval, "--outputs-file", str(file))
         outputs: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))[target.stack]
     with aws_errors():
-        deployed = look(target.client("cloudformation"), target.stack)
+        deployed = read_stage(target.client("cloudformation"), target.stack)
         assert deployed is not None, "it was deployed just now"
         protect_tables(target.client("dynamodb"), deployed)
         schedules_on(target.client("events"), deployed)
@@ -235,9 +235,9 @@ def read_concurrency(target: Target) -> None:
     target.context["concurrency"] = str(limit)
 
 
-def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
+def create_first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
     """Create a key for `user`. Return None if the stage has keys already."""
-    keys = ApiKeys(_control(target, outputs), SystemClock())
+    keys = ApiKeys(_open_control(target, outputs), SystemClock())
 
     async def make() -> str | None:
         if await keys.list(limit=1):
@@ -247,11 +247,11 @@ def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | No
     return asyncio.run(make())
 
 
-def metrics_token(target: Target, outputs: Mapping[str, str]) -> str | None:
+def create_metrics_token(target: Target, outputs: Mapping[str, str]) -> str | None:
     """Create the bearer token for /metrics. Return None if the stage has one already."""
-    return asyncio.run(make_token(_control(target, outputs), SystemIds()))
+    return asyncio.run(make_token(_open_control(target, outputs), SystemIds()))
 
 
-def _control(target: Target, outputs: Mapping[str, str]) -> StateStore:
+def _open_control(target: Target, outputs: Mapping[str, str]) -> StateStore:
     client = target.client("dynamodb", outputs["Region"])
     return open_tables(client, {"control": outputs["ControlTable"]})

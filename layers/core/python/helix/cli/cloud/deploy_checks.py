@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from helix.cli.cloud.stack import KEY, Deployed, described, outputs_of
+from helix.cli.cloud.stack import KEY, Deployed, describe_stack, outputs_of
 from helix.cli.output import RefusedError
 from helix.core.tool_settings import SecretPlace
 from helix.ports.clock import Clock
@@ -43,7 +43,7 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
     """Raise `RefusedError` with the names of missing secrets. ARNs are not checked: a secret in another account may be
     readable only for the functions."""
     missing = {
-        name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
+        name: place for place, name in places.items() if not place.id.startswith("arn:") and _is_missing(client, place)
     }
     if missing:
         named = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
@@ -51,7 +51,7 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
         raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {named}; create them first ({how})")
 
 
-def _lacks(client: Callable[[str], Any], place: SecretPlace) -> bool:
+def _is_missing(client: Callable[[str], Any], place: SecretPlace) -> bool:
     try:
         if place.service == "ssm":
             client("ssm").get_parameter(Name=place.id)
@@ -88,7 +88,7 @@ def check_shards(kinesis: Any, stream: str, shards: int) -> None:
 def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: str, wanted: str) -> None:
     """Raise `RefusedError` if the change to `wanted` would lose chunks of the deployed stage. A new stage may have any
     setting."""
-    deployed = described(cloudformation, stack)
+    deployed = describe_stack(cloudformation, stack)
     if deployed is None:
         return
     outputs = outputs_of(deployed)

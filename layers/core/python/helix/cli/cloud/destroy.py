@@ -15,7 +15,7 @@ import typer
 
 from helix.adapters.system import SystemClock
 from helix.cli.cloud.deploy import Deployment, Target, aws_errors
-from helix.cli.cloud.stack import Deployed, empty, look, protect_tables, release_failed
+from helix.cli.cloud.stack import Deployed, empty_bucket, protect_tables, read_stage, release_failed
 from helix.cli.cloud.stopping import Stopping, schedules_off
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
 from helix.runtime.tables import open_stage
@@ -25,7 +25,7 @@ def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", 
     target = Target(given)
     with aws_errors():
         release_failed(target.client("cloudformation"), target.stack)
-        deployed = look(target.client("cloudformation"), target.stack)
+        deployed = read_stage(target.client("cloudformation"), target.stack)
         if deployed is None:
             raise RefusedError(
                 f"there is no stage {target.stage!r} here: no stack {target.stack!r} in this account and region"
@@ -38,23 +38,23 @@ def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", 
             )
         write(f"Stage {target.stage!r} in account {deployed.account} has {len(deployed.resources)} resources.")
         _show_retained(deployed, "will stay", "None of its data will stay.")
-        if not (yes or _agreed(target.stage)):
+        if not (yes or _confirm(target.stage)):
             say("nothing was deleted")
             return STOPPED
-        remove(target, deployed)
+        delete_stage(target, deployed)
     write(f"\nStage {target.stage!r} is deleted.")
     _show_retained(deployed, "stayed", "Nothing of its data stayed.")
     return COMPLETED
 
 
-def remove(target: Target, deployed: Deployed) -> None:
+def delete_stage(target: Target, deployed: Deployed) -> None:
     """Stop the runs, and delete the stack with the resources that it does not retain."""
     with schedules_off(target.client("events"), deployed):
         _stop(target, deployed)
         _delete(target, deployed)
 
 
-def _agreed(stage: str) -> bool:
+def _confirm(stage: str) -> bool:
     if not sys.stdin.isatty():
         raise RefusedError(f"deleting stage {stage!r} needs your consent: answer at a terminal, or add --yes")
     return ask("This deletes it, sessions and all. Type its name to continue: ") == stage
@@ -93,6 +93,6 @@ def _empty(target: Target, deployed: Deployed) -> int:
     """Empty the buckets that will be deleted, and return the number of deleted objects."""
     storage, count = target.client("s3"), 0
     for bucket in deployed.buckets:
-        count += (found := empty(storage, bucket))
+        count += (found := empty_bucket(storage, bucket))
         write(f"  emptied bucket {bucket}: {found} objects")
     return count

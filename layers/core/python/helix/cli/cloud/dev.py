@@ -22,7 +22,7 @@ import typer
 
 from helix._private_files import STATE, make_folder
 from helix.adapters.system import SystemClock
-from helix.cli.cloud.images import in_place_of_images
+from helix.cli.cloud.images import describe_substitute
 from helix.cli.options import Context, Model, Project
 from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.view.base import command, model_in_words
@@ -50,7 +50,7 @@ def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator
     no variables and None.
     """
     elsewhere = environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
-    if elsewhere or not _installed():
+    if elsewhere or not _has_opentelemetry():
         own = {name: value for name, value in environment.items() if name.startswith("OTEL_")}
         yield own if elsewhere else {}, elsewhere or None
         return
@@ -74,7 +74,7 @@ def show_traces(as_json: bool) -> Show:
     return show
 
 
-def _installed() -> bool:
+def _has_opentelemetry() -> bool:
     names = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.proto")  # without the first, `find_spec` would raise
     return all(importlib.util.find_spec(name) is not None for name in names)
 
@@ -119,7 +119,7 @@ class Serve:
 def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: Context = None) -> None:
     if serve.logs not in ("text", "json"):
         raise RefusedError(f"--logs is {serve.logs!r}; it must be text or json")
-    began, given = SystemClock().now(), {"stage": stage, **pairs(context)}
+    began, given = SystemClock().now(), {"stage": stage, **parse_context(context)}
     as_json = serve.logs == "json"
     root = find_root(options.project)
     asked = threading.Event()
@@ -157,16 +157,16 @@ class Serving:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         console = Console(sys.stdout, prefix=cloud.function(""), colour=colour, as_json=self._as_json)
         # Hide the functions' log lines while the cloud shuts down.
-        cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
+        cloud.listen(lambda line: None if ended.is_set() else console.print_line(line))
         watching = threading.Event()
         if profiles is not None:
             threading.Thread(target=self._watch, args=(profiles, watching), daemon=True).start()
-        key = _key(cloud)
-        write_variables(cloud.folder / ENV_FILE, _variables(cloud, key))
+        key = _read_operator_key(cloud)
+        write_variables(cloud.folder / ENV_FILE, _client_variables(cloud, key))
         if profiles is not None:
             watching.wait(WATCHING_S)
-        with _console(cloud, key) as address:
-            self._welcome(address, key, choice, traces, SystemClock().now() - began, profiles is not None)
+        with _serve_console(cloud, key) as address:
+            self._print_welcome(address, key, choice, traces, SystemClock().now() - began, profiles is not None)
             threading.Thread(target=self._warm, daemon=True).start()
             while not ended.wait(1):
                 if not cloud.emulator.alive:
@@ -187,7 +187,7 @@ class Serving:
 
         watch(Reloader(self._cloud, profiles), self._ended, show, watching)
 
-    def _welcome(
+    def _print_welcome(
         self, console: str, key: str, choice: ModelChoice, traces: str | None, seconds: float, watched: bool
     ) -> None:
         cloud = self._cloud
@@ -206,7 +206,7 @@ class Serving:
             **({"reload": "when you save a file of the project"} if watched else {}),
             **(
                 {"image": here}
-                if (here := in_place_of_images(read_project(cloud.root).tools.images(cloud.stage)))
+                if (here := describe_substitute(read_project(cloud.root).tools.images(cloud.stage)))
                 else {}
             ),
             "state": str(cloud.folder),
@@ -217,7 +217,7 @@ class Serving:
 
 
 @contextlib.contextmanager
-def _console(cloud: OfflineCloud, key: str) -> Iterator[str]:
+def _serve_console(cloud: OfflineCloud, key: str) -> Iterator[str]:
     """Serve the console and yield its address. Its port is the one after the emulator's, or a free one."""
     service = Service(cloud.url, key, f"helix dev, stage {cloud.stage}", list(cloud.agents))
     try:
@@ -228,7 +228,7 @@ def _console(cloud: OfflineCloud, key: str) -> Iterator[str]:
         yield server.address
 
 
-def pairs(context: Sequence[str] | None) -> dict[str, str]:
+def parse_context(context: Sequence[str] | None) -> dict[str, str]:
     """Parse the `KEY=VALUE` arguments of the command line. Raises `RefusedError`."""
     split = [text.partition("=") for text in context or ()]
     if wrong := [name for name, equals, _ in split if not (name and equals)]:
@@ -260,7 +260,7 @@ def make_cloud(
     if asked := options.model or context.get("model") or "":
         check_model_name(asked, os.environ)
     cloud = OfflineCloud(root, folder=stored / aside, assemblies=stored / "assemblies", context=context, **wanted)
-    looked = cloud.look()
+    looked = cloud.check_code()
     if "error" in looked:
         raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
     if not asked and looked["unknown"]:
@@ -275,7 +275,7 @@ def make_cloud(
     return cloud, choice, looked["profiles"]
 
 
-def _key(cloud: OfflineCloud) -> str:
+def _read_operator_key(cloud: OfflineCloud) -> str:
     """Return the operator's key, which is created once and stored beside the state."""
     stored = cloud.folder / KEY_FILE
     if stored.is_file() and cloud.knows_operator(key := stored.read_text(encoding="utf-8").strip()):
@@ -286,7 +286,7 @@ def _key(cloud: OfflineCloud) -> str:
     return key
 
 
-def _variables(cloud: OfflineCloud, key: str) -> dict[str, str]:
+def _client_variables(cloud: OfflineCloud, key: str) -> dict[str, str]:
     return {
         "HELIX_URL": cloud.url,
         "HELIX_KEY": key,

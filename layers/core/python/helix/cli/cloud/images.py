@@ -38,15 +38,15 @@ def check_builder(packages: Collection[str], environment: Mapping[str, str] = os
         raise RefusedError(f"{named}: tool.helix.image asks for a container image, and {why}. {advice}")
 
 
-def in_place_of_images(packages: Collection[str]) -> str:
+def describe_substitute(packages: Collection[str]) -> str:
     """Return one line that says what the offline cloud uses instead of images, or "" if the stage has no images."""
     if not packages:
         return ""
-    named = ", ".join(name if _installed(name) else f"{name} (not installed)" for name in sorted(packages))
+    named = ", ".join(name if _is_installed(name) else f"{name} (not installed)" for name in sorted(packages))
     return f"none here: tools import {named} from this environment"
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -79,7 +79,7 @@ class Kills:
     async def watch(self, show: Callable[[str], None]) -> None:
         """Show each kill as it happens, until cancelled."""
         while True:
-            for death in self._fresh():
+            for death in self._new_deaths():
                 await asyncio.sleep(TAIL_S)
                 worker = f"the worker of {death.record['verb']} (process {death.record['pid']})"
                 show(f"✗ SIGKILL to {worker}: it {death.moment}.")
@@ -89,7 +89,7 @@ class Kills:
                     )
             await asyncio.sleep(LOOK_S)
 
-    def _fresh(self) -> Iterator[Death]:
+    def _new_deaths(self) -> Iterator[Death]:
         for name in PLANS:
             written = self._folder / f"{name}.json"
             if name not in self._deaths and written.exists():
@@ -99,7 +99,7 @@ class Kills:
 
     async def report(self, store: StateStore, session_id: str) -> list[str]:
         """Return the lines of the report: each kill, how the run continued, and what was repeated."""
-        list(self._fresh())
+        list(self._new_deaths())
         problems = await find_problems(store, SegmentStreams(store), session_id, at_rest=True)
         tree = await read_tree(store, session_id)
         lines = []
@@ -109,12 +109,12 @@ class Kills:
                 lines += [f"{number}. Skipped: {SKIPPED[name]}", ""]
                 continue
             lines += [f"{number}. The worker of {death.record['verb']} was killed: it {death.moment}."]
-            lines += [f"   {what:<14}{text}" for what, text in _after(death, tree)] + [""]
-        lines += list(_sums(tree, problems))
+            lines += [f"   {what:<14}{text}" for what, text in _describe_continuation(death, tree)] + [""]
+        lines += list(_describe_totals(tree, problems))
         return [*lines, f"Here the claim of a dead worker lapses after {CLAIM_S:.0f} s, on AWS after 30 s."]
 
 
-def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str]]:
+def _describe_continuation(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str]]:
     """Yield (heading, text) lines that say how the run continued after a kill."""
     here = [rows for rows in tree if rows.session_id == death.record["session_id"]]
     match death.plan:
@@ -129,7 +129,7 @@ def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str
             yield "Not repeated", "the steps before. No tool had started for the lost answer."
         case "result":
             row = next((row for row in _calls(here) if row.call_id == death.record["call_id"]), None)
-            yield from _after_tool(death, row)
+            yield from _describe_tool_continuation(death, row)
         case _:
             yield (
                 "Continued",
@@ -138,7 +138,7 @@ def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str
             yield "Repeated", "nothing: the model was not asked again, and no tool ran again."
 
 
-def _after_tool(death: Death, row: CallRow | None) -> Iterator[tuple[str, str]]:
+def _describe_tool_continuation(death: Death, row: CallRow | None) -> Iterator[tuple[str, str]]:
     tool = death.record["tool"]
     if row is not None and row.by == "tool":
         after = (row.ended_at or death.at) - death.at
@@ -155,7 +155,7 @@ def _after_tool(death: Death, row: CallRow | None) -> Iterator[tuple[str, str]]:
         yield "Continued", "not: no later worker stored a result of this call."
 
 
-def _sums(tree: Sequence[SessionRows], problems: Sequence[str]) -> Iterator[str]:
+def _describe_totals(tree: Sequence[SessionRows], problems: Sequence[str]) -> Iterator[str]:
     answers = count(len(list(_answers(tree))), "answer")
     results = count(sum(row.state == "done" for row in _calls(tree)), "result")
     if problems:

@@ -83,7 +83,7 @@ class Deployed:
         return next((r.name for r in self.resources if r.kind == KEY and not r.retained), None)
 
 
-def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
+def describe_stack(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
     """Return the stack of this name as CloudFormation describes it, or None if it does not exist."""
     try:
         stack: Mapping[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
@@ -99,9 +99,9 @@ def outputs_of(stack: Mapping[str, Any]) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
-def look(cloudformation: Any, name: str) -> Deployed | None:
+def read_stage(cloudformation: Any, name: str) -> Deployed | None:
     """Read the stage of this stack. Return None if it does not exist."""
-    stack = described(cloudformation, name)
+    stack = describe_stack(cloudformation, name)
     if stack is None:
         return None
     protected = bool(stack.get("EnableTerminationProtection"))
@@ -118,7 +118,7 @@ def look(cloudformation: Any, name: str) -> Deployed | None:
 def release_failed(cloudformation: Any, name: str) -> None:
     """Remove the termination protection of a stack whose creation failed, so that CDK can delete and recreate it. CDK
     enables the protection before the creation and does not disable it (https://github.com/aws/aws-cdk/issues/901)."""
-    stack = described(cloudformation, name)
+    stack = describe_stack(cloudformation, name)
     if stack is not None and stack["StackStatus"] in CREATION_FAILED and stack.get("EnableTerminationProtection"):
         cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
 
@@ -135,13 +135,13 @@ def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
                 dynamodb.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 2})
 
 
-def templates(cloudformation: Any, stack: str) -> Iterator[Mapping[str, Any]]:
+def read_templates(cloudformation: Any, stack: str) -> Iterator[Mapping[str, Any]]:
     """Yield the template of the stack, then those of its nested stacks."""
     yield _template(cloudformation, stack)
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
         for found in page["StackResourceSummaries"]:
             if found["ResourceType"] == NESTED and found.get("PhysicalResourceId"):
-                yield from templates(cloudformation, found["PhysicalResourceId"])
+                yield from read_templates(cloudformation, found["PhysicalResourceId"])
 
 
 def _template(cloudformation: Any, stack: str) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
                 yield from _resources(cloudformation, found["PhysicalResourceId"])
 
 
-def empty(s3: Any, bucket: str) -> int:
+def empty_bucket(s3: Any, bucket: str) -> int:
     """Delete every object, version and incomplete multipart upload in the bucket. Return the number of objects and
     versions."""
     count = 0

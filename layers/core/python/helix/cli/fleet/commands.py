@@ -123,7 +123,7 @@ def status(
         "runs": lambda e: f"{e['runs']} of {e['limit']}" if e["limit"] is not None else f"{e['runs']}, no limit",
         "waiting": lambda e: e["queued"],
         "health": lambda e: e["health"]["status"],
-        "processes": lambda e: "\n".join(_process(info) for info in e["processes"] if _runs(info)),
+        "processes": lambda e: "\n".join(_describe_process(info) for info in e["processes"] if _has_process(info)),
     }
     print_found(found, columns, json=json, otherwise=f"this fleet has no agents yet{later}")
 
@@ -152,11 +152,11 @@ async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dic
     return found
 
 
-def _runs(info: dict[str, Any]) -> bool:
+def _has_process(info: dict[str, Any]) -> bool:
     return info["status"] != "stopped" and "pid" in info
 
 
-def _process(info: dict[str, Any]) -> str:
+def _describe_process(info: dict[str, Any]) -> str:
     again = f", {formats.count(info['restart_count'], 'restart')}" if info["restart_count"] else ""
     why = f": {formats.cut(info['last_error'], 60)}" if info["last_error"] else ""
     figures = f"pid {info['pid']}, {info['cpu_percent']:.0f} % cpu, {info['memory_mb']:.0f} MB{again}"
@@ -192,7 +192,7 @@ def health(
 
 def history(agent: Agent, store: Store, limit: Limit = 20, json: Json = False) -> None:
     found = with_store(store, lambda rows: _history(rows, agent))[-limit:]
-    columns = {"when": lambda e: moment(e["at"]), "what": lambda e: e["what"], "why": lambda e: e["why"]}
+    columns = {"when": lambda e: format_time(e["at"]), "what": lambda e: e["what"], "why": lambda e: e["why"]}
     print_found(found, columns, json=json, otherwise=f"nothing has happened to {agent!r} yet")
 
 
@@ -217,7 +217,7 @@ async def _history(rows: StateStore, agent: str) -> list[dict[str, Any]]:
     return sorted(events, key=lambda event: event["at"])
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -245,7 +245,7 @@ class Scope:
 
 
 def budgets(store: Store, scope: Scope, json: Json = False) -> None:
-    found = _on(store, lambda manager: manager.check_budget(**scope.options()))
+    found = _with_budgets(store, lambda manager: manager.check_budget(**scope.options()))
     columns = {
         "scope": lambda s: s["scope"],
         "period": lambda s: s["period"],
@@ -253,7 +253,7 @@ def budgets(store: Store, scope: Scope, json: Json = False) -> None:
         "limit": lambda s: _amount(s["budget_limit"], _usd(s)),
         "part": lambda s: f"{s['utilization']:.1%}",
         "level": lambda s: s["alert_level"] or "",
-        "ends (UTC)": lambda s: "never" if s["resets_at"] is None else moment(s["resets_at"]),
+        "ends (UTC)": lambda s: "never" if s["resets_at"] is None else format_time(s["resets_at"]),
     }
     statuses = [{"name": name, **status} for name, status in found.items()]
     print_found(statuses, columns, json=json, otherwise="there are no budgets: helix fleet set-budget 10 day")
@@ -270,13 +270,13 @@ def set_budget(
     ] = None,
 ) -> None:
     options: dict[str, Any] = {"unit": unit, "on_exceeded": on_exceeded, **scope.options()}
-    _on(store, lambda manager: manager.set_budget(amount, period, **options))
+    _with_budgets(store, lambda manager: manager.set_budget(amount, period, **options))
     say(f"{scope}: at most {_amount(amount, unit == 'usd')} {'in all' if period == 'total' else f'each {period}'}")
 
 
 def remove_budget(store: Store, period: Period, scope: Scope, unit: Unit = "usd") -> None:
     options: dict[str, Any] = {"unit": unit, **scope.options()}
-    if not _on(store, lambda manager: manager.remove_budget(period, **options)):
+    if not _with_budgets(store, lambda manager: manager.remove_budget(period, **options)):
         raise RefusedError(f"there is no such budget: {scope}, {period}, {unit} (see helix fleet budgets)")
     say(f"{scope}: no longer limited {'in all' if period == 'total' else f'per {period}'} in {unit}")
 
@@ -290,9 +290,9 @@ def alerts(
 ) -> None:
     if level not in (None, "warning", "critical", "exceeded"):
         raise RefusedError(f"--level is {level!r}; it must be warning, critical or exceeded")
-    found = _on(store, lambda manager: manager.get_alerts(level, agent, limit))  # type: ignore[arg-type]
+    found = _with_budgets(store, lambda manager: manager.get_alerts(level, agent, limit))  # type: ignore[arg-type]
     columns = {
-        "when (UTC)": lambda a: moment(a["timestamp"]),
+        "when (UTC)": lambda a: format_time(a["timestamp"]),
         "level": lambda a: a["level"],
         "message": lambda a: a["message"],
     }
@@ -310,5 +310,5 @@ def _amount(amount: float, usd: bool) -> str:
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.6f}".rstrip("0")
 
 
-def _on(store: Store, act: Callable[[BudgetManager], Awaitable[T]]) -> T:
+def _with_budgets(store: Store, act: Callable[[BudgetManager], Awaitable[T]]) -> T:
     return with_store(store, lambda rows: act(BudgetManager(rows, user_budgets=project_user_budgets())))

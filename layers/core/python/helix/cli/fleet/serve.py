@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from helix.cli.agents import load_agent
+from helix.cli.agent_lookup import load_agent
 from helix.cli.options import Db, Model, settings
 from helix.cli.output import say
 from helix.cli.view.base import model_in_words

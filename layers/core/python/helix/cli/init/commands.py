@@ -53,9 +53,9 @@ def init(
     root = Path(name)
     if root.exists() and not root.is_dir():
         raise RefusedError(f"{name!r} is a file: name a folder")
-    source = _source(root)  # first, because it refuses a project that it cannot read
+    source = _find_source(root)  # first, because it refuses a project that it cannot read
     root.mkdir(parents=True, exist_ok=True)
-    for done, path in _make(root, source, template):
+    for done, path in _make_files(root, source, template):
         write(f"  {done:<8}{path}")
     ignored = (root / ".gitignore").read_text(encoding="utf-8").split()
     if missing := [entry for entry in IGNORED if entry not in ignored]:
@@ -75,7 +75,7 @@ def init(
     return COMPLETED
 
 
-def _source(root: Path) -> str:
+def _find_source(root: Path) -> str:
     """Return the folder that contains the project's agents. Raises `RefusedError`."""
     try:
         return read_project(root).table.source
@@ -85,13 +85,13 @@ def _source(root: Path) -> str:
         raise RefusedError(f"nothing was changed: {error}") from error
 
 
-def _make(root: Path, source: str, template: Template) -> Iterator[tuple[str, str]]:
+def _make_files(root: Path, source: str, template: Template) -> Iterator[tuple[str, str]]:
     """Create the files. For each, yield what was done and its path."""
     yield _settings(root, source), PYPROJECT
     agents = f"{AGENTS}/__init__.py"
     files = _files(template)
     own = root / source / agents
-    fresh = AGENTS in read_project(root).modules and not _is_there(root / source / AGENTS)
+    fresh = AGENTS in read_project(root).modules and not _module_exists(root / source / AGENTS)
     if fresh or (own.is_file() and own.read_bytes() == files[agents].read_bytes()):  # otherwise they are the user's
         for path in sorted(path for path in files if path.startswith(f"{AGENTS}/")):
             yield _write(root / source / path, files[path], root)
@@ -116,7 +116,7 @@ def _files(template: Template) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _is_there(module: Path) -> bool:
+def _module_exists(module: Path) -> bool:
     return os.path.lexists(module) or os.path.lexists(module.with_suffix(".py"))
 
 

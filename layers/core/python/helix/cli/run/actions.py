@@ -13,13 +13,13 @@ from helix.core.handles import Confirmation, RetryMode
 Action = Callable[[Follower], Awaitable[Handle]]
 
 
-def _followed(session_id: str | None, start: Action) -> Action:
+def _when_free(session_id: str | None, start: Action) -> Action:
     """Return an action that waits until no process owns the session, then starts a run and follows it. If the owner died,
     the action waits until its lease expires."""
 
     async def action(follower: Follower) -> Handle:
         if session_id is not None:
-            await follower.until_free(session_id)
+            await follower.wait_until_free(session_id)
         handle = await start(follower)
         await follower.follow(handle)
         return handle
@@ -29,12 +29,12 @@ def _followed(session_id: str | None, start: Action) -> Action:
 
 def run(message: str, session_id: str | None) -> Action:
     """Return an action that sends a message to a session, or to a new one."""
-    return _followed(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
+    return _when_free(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
 
 
 def retry(session_id: str, message: str | None, from_start: bool) -> Action:
     mode: RetryMode = "from_start" if from_start else "from_checkpoint"
-    return _followed(session_id, lambda f: f.executor.retry(f.agent, session_id, mode=mode, message=message))
+    return _when_free(session_id, lambda f: f.executor.retry(f.agent, session_id, mode=mode, message=message))
 
 
 def resume(session_id: str, message: str | None, checkpoint_id: str | None) -> Action:
@@ -45,12 +45,12 @@ def resume(session_id: str, message: str | None, checkpoint_id: str | None) -> A
         except CannotResumeError as error:
             if error.reason != "pending_confirmation":
                 raise
-            raise unanswered(session_id, await open_questions(executor.sessions.load, session_id)) from None
+            raise unanswered_error(session_id, await open_questions(executor.sessions.load, session_id)) from None
 
-    return _followed(session_id, start)
+    return _when_free(session_id, start)
 
 
-def unanswered(session_id: str, questions: Sequence[Question]) -> RefusedError:
+def unanswered_error(session_id: str, questions: Sequence[Question]) -> RefusedError:
     calls = ", ".join(f"{q.call_id} ({q.tool_name})" for q in questions)
     return RefusedError(
         f"session {session_id!r} waits for an answer to {calls}: --approve CALL, --deny CALL, or --message"
@@ -96,7 +96,7 @@ async def _join(follower: Follower, session_id: str) -> None:
     """Follow the run after an answer that did not start one. A live run picks the answer up. If its process died or the run
     was stopped, resume it."""
     try:
-        await follower.until_free(session_id)
+        await follower.wait_until_free(session_id)
     except AgentAlreadyRunningError:
         handle = await follower.executor.get_handle(follower.agent, session_id)
     else:

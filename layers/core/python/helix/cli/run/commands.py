@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 
 from helix.cli.options import InSession, RunOptions, SessionName
-from helix.cli.output import STOPPED, naming
-from helix.cli.run.agents import Mode, Partner, Result, Showing, partner_at
-from helix.cli.run.follow import code_of, confirmations, parse_arguments
+from helix.cli.output import STOPPED, name_session_in_errors
+from helix.cli.run.follow import confirmations, exit_code_of, parse_arguments
+from helix.cli.run.partners import Mode, Partner, Result, Showing, partner_at
 from helix.cli.where import Where
 
 Calls = list[str] | None
@@ -121,7 +121,7 @@ class Asked:
         If standard output is JSON, everything that agents and tools print goes to standard error.
         """
         out = sys.stdout
-        with naming(self.session), contextlib.redirect_stdout(sys.stderr if self.mode.json else out):
+        with name_session_in_errors(self.session), contextlib.redirect_stdout(sys.stderr if self.mode.json else out):
             showing = Showing(self.mode, out, self.message)
             partner = partner_at(self.where, self.options, showing, self.session if stored else None)
 
@@ -132,7 +132,7 @@ class Asked:
             try:
                 result = asyncio.run(main())
                 partner.end(result)
-                return code_of(result)
+                return exit_code_of(result)
             except BrokenPipeError:  # the reader of the output has gone; the lease is released, and the rows are stored
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return STOPPED

@@ -89,7 +89,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 POLL_S = 0.1
 
 
-async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
+async def wait_until_free(executor: Executor, session_id: str, clock: Clock) -> None:
     """Wait until no worker owns the session, which need not exist. Raises `AgentAlreadyRunningError`.
 
     The wait is announced only after the time in which a live worker would have renewed its lease, so that a refusal stays a
@@ -98,27 +98,27 @@ async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
     state = await executor.sessions.load(session_id)
     if state is None or state.status != "running" or not state.lease_expires:
         return  # without a lease it is a fleet's run, which is never lost: then the claim refuses the command
-    seen, began, announced = await _signs(executor, state), clock.now(), False
+    seen, began, announced = await _read_signs_of_life(executor, state), clock.now(), False
     patience_s = executor.engine.settings.claim_s / 3 + 0.5
-    while not _over(state, clock.now(), clock.now() - began >= patience_s):
+    while not _has_expired(state, clock.now(), clock.now() - began >= patience_s):
         if not announced and clock.now() - began >= patience_s:
             announced = True
             left = max(1, round(state.lease_expires - clock.now()))
             say(f"session {session_id!r} is running, but its process is silent: waiting {left} s until its lease ends")
         await asyncio.sleep(POLL_S)
         state = await executor.sessions.load(session_id)
-        if state is None or await _signs(executor, state) != seen:
+        if state is None or await _read_signs_of_life(executor, state) != seen:
             raise AgentAlreadyRunningError(session_id, state.current_run_id if state is not None else None)
     waited = f" (waited {clock.now() - began:.0f} s for its lease)" if clock.now() - began >= POLL_S else ""
     say(f"the process that ran session {session_id!r} is gone{waited}: continuing in its place")
 
 
-def _over(state: SessionState, now: float, patient: bool) -> bool:
+def _has_expired(state: SessionState, now: float, patient: bool) -> bool:
     """Return whether the lease has expired. If the clock was set back, the worker still gets time to renew the lease."""
     return lapsed(state, now) and (state.lease_expires < now or patient)
 
 
-async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
+async def explain_unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
     """Return why a fleet's run makes no progress if no process serves its agent, otherwise None."""
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
@@ -126,7 +126,7 @@ async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | N
     return f"no process serves {agent_name!r} from this store now; its runs wait for `helix fleet serve` on this store"
 
 
-async def _signs(executor: Executor, state: SessionState) -> tuple[float, int, int]:
+async def _read_signs_of_life(executor: Executor, state: SessionState) -> tuple[float, int, int]:
     info = await executor.streams.info(state.stream_id)
     return state.lease_expires, state.version, info.latest_sequence if info is not None else 0
 
@@ -164,8 +164,8 @@ class Follower:
         self.view.result(result, await open_questions(self.executor.sessions.load, handle.session_id) if paused else ())
         return result
 
-    async def until_free(self, session_id: str) -> None:
-        await until_free(self.executor, session_id, self._clock)
+    async def wait_until_free(self, session_id: str) -> None:
+        await wait_until_free(self.executor, session_id, self._clock)
 
     async def follow(self, handle: Handle, *, after: int | None = None, root: str | None = None) -> int:
         """Show the run to its end and return the sequence number of the last chunk. `root` is the session that the user
@@ -205,7 +205,7 @@ class Follower:
         if state.lease_expires and state.lease_expires + slack_s < self._clock.now():
             raise RunLostError("the process that executed the run is gone")
         if not state.lease_expires:  # a fleet executes the run, and may come back
-            why = await unserved(self.executor, self.agent.name, self._clock)
+            why = await explain_unserved(self.executor, self.agent.name, self._clock)
             if why is not None and why != self._unserved:
                 say(why)
             self._unserved = why
@@ -245,5 +245,5 @@ def on_signals(handler: Callable[[], None], *numbers: signal.Signals) -> Iterato
         yield
 
 
-def code_of(result: AgentResult[Any] | None) -> int:
+def exit_code_of(result: AgentResult[Any] | None) -> int:
     return STOPPED if result is None else OF_STATUS[result.status]

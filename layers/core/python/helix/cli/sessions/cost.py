@@ -70,14 +70,14 @@ async def read_ledger(client: HelixClient, where: Where, session_id: str, stream
 
 def _idle(store: Where, *, json: bool) -> None:
     from helix.cli.cloud.deploy import aws_errors
-    from helix.cli.cloud.stack import described, templates
+    from helix.cli.cloud.stack import describe_stack, read_templates
 
     stack = f"helix-{store.stage}"
     cloudformation = aws_client("cloudformation", store.profile, store.region)
     with aws_errors():
-        if described(cloudformation, stack) is None:
+        if describe_stack(cloudformation, stack) is None:
             raise RefusedError(f"there is no stage {store.stage!r} here: no stack {stack!r} in this account and region")
-        found = list(templates(cloudformation, stack))
+        found = list(read_templates(cloudformation, stack))
     lines, unknown = idle_lines(found), unpriced(found)
     nanos = total(lines)
     if json:
@@ -105,10 +105,10 @@ def streaming_of(where: Where) -> str:
         return "kinesis"
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from helix.cli.cloud.stack import described, outputs_of
+    from helix.cli.cloud.stack import describe_stack, outputs_of
 
     try:
-        stack = described(aws_client("cloudformation", where.profile, where.region), f"helix-{where.stage}") or {}
+        stack = describe_stack(aws_client("cloudformation", where.profile, where.region), f"helix-{where.stage}") or {}
     except (BotoCoreError, ClientError):
         return "kinesis"
     return outputs_of(stack).get("StreamingMode", "kinesis")

@@ -61,7 +61,7 @@ async def _export(client: HelixClient, session_id: str) -> Export:
         if state["status"] == "running":
             raise RefusedError(f"session {session_id!r} is running: export it once it has stopped (helix interrupt)")
         if found["runs"]:
-            await _streamed(client, session_id, found["runs"][0])
+            await _wait_for_stream(client, session_id, found["runs"][0])
         rows = await read_tree(client, session_id)
         now = await client.get_session(session_id)
         if now.version == state["version"]:
@@ -70,7 +70,7 @@ async def _export(client: HelixClient, session_id: str) -> Export:
     raise RefusedError(f"session {session_id!r} changes during the export: export it once it is at rest")
 
 
-async def _streamed(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:
+async def _wait_for_stream(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:
     """Wait until the stream contains the end of the run, which may arrive after the run's row. Return at once if the stream
     was deleted."""
     judge, after = one_run(session_id, run["turn"]), run["start_sequence"]

@@ -22,7 +22,7 @@ from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import SessionNotFoundError
 from helix.core.request_fields import PAGE
-from helix.fleet.forgetting import Forgetting
+from helix.fleet.forgetting import UserDataDeletion
 from helix.gateway.authoriser import ApiKeys
 from helix.ports.objects import NoObjects, Objects
 from helix.ports.state_store import StateStore
@@ -43,7 +43,7 @@ def forget(
         raise NotThereError("a service deletes one session at a time for its user: forget a user with --stage or --db")
     if not user:
         raise RefusedError("--user is empty: name the user")
-    before = with_store(where, lambda rows: _held(rows, where, user))
+    before = with_store(where, lambda rows: _count_held(rows, where, user))
     if not yes and any(before.values()):
         _show(user, before, None, json=json)
         if ask(f"Type {user!r} to delete all of it: ") != user:
@@ -60,27 +60,27 @@ def forget(
     return COMPLETED
 
 
-async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    held = await Forgetting(rows, _objects(where), user, SystemClock()).look()
-    keys = len(await ApiKeys(rows, SystemClock()).of_user(user))
+async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
+    held = await UserDataDeletion(rows, _objects(where), user, SystemClock()).find_data()
+    keys = len(await ApiKeys(rows, SystemClock()).list_ids_of(user))
     return {**held.counts(), KEYS: keys}
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
     """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start meanwhile."""
-    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
-    await forgetting.note(await forgetting.look())
+    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    await forgetting.note(await forgetting.find_data())
     keys = ApiKeys(rows, SystemClock())
-    for key_id in await keys.of_user(user):
+    for key_id in await keys.list_ids_of(user):
         await keys.delete(key_id)
 
 
 async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     """Delete the data outside of sessions and count what is left. If nothing is left, delete the notes too. Return the
     counts."""
-    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
-    await forgetting.delete(await forgetting.look())
-    after = await _held(rows, where, user)
+    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    await forgetting.delete(await forgetting.find_data())
+    after = await _count_held(rows, where, user)
     if not any(after.values()):
         await forgetting.close()
     return after
@@ -115,7 +115,7 @@ async def _delete_sessions(client: HelixClient, user: str, *, abort: bool) -> No
         try:
             async with asyncio.timeout(STOP_S):
                 for session_id in running:
-                    await _ended(client, session_id)
+                    await _wait_until_ended(client, session_id)
         except TimeoutError:
             raise RefusedError(f"an aborted session still runs after {STOP_S:.0f} s: repeat the command") from None
         for entry in found:
@@ -126,7 +126,7 @@ def _running(found: list[dict[str, Any]]) -> list[str]:
     return [entry["session_id"] for entry in found if entry["status"] == "running"]
 
 
-async def _ended(client: HelixClient, session_id: str) -> None:
+async def _wait_until_ended(client: HelixClient, session_id: str) -> None:
     with contextlib.suppress(SessionNotFoundError):
         while True:
             if (await client.get_session(session_id)).status != "running":

@@ -132,27 +132,32 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
     state = shown.page.state
     title = f"{state.agent_type}: {state.session_id}"
     policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
-    head = _el(
+    head = _element(
         "head",
-        _el("meta", charset="utf-8"),
-        _el("meta", **policy),
-        _el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        _el("meta", name="referrer", content="no-referrer"),
-        _el("meta", name="robots", content="noindex"),
-        _el("title", title),
-        _el("style", STYLE),
+        _element("meta", charset="utf-8"),
+        _element("meta", **policy),
+        _element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        _element("meta", name="referrer", content="no-referrer"),
+        _element("meta", name="robots", content="noindex"),
+        _element("title", title),
+        _element("style", STYLE),
     )
-    sections = [_header(shown.page, ledger), _el("h2", "Conversation"), *_conversation(shown)]
+    sections = [_header(shown.page, ledger), _element("h2", "Conversation"), *_conversation(shown)]
     if state.custom_state:
-        sections += [_el("h2", "State"), _pre(_json(state.custom_state))]
-    sections += [_el("h2", "Runs"), _runs(shown.page.runs), _el("h2", "Cost"), *_cost(ledger, state.session_id)]
+        sections += [_element("h2", "State"), _pre(_json(state.custom_state))]
+    sections += [
+        _element("h2", "Runs"),
+        _runs(shown.page.runs),
+        _element("h2", "Cost"),
+        *_cost(ledger, state.session_id),
+    ]
     made = f"Made {_time(now)} by helix {__version__}. To import the session elsewhere: helix export {state.session_id}"
-    main = _el("main", *sections, _el("footer", made))
-    body = tostring(_el("html", head, _el("body", main), lang="en"), encoding="unicode", method="html")
+    main = _element("main", *sections, _element("footer", made))
+    body = tostring(_element("html", head, _element("body", main), lang="en"), encoding="unicode", method="html")
     return f"<!doctype html>\n{body}\n"
 
 
-def _el(tag: str, *inside: Element | str, **attributes: str) -> Element:
+def _element(tag: str, *inside: Element | str, **attributes: str) -> Element:
     """Create an element, and make its texts printable. `cls` is its CSS class."""
     if (cls := attributes.pop("cls", None)) is not None:
         attributes["class"] = cls
@@ -168,7 +173,7 @@ def _el(tag: str, *inside: Element | str, **attributes: str) -> Element:
 
 
 def _pre(text: str) -> Element:
-    return _el("pre", text, tabindex="0")
+    return _element("pre", text, tabindex="0")
 
 
 def _json(value: object) -> str:
@@ -180,7 +185,7 @@ def _time(at: float | None) -> str:
 
 
 def _badge(status: str) -> Element:
-    return _el("span", status, cls=f"badge {_TONES.get(status, '')}".strip())
+    return _element("span", status, cls=f"badge {_TONES.get(status, '')}".strip())
 
 
 def _usd(nanos: int) -> str:
@@ -192,19 +197,19 @@ def _header(page: Page, ledger: Ledger) -> Element:
     used = f"{formats.tokens(state.usage)}, {_usd(ledger.nanos)} in all"
     when = f"{_time(state.created_at)} to {_time(state.updated_at)}"
     lines = [
-        _el("h1", f"{state.agent_type} ", _badge(state.status)),
-        _el("p", _el("code", state.session_id), cls="soft"),
-        _el("p", f"{when} · {formats.count(state.message_count, 'message')} · {used}", cls="soft"),
+        _element("h1", f"{state.agent_type} ", _badge(state.status)),
+        _element("p", _element("code", state.session_id), cls="soft"),
+        _element("p", f"{when} · {formats.count(state.message_count, 'message')} · {used}", cls="soft"),
     ]
     if state.forked_from:
-        lines.append(_el("p", f"Copied from {formats.short(state.forked_from)}", cls="soft"))
+        lines.append(_element("p", f"Copied from {formats.short(state.forked_from)}", cls="soft"))
     if state.error is not None:
-        lines.append(_el("p", f"{state.error.code}: {state.error.message}", cls="bad"))
+        lines.append(_element("p", f"{state.error.code}: {state.error.message}", cls="bad"))
     for question in page.questions:
         why = f": {question.reason}" if question.reason else ""
         waits = f"Waits for {question.kind} of {formats.call(question.tool_name, question.arguments)}{why}"
-        lines.append(_el("p", waits, cls="wait"))
-    return _el("header", *lines)
+        lines.append(_element("p", waits, cls="wait"))
+    return _element("header", *lines)
 
 
 # --- the conversation -----------------------------------------------------------------------------------------------------
@@ -216,32 +221,32 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
     asked: set[str] = set()
     for message in messages:
         if isinstance(message, UserMessage):
-            yield _said("user", "User", message, message.content)
+            yield _message("user", "User", message, message.content)
         elif isinstance(message, AssistantMessage):
             for thought in message.thinking:
                 if thought.text:
-                    inside = _el("div", _el("div", thought.text, cls="text"))
-                    yield _el("details", _el("summary", "Thinking", cls="soft"), inside)
+                    inside = _element("div", _element("div", thought.text, cls="text"))
+                    yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
             if message.content:
-                yield _said("agent", shown.page.state.agent_type, message, message.content)
+                yield _message("agent", shown.page.state.agent_type, message, message.content)
             for request in message.tool_calls:
                 asked.add(request.id)
-                yield _call(request, results.get(request.id), _below(shown, request.id))
+                yield _call(request, results.get(request.id), _child_section(shown, request.id))
     for question in shown.page.questions:  # calls of an open step, which the history does not have yet
         if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
             request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
             yield _call(request, None, None)
     for call_id in (*shown.children, *shown.missing):
-        if call_id not in asked and (below := _below(shown, call_id)) is not None:
+        if call_id not in asked and (below := _child_section(shown, call_id)) is not None:
             yield below
     if shown.page.state.output is not None:
-        yield _el("div", _el("div", "Output", cls="who"), _pre(_json(shown.page.state.output)), cls="said")
+        yield _element("div", _element("div", "Output", cls="who"), _pre(_json(shown.page.state.output)), cls="said")
 
 
-def _said(kind: str, who: str, message: AnyMessage, text: str) -> Element:
+def _message(kind: str, who: str, message: AnyMessage, text: str) -> Element:
     at = _time(getattr(message, "created_at", None))
-    head = _el("div", who, *([_el("span", f" · {at}", cls="soft")] if at else []), cls="who")
-    return _el("article", head, _el("div", text, cls="text"), cls=f"said {kind}")
+    head = _element("div", who, *([_element("span", f" · {at}", cls="soft")] if at else []), cls="who")
+    return _element("article", head, _element("div", text, cls="text"), cls=f"said {kind}")
 
 
 def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Element | None) -> Element:
@@ -255,9 +260,11 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
     if child is not None:
         inside.append(child)
     if result is None:
-        status = _el("span", "no result", cls="badge wait")
+        status = _element("span", "no result", cls="badge wait")
     else:
-        status = _el("span", "ok" if result.success else "failed", cls=f"badge {'good' if result.success else 'bad'}")
+        status = _element(
+            "span", "ok" if result.success else "failed", cls=f"badge {'good' if result.success else 'bad'}"
+        )
         text = _pretty(result.content)
         inside += [_label("Result"), _pre(text)]
         size += len(text)
@@ -265,26 +272,26 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
     name = request.name.removeprefix(SUBAGENT_TOOL_PREFIX)
     kind = "sub-agent " if name != request.name else ""
     short = formats.cut(formats.call("", request.arguments)[1:-1], SUMMARY_CHARS)
-    brief = [_el("span", f" {short}", cls="soft")] if short and not opened else []
-    summary = _el("summary", kind, _el("code", name), " ", status, *brief)
-    return _el("details", summary, _el("div", *inside), cls="call", **opened)
+    brief = [_element("span", f" {short}", cls="soft")] if short and not opened else []
+    summary = _element("summary", kind, _element("code", name), " ", status, *brief)
+    return _element("details", summary, _element("div", *inside), cls="call", **opened)
 
 
-def _below(shown: Conversation, call_id: str) -> Element | None:
+def _child_section(shown: Conversation, call_id: str) -> Element | None:
     """Return the section of a call's sub-agent. None for a call of a tool."""
     child = shown.children.get(call_id)
     if child is None:
         if call_id not in shown.missing:
             return None
         agent, why = shown.missing[call_id]
-        return _el("p", f"The session of the sub-agent {agent} {why}.", cls="soft")
+        return _element("p", f"The session of the sub-agent {agent} {why}.", cls="soft")
     state = child.page.state
-    head = _el("h3", f"Sub-agent {state.agent_type} ", _badge(state.status))
-    return _el("section", head, *_conversation(child), cls="child")
+    head = _element("h3", f"Sub-agent {state.agent_type} ", _badge(state.status))
+    return _element("section", head, *_conversation(child), cls="child")
 
 
 def _label(text: str) -> Element:
-    return _el("div", text, cls="label")
+    return _element("div", text, cls="label")
 
 
 def _pretty(text: str) -> str:
@@ -306,10 +313,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Element | str]], numb
     def line(tag: str, cells: Sequence[Element | str]) -> Element:
         first = len(cells) - numbers
         kinds = [{"cls": "number"} if place >= first else {} for place in range(len(cells))]
-        return _el("tr", *(_el(tag, cell, **kind) for cell, kind in zip(cells, kinds, strict=True)))
+        return _element("tr", *(_element(tag, cell, **kind) for cell, kind in zip(cells, kinds, strict=True)))
 
-    head, body = _el("thead", line("th", columns)), _el("tbody", *(line("td", row) for row in rows))
-    return _el("div", _el("table", head, body), cls="wide", tabindex="0")
+    head, body = _element("thead", line("th", columns)), _element("tbody", *(line("td", row) for row in rows))
+    return _element("div", _element("table", head, body), cls="wide", tabindex="0")
 
 
 def _runs(runs: Sequence[dict[str, Any]]) -> Element:
@@ -317,21 +324,21 @@ def _runs(runs: Sequence[dict[str, Any]]) -> Element:
     for run in (RunRow.model_validate(run) for run in reversed(runs)):
         took = f"took {run.ended_at - run.started_at:.1f} s" if run.ended_at else ""
         facts = [_time(run.started_at), took, formats.count(run.steps, "step"), formats.tokens(run.usage)]
-        about = _el("span", f" · {' · '.join(fact for fact in facts if fact)}", cls="soft")
-        why = [] if run.error is None else [_el("div", f"{run.error.code}: {run.error.message}", cls="bad")]
-        rows.append(_el("li", f"{run.turn}. {run.mode.replace('_', ' ')} ", _badge(run.status), about, *why))
-    return _el("ol", *rows)
+        about = _element("span", f" · {' · '.join(fact for fact in facts if fact)}", cls="soft")
+        why = [] if run.error is None else [_element("div", f"{run.error.code}: {run.error.message}", cls="bad")]
+        rows.append(_element("li", f"{run.turn}. {run.mode.replace('_', ' ')} ", _badge(run.status), about, *why))
+    return _element("ol", *rows)
 
 
 def _cost(ledger: Ledger, session_id: str) -> Iterator[Element]:
     services: list[list[Element | str]] = [[name, _usd(nanos)] for name, nanos in ledger.by_service().items()]
-    yield _table(("service", "cost"), [*services, [_el("strong", "in all"), _usd(ledger.nanos)]], 1)
+    yield _table(("service", "cost"), [*services, [_element("strong", "in all"), _usd(ledger.nanos)]], 1)
     lines: list[list[Element | str]] = []
     for line in ledger.lines:
         what = line.what if line.session_id == session_id else f"{line.what} ({line.session_id})"
         step = "" if line.step is None else str(line.step)
         lines.append([line.service, what, step, f"{line.quantity:,g} {line.unit}", _usd(line.nanos)])
     table = _table(("service", "what", "step", "quantity", "cost"), lines, 2)
-    yield _el("details", _el("summary", f"Line by line ({len(lines)})", cls="soft"), _el("div", table))
+    yield _element("details", _element("summary", f"Line by line ({len(lines)})", cls="soft"), _element("div", table))
     if ledger.left_out:
-        yield _el("p", f"Not in it: {'; '.join(ledger.left_out)}.", cls="soft")
+        yield _element("p", f"Not in it: {'; '.join(ledger.left_out)}.", cls="soft")

@@ -55,7 +55,7 @@ def sessions(
     filters: dict[str, Any] = {"user": user, "status": status, "agent": agent, "tag": tag, "waiting": waiting}
     filters |= {"since": None if since is None else moment_of(since, now), "titles": True}
     try:
-        found, cursor, damaged, questions = with_client(where, None, _reading(filters, limit, after, waiting))
+        found, cursor, damaged, questions = with_client(where, None, _page_reader(filters, limit, after, waiting))
     except NoStoreError:
         say(f"no sessions yet: there is no store {where.db!r} here (see --db, --url and --stage)")
         return
@@ -76,7 +76,7 @@ def sessions(
         say(f"session {session_id!r} is damaged and not listed: its stored row cannot be read")
 
 
-def _reading(
+def _page_reader(
     filters: dict[str, Any], limit: int, after: str | None, waiting: bool
 ) -> Callable[[HelixClient], Awaitable[Found]]:
     async def read(client: HelixClient) -> Found:

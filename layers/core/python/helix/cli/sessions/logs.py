@@ -31,7 +31,9 @@ def logs(
     with_client(where, session, lambda client: client.get_session(session))
     began = moment_of(since, SystemClock().now())
     shown = 0
-    for at, source, line in _of_stage(where, session, began) if where.stage is not None else _of_files(folder, session):
+    for at, source, line in (
+        _read_stage(where, session, began) if where.stage is not None else _read_files(folder, session)
+    ):
         shown += 1
         if json:
             write_json({"source": source, "line": line})
@@ -46,7 +48,7 @@ def event_line(at: float, function: str, text: str) -> str:
     seconds."""
     fields = load_object(text) or {}
     if (units := _units(fields)) is not None:
-        message = _measured(fields, units)
+        message = _format_metrics(fields, units)
     elif "message" in fields:
         more = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN]
         problem = str(fields.get("exception", "")).strip().splitlines()[-1:]
@@ -77,14 +79,14 @@ def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
         return None
 
 
-def _measured(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
+def _format_metrics(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
     """Format the dimensions of the metrics, and each metric that is not 0."""
     about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
     values = {name: value for name in units if (value := _number(fields.get(name)))}
-    return " ".join([*about, *(f"{name}={_figure(value, units[name])}" for name, value in values.items())])
+    return " ".join([*about, *(f"{name}={_format_value(value, units[name])}" for name, value in values.items())])
 
 
-def _figure(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     return f"{value:.1f}{unit}" if unit else f"{value:.10g}"
 
 
@@ -94,7 +96,7 @@ def _number(value: Any) -> float:
     return round(first, 6) if isinstance(first, int | float) else 0
 
 
-def _of_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
+def _read_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
     files = sorted(Path(folder).glob("*.log"))
     if not files:
         raise NotThereError(
@@ -106,7 +108,7 @@ def _of_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
             yield from ((None, file.stem, line.rstrip("\n")) for line in lines if session_id in line)
 
 
-def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
+def _read_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
     """Yield the log lines of all functions of the stage, ordered by time."""
     from helix.cli.cloud.deploy import aws_errors
 
@@ -115,12 +117,12 @@ def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[flo
         events: list[tuple[int, str, str]] = []
         for page in client.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
             for group in page["logGroups"]:
-                events += _events(client, group["logGroupName"], prefix, session_id, since)
+                events += _read_events(client, group["logGroupName"], prefix, session_id, since)
     for at, source, line in sorted(events):
         yield at / 1000, source, line
 
 
-def _events(client: Any, group: str, prefix: str, session_id: str, since: float) -> Iterator[tuple[int, str, str]]:
+def _read_events(client: Any, group: str, prefix: str, session_id: str, since: float) -> Iterator[tuple[int, str, str]]:
     asked = {
         "logGroupName": group,
         "startTime": int(since * 1000),

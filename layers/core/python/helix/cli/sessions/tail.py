@@ -10,7 +10,7 @@ import typer
 
 from helix.cli.options import Json, SessionName
 from helix.cli.output import OF_STATUS, STOPPED, RefusedError, say, write, write_json
-from helix.cli.run.agents import UNKNOWN, place_of
+from helix.cli.run.partners import UNKNOWN, place_of
 from helix.cli.view.base import Heading, JsonView, View
 from helix.cli.view.terminal import TerminalView
 from helix.cli.where import Where, named_agent, with_client

@@ -106,7 +106,7 @@ class Attempts:
             found = Step(self._conversation, self._run_id, chunk.step, chunk.attempt)
         elif found.state == "committed":
             return out
-        self._leave(found, out)
+        self._end_previous(found, out)
         _end_part(found, out)
         self._current = None
         found.state, found.why, found.retained = "discarded", chunk.reason, chunk.status == "interrupted"
@@ -123,10 +123,10 @@ class Attempts:
             return None
         if found is None:
             found = Step(self._conversation, self._run_id, step, attempt)
-            self._leave(found, out)
+            self._end_previous(found, out)
             self._conversation.items.append(found)
             out.append(StepBegan(found, self._replaced(step)))
-        self._leave(found, out)
+        self._end_previous(found, out)
         self._current = found
         return found
 
@@ -139,7 +139,7 @@ class Attempts:
         retained.retained = False
         return retained
 
-    def _leave(self, next_step: Step, out: list[Change]) -> None:
+    def _end_previous(self, next_step: Step, out: list[Change]) -> None:
         """End the open part of the current attempt if another attempt goes on."""
         if self._current is not None and self._current is not next_step:
             _end_part(self._current, out)

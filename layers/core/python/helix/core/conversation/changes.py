@@ -124,7 +124,7 @@ class StepBegan:
     step: Step
     """The attempt at the step."""
     replaces: Step | None
-    """The attempt of an interrupted run whose text disappears now. None if there is none."""
+    """The attempt of an interrupted run whose text disappears now. None if no text disappears."""
 
 
 @dataclass(frozen=True, slots=True)

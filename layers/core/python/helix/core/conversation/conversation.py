@@ -74,7 +74,7 @@ class Conversation:
         for request in message.tool_calls:
             call = self._add(step, request.id, request.name, request.arguments)
             if (child := children.get(request.id)) is not None:
-                self._adopt(call, *child, stored=True)
+                self._link_child(call, *child, stored=True)
 
     def _load_result(self, message: ToolResultMessage) -> None:
         if (call := self.calls.get(message.tool_call_id)) is None:
@@ -292,7 +292,7 @@ class Conversation:
         call = self._known(chunk.step, chunk.parent_tool_call_id, SUBAGENT_TOOL_PREFIX + chunk.sub_agent_type)
         match chunk:
             case c.SubAgentStartChunk():
-                child = self._adopt(call, chunk.sub_agent_id, chunk.sub_agent_type)
+                child = self._link_child(call, chunk.sub_agent_id, chunk.sub_agent_type)
                 call.state, child.status = "running", "running"
                 out.append(ch.ChildBegan(call, child))
             case c.SubAgentEndChunk():
@@ -319,7 +319,7 @@ class Conversation:
         step.calls.append(call)
         return call
 
-    def _adopt(self, call: Call, session_id: str, agent: str, *, stored: bool = False) -> Conversation:
+    def _link_child(self, call: Call, session_id: str, agent: str, *, stored: bool = False) -> Conversation:
         """Return the conversation of the call's sub-agent. With `stored`, the stored messages contain all of it."""
         child = self.below.get(session_id)
         if child is None:

@@ -113,7 +113,7 @@ class Call:
     """The progress of the call. An `open` call has not started, or its run ended before it could. A `waiting` call needs
     a person."""
     attempt: int = 0
-    """How many times workers have claimed the call. 0: none has yet. More than 1: a worker died."""
+    """The number of times that workers have claimed the call. 0: not yet. More than 1: a worker died."""
     result: JsonValue = None
     """The result of the call. For a failed call, the content of its result."""
     error: str | None = None
@@ -125,8 +125,7 @@ class Call:
     reason: str | None = None
     """The reason why the tool needs approval. None if its approval rule does not give one."""
     edited: Edit | None = None
-    """Who edited the model's arguments when approving the call. None if the arguments are
-    the model's."""
+    """The edit of the model's arguments in the approval of the call. None if the arguments are the model's."""
     child: Conversation | None = None
     """The conversation of the sub-agent that the call started. None for tools."""
 

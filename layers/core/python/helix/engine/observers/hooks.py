@@ -10,7 +10,7 @@ from helix.core.chunks import CustomEventChunk
 from helix.core.context import check_event
 from helix.core.entries import CallRow, ChildRef, message_of
 from helix.core.json import JsonObject, JsonValue
-from helix.core.row_keys import guard_sort
+from helix.core.row_keys import hook_mark_sort
 from helix.core.run_row import RunRow
 from helix.engine import facts
 from helix.engine.context import RunContext
@@ -120,7 +120,7 @@ async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject,
     """Call a run-level hook at least once: each finisher calls it until its mark is stored. Two finishers in one
     process call it only once, for example an abort and the run that it ends, or a hook that sends the next message."""
     engine = run.engine
-    key, calling = row_key(run.session_id, guard_sort(run.run_id, name)), f"{run.run_id}/{name}"
+    key, calling = row_key(run.session_id, hook_mark_sort(run.run_id, name)), f"{run.run_id}/{name}"
     if calling in engine.calling_hooks:
         return
     engine.calling_hooks.add(calling)

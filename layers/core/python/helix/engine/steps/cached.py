@@ -17,10 +17,10 @@ from helix.core.caching import (
     WITHOUT_EFFECT,
     CacheStrategy,
     ResponseCacheConfig,
-    as_sent,
     digest,
     is_sampled,
     last_question,
+    sent_parts,
 )
 from helix.core.errors import InvalidInputError
 from helix.core.planning import plan_step_processing
@@ -96,7 +96,7 @@ async def remember(
 def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question:
     """Make the question from everything that changes the answer: the conversation, the tools, and all settings but
     those without effect."""
-    messages = [as_sent(message) for message in request.messages]
+    messages = [sent_parts(message) for message in request.messages]
     around = {
         "tools": [[tool.name, tool.description, tool.parameters, tool.strict] for tool in request.tools],
         "tool_choice": request.tool_choice,

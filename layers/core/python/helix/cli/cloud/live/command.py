@@ -20,12 +20,12 @@ from typing import Any
 from helix.adapters.system import SystemClock
 from helix.cli.cloud.check import fields_of, show, versions
 from helix.cli.cloud.checks import AS_DEPLOYED, Finding, NotRunError, Probe, StageClients
-from helix.cli.cloud.deploy import Deployment, Target, aws_errors, bring
-from helix.cli.cloud.destroy import remove
-from helix.cli.cloud.dev import pairs
-from helix.cli.cloud.live.scenes import NEW, OLD, Scene, across, key_text, secret_name
+from helix.cli.cloud.deploy import Deployment, Target, aws_errors, deploy_stage
+from helix.cli.cloud.destroy import delete_stage
+from helix.cli.cloud.dev import parse_context
+from helix.cli.cloud.live.scenes import NEW, OLD, Scene, key_text, run_across_upgrade, secret_name
 from helix.cli.cloud.live.script import FIRST, PLAYED, SECOND, Group
-from helix.cli.cloud.stack import described, look, templates
+from helix.cli.cloud.stack import describe_stack, read_stage, read_templates
 from helix.cli.output import COMPLETED, FAILED, STOPPED, RefusedError, ask, say
 from helix.core.ledger import NANOS, total
 from helix.fleet.idle import idle_lines
@@ -48,13 +48,13 @@ class Money:
         self.most, self.spent = most, 0.0
         self._hourly, self._since = 0.0, 0.0
 
-    def stands(self, hourly: float, now: float) -> None:
+    def set_hourly_cost(self, hourly: float, now: float) -> None:
         """Set the hourly cost of the deployed stage from now on. 0: the stage no longer exists."""
         self.spent += self._hourly * (now - self._since) / 3600
         self._hourly, self._since = hourly, now
 
-    def may(self, cost: float, now: float) -> bool:
-        self.stands(self._hourly, now)
+    def can_afford(self, cost: float, now: float) -> bool:
+        self.set_hourly_cost(self._hourly, now)
         if self.spent + cost > self.most:
             return False
         self.spent += cost
@@ -71,7 +71,7 @@ class LiveCheck:
         with tempfile.TemporaryDirectory(prefix="helix-live-") as folder:
             project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
             first = self._target(project, streaming="kinesis")
-            if described(first.client("cloudformation"), first.stack) is not None:
+            if describe_stack(first.client("cloudformation"), first.stack) is not None:
                 raise RefusedError(f"stage {first.stage!r} exists: name a new one, because it is destroyed at the end")
             begun = self._clock.now()
             with self._secret(first):
@@ -113,21 +113,21 @@ class LiveCheck:
 
     def _play(self, target: Target, scenes: Sequence[Group], upgrade: Path | None = None) -> None:
         now = self._clock.now()
-        if not self._money.may(DEPLOYED_USD, now):
+        if not self._money.can_afford(DEPLOYED_USD, now):
             raise RefusedError(f"a deployment costs up to ${DEPLOYED_USD}, and --most leaves less")
         try:
-            self._bring(target)
+            self._deploy(target)
             asyncio.run(self._scenes(target, scenes, upgrade))
         finally:
-            self._end(target)
+            self._destroy(target)
 
-    def _bring(self, target: Target) -> StageClients:
+    def _deploy(self, target: Target) -> StageClients:
         with contextlib.redirect_stdout(sys.stderr):
-            bring(target, yes=True)
+            deploy_stage(target, yes=True)
         with aws_errors():
             clients = StageClients.of(target.client, target.stage)
-            lines = idle_lines(list(templates(target.client("cloudformation"), target.stack)))
-        self._money.stands(total(lines) / NANOS / MONTH_HOURS, self._clock.now())
+            lines = idle_lines(list(read_templates(target.client("cloudformation"), target.stack)))
+        self._money.set_hourly_cost(total(lines) / NANOS / MONTH_HOURS, self._clock.now())
         if not self._findings:
             show({"report": "helix check --live", **versions(clients)}, self._as_json)
         return clients
@@ -139,51 +139,51 @@ class LiveCheck:
 
             async def play(name: str, scene: Scene) -> None:
                 async with turns:
-                    self._found(await probe.find(name, self._affordable(scene)))
+                    self._report_finding(await probe.run_check(name, self._within_limit(scene)))
 
             for group in scenes:
                 await asyncio.gather(*(play(name, scene) for name, scene in group.items()))
             if upgrade is not None:
-                async with across(probe) as upgraded:
+                async with run_across_upgrade(probe) as upgraded:
                     upgrade.write_text(upgrade.read_text().replace(f'EDITION = "{OLD}"', f'EDITION = "{NEW}"'))
-                    await asyncio.to_thread(self._bring, target)
-                    self._found(await probe.find("a run across an upgrade", upgraded))
+                    await asyncio.to_thread(self._deploy, target)
+                    self._report_finding(await probe.run_check("a run across an upgrade", upgraded))
 
-    def _affordable(self, scene: Scene) -> Scene:
+    def _within_limit(self, scene: Scene) -> Scene:
         async def played(probe: Probe) -> str:
-            if not self._money.may(SCENE_USD, self._clock.now()):
+            if not self._money.can_afford(SCENE_USD, self._clock.now()):
                 raise NotRunError(f"spent ${self._money.spent:.3f} of ${self._money.most:.2f}")
             return await scene(probe)
 
         return played
 
-    def _end(self, target: Target) -> None:
+    def _destroy(self, target: Target) -> None:
         """Destroy the stage. As the last scene, check that none of its resources are left."""
         began, detail = self._clock.now(), ""
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                if (deployed := look(target.client("cloudformation"), target.stack)) is None:
+                if (deployed := read_stage(target.client("cloudformation"), target.stack)) is None:
                     return
-                remove(target, deployed)
+                delete_stage(target, deployed)
             result: Any = "ok"
-            if left := _left(target):
+            if left := _remaining_resources(target):
                 result, detail = "failed", f"left: {', '.join(left)}"
         except Exception as error:
             result, detail = "failed", f"{type(error).__name__}: {error}"
             say(f"stage {target.stage!r} may still stand: run `helix destroy --stage {target.stage}`")
-        self._money.stands(0.0, self._clock.now())
-        self._found(Finding("the stage is destroyed", result, self._clock.now() - began, detail))
+        self._money.set_hourly_cost(0.0, self._clock.now())
+        self._report_finding(Finding("the stage is destroyed", result, self._clock.now() - began, detail))
 
-    def _found(self, finding: Finding) -> None:
+    def _report_finding(self, finding: Finding) -> None:
         self._findings.append(finding)
         show(fields_of(finding), self._as_json)
 
 
-def _left(target: Target) -> list[str]:
+def _remaining_resources(target: Target) -> list[str]:
     """Return the resources that still carry the stage's name: its stack, tables, functions, state machines and log
     groups."""
     prefix, client = f"{target.stack}-", target.client
-    found = [target.stack] if described(client("cloudformation"), target.stack) is not None else []
+    found = [target.stack] if describe_stack(client("cloudformation"), target.stack) is not None else []
     asked = (
         ("dynamodb", "list_tables", "TableNames", None),
         ("lambda", "list_functions", "Functions", "FunctionName"),
@@ -207,17 +207,17 @@ def check_live(
     yes: bool,
     as_json: bool,
 ) -> int:
-    if taken := sorted(pairs(context).keys() & {*CONTEXT, "stage", "streaming", "model_secrets"}):
+    if taken := sorted(parse_context(context).keys() & {*CONTEXT, "stage", "streaming", "model_secrets"}):
         raise RefusedError(f"--live sets {', '.join(taken)} itself: leave it out of --context")
     given = Deployment(stage=stage, profile=profile, region=region, context=context)
     say(f"this deploys stage {stage!r} twice, plays {PLAYED} scenes in half an hour, and destroys it: at most ${most}")
-    if not yes and not _agreed(stage):
+    if not yes and not _confirm(stage):
         say("nothing was deployed")
         return STOPPED
     return LiveCheck(given, most, as_json).run()
 
 
-def _agreed(stage: str) -> bool:
+def _confirm(stage: str) -> bool:
     if not sys.stdin.isatty():
         raise RefusedError("a deployment needs your consent: answer at a terminal, or add --yes")
     return ask("Type the name of the stage to continue: ") == stage

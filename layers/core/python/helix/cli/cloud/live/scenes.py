@@ -276,7 +276,7 @@ async def same_key(probe: Probe) -> str:
 
 
 @contextlib.asynccontextmanager
-async def across(probe: Probe) -> AsyncIterator[Scene]:
+async def run_across_upgrade(probe: Probe) -> AsyncIterator[Scene]:
     """Keep a run active across a deployment. Yield the scene that checks that the new code completes it."""
     handle = await say(probe, {"edition": NEW})
     async for chunk in await handle.stream():

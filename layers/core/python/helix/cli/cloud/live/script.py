@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from helix.cli.cloud import checks
-from helix.cli.cloud.live import doors, scenes
+from helix.cli.cloud.live import interfaces, scenes
 from helix.cli.cloud.live.scenes import Scene
 
 Group = Mapping[str, Scene]
@@ -17,7 +17,7 @@ FIRST: Sequence[Group] = (
         "a tool that dies": scenes.tool_dies,
         "a tool that dies and must not be repeated": scenes.tool_dies_once,
         "a model call that dies": scenes.model_dies,
-        "the minute": doors.minute,
+        "the minute": interfaces.minute,
         "a provider that refuses": scenes.provider_refuses,
         "a line of runs": scenes.queue,
         "text while the model speaks": scenes.live_text,
@@ -33,19 +33,19 @@ FIRST: Sequence[Group] = (
         "an inline tool": scenes.inline_tool,
         "a model's key that rotates": scenes.key_rotates,
         "a budget": scenes.budget,
-        "an alarm": doors.alarm,
+        "an alarm": interfaces.alarm,
         "a branch": scenes.branch,
         "a request that comes twice": scenes.same_key,
-        "a queue's message": doors.trigger,
-        "a run over HTTP": doors.http,
-        "the console": doors.console,
-        "health": doors.health,
+        "a queue's message": interfaces.trigger,
+        "a run over HTTP": interfaces.http,
+        "the console": interfaces.console,
+        "health": interfaces.health,
     },
     {"Lambda that refuses": scenes.lambda_refuses},
 )
 """The groups of scenes on a stage with Kinesis."""
 SECOND: Sequence[Group] = (
-    {"no Kinesis": doors.no_kinesis, "a connection, again": checks.connection},
+    {"no Kinesis": interfaces.no_kinesis, "a connection, again": checks.connection},
     {
         "a tool that dies, without Kinesis": scenes.tool_dies,
         "text while the model speaks, without Kinesis": scenes.live_text,

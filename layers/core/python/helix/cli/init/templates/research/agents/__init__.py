@@ -14,7 +14,7 @@ PAGES = {page.stem: page for page in sorted((Path(__file__).parent / "library").
 
 
 class Notes(BaseModel):
-    """What the researcher remembers within a session."""
+    """The notes that the researcher keeps within a session."""
 
     searched: list[str] = []
 

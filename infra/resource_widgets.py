@@ -19,7 +19,7 @@ Rows = list[list[cloudwatch.IWidget]]
 EXECUTIONS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
 
 
-def plumbing_rows(*, names: Names, streaming: Streaming, sockets: Sockets, endpoints: Endpoints) -> Rows:
+def resource_rows(*, names: Names, streaming: Streaming, sockets: Sockets, endpoints: Endpoints) -> Rows:
     return [
         [heading("Functions")],
         _functions(names),
@@ -29,8 +29,8 @@ def plumbing_rows(*, names: Names, streaming: Streaming, sockets: Sockets, endpo
         _chunks(names, streaming),
         [heading("Tables")],
         _tables(names),
-        [heading("Clients, probes, and what was not delivered")],
-        _edges(names, sockets, endpoints),
+        [heading("Clients, probes, undelivered messages")],
+        _interfaces(names, sockets, endpoints),
     ]
 
 
@@ -68,7 +68,7 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
         aws_metric("Lambda", metric, "Sum", label=label, EventSourceMappingUUID=streaming.source.ref)
         for label, metric in events.items()
     ]
-    shown = [graph("Refused; given up, and put aside", counted)]
+    shown = [graph("Records refused, or given up and set aside", counted)]
     if streaming.stream is not None:
         if streaming.consumer is None:  # one with enhanced fan-out makes no GetRecords calls
             behind = "GetRecords.IteratorAgeMilliseconds"
@@ -78,7 +78,7 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
         shown.insert(
             0, graph("Chunks", [written, aws_metric("Kinesis", refused, "Sum", label="refused", StreamName=stream)])
         )
-    return [graph("How old chunks are when they are projected", age, "Milliseconds"), *shown]
+    return [graph("Age of chunks at projection", age, "Milliseconds"), *shown]
 
 
 def _tables(names: Names) -> list[cloudwatch.IWidget]:
@@ -94,7 +94,7 @@ def _tables(names: Names) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _edges(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwatch.IWidget]:
+def _interfaces(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwatch.IWidget]:
     connected = ("ConnectCount", "MessageCount", "ClientError", "ExecutionError", "IntegrationError")
     asked = ("Count", "4xx", "5xx")
     queue, notices, alarms = names.of(UNDELIVERED), names.of("notices"), names.of("alarms")

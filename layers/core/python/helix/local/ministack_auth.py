@@ -1,4 +1,5 @@
-"""Connects the guard to MiniStack: looks up the secrets that MiniStack issued, and formats refusals like its services.
+"""Connects the request filter to MiniStack: looks up the secrets that MiniStack issued, and formats refusals like its
+services.
 
 Law: an access key is known if it belongs to this start's root, to an IAM user, or to a session that has not expired.
 MiniStack's own well-known keys ("test", and every account number) are not known.
@@ -15,18 +16,19 @@ from ministack.core.responses import _account_from_sts_session
 from helix.adapters.system import SystemClock
 from helix.gateway.origins import hosts_of
 from helix.local.emulator import ACCOUNT
-from helix.local.guard import Guard
+from helix.local.request_filter import RequestFilter
 from helix.local.signatures import SignatureError
 
 _WELL_KNOWN = "test"
 
 
-def guard_of(served: Any, port: int, hosts: str) -> Guard:
-    """Return the guard. `hosts`: further host names of this machine, separated by commas."""
-    return Guard(served, hosts_of(port, filter(None, hosts.split(","))), secret_of, failure, SystemClock().now)
+def make_request_filter(served: Any, port: int, hosts: str) -> RequestFilter:
+    """Return the filter in front of `served`. `hosts`: further host names of this machine, separated by commas."""
+    allowed = hosts_of(port, filter(None, hosts.split(",")))
+    return RequestFilter(served, allowed, find_secret, format_failure, SystemClock().now)
 
 
-def secret_of(access_key: str, token: str) -> str:
+def find_secret(access_key: str, token: str) -> str:
     """Return the secret of an access key. Raises `SignatureError`."""
     if access_key in ("", _WELL_KNOWN) or access_key.isdigit():
         raise SignatureError("UnrecognizedClientException", _UNKNOWN)
@@ -39,8 +41,8 @@ def secret_of(access_key: str, token: str) -> str:
 _UNKNOWN = "The security token included in the request is invalid."
 
 
-def failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+def format_failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
     """Return the error response in the protocol of the service that the signature names."""
-    service = error.service or "dynamodb"  # its answers are plain JSON
+    service = error.service or "dynamodb"  # its responses are plain JSON
     status, sent, body = app._credential_failure(service, "", "", AuthError(error.code, str(error)), headers)
     return status, sent, body

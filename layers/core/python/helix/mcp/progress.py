@@ -7,11 +7,11 @@ from helix.core import chunks as c
 
 def step_in_words(chunk: c.StreamChunk) -> str | None:
     """Return the text of a chunk's progress notification. None for chunks without one, such as a piece of text."""
-    words = _words(chunk)
+    words = _describe_chunk(chunk)
     return None if words is None else f"{chunk.agent_type}: {words}"
 
 
-def _words(chunk: c.StreamChunk) -> str | None:
+def _describe_chunk(chunk: c.StreamChunk) -> str | None:
     match chunk:
         case c.ToolStartChunk(tool_name=name):
             return f"{name} begins"

@@ -18,7 +18,7 @@ from helix.core.session_row import SessionRow
 from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of
-from helix.runtime.edits import Handle, Said, find_message, present_run, rewind
+from helix.runtime.edits import FoundMessage, Handle, find_message, present_run, rewind
 from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
@@ -34,15 +34,15 @@ async def start(
     await check_state(executor, session, ask.state)
     handle: Handle | KeyedRun | None = None
     if session is not None and ask.again:
-        handle = await _again(executor, agent, ask, user, session)
+        handle = await _start_again(executor, agent, ask, user, session)
     elif session is not None and ask.message_id is not None:
-        handle = await _edited(executor, agent, ask, user, session)
+        handle = await _start_edited(executor, agent, ask, user, session)
     if handle is None:
-        handle = await _next(executor, agent, ask, user, session)
+        handle = await _start_next(executor, agent, ask, user, session)
     return handle.session_id, handle.run_id
 
 
-async def _next(
+async def _start_next(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow | None
 ) -> Handle | KeyedRun:
     if ask.message is None:
@@ -65,7 +65,7 @@ async def _next(
         return KeyedRun(str(ask.session_id), run_id)
 
 
-async def _edited(
+async def _start_edited(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
     """Replace a message that was sent before. Return None if the session does not have the message."""
@@ -97,7 +97,7 @@ async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
     return (run.input or {}).get("message")
 
 
-async def _again(
+async def _start_again(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
     """Answer the message anew, or replace the page's message `ask.target`. Return None if the session does not have the
@@ -113,16 +113,16 @@ async def _again(
         known = await keyed_run(executor.store, first)
         if known is not None and known.run_id == session.run_id:
             return known
-    to: Said | RunRow | None = None
+    to: FoundMessage | RunRow | None = None
     if ask.message_id is not None:
         to = await find_message(history, session, ask.message_id)
     given = _input(ask) if ask.message is not None else None
     if to is None:
-        to, given = await _shown_run(executor, session, ask, given)
+        to, given = await _find_shown_run(executor, session, ask, given)
     return await rewind(executor, agent, session, to, given, user_id=user, key=own) if to is not None else None
 
 
-async def _shown_run(
+async def _find_shown_run(
     executor: Executor, session: SessionRow, ask: Ask, given: AgentInput | None
 ) -> tuple[RunRow | None, AgentInput | None]:
     """Return the first run of the page's message `ask.target`, and its user message, if it came with one."""

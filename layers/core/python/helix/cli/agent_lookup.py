@@ -29,37 +29,37 @@ def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
     empty, they come from `[tool.helix] agents = [...]` in the project's pyproject.toml. Raises `RefusedError`."""
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
-        return _member(_load(place), place, name)
+        return _find_member(_load(place), place, name)
     if spec.endswith(".py") or "/" in spec:
         known = ", ".join(sorted(_agents_in(_load(spec)))) or "none"
         raise RefusedError(f"{spec!r} names a file, not an agent: write {spec}:NAME; it has {known}")
-    return _registered(spec, listed or _listed_by_project())
+    return _find_registered(spec, listed or _read_listed_modules())
 
 
 def all_agents(listed: tuple[str, ...] = ()) -> list[AnyAgent]:
     """Return the agents that have registered names, sorted. `listed` is as in `load_agent`. Raises `RefusedError`."""
     found: dict[str, AnyAgent] = {}
-    for place in listed or _listed_by_project():
+    for place in listed or _read_listed_modules():
         found |= {agent.name: agent for agent in _agents_in(_load(place)).values()}
     found |= {name: default_registry.resolve(name) for name in default_registry.registered_types()}
     return [found[name] for name in sorted(found)]
 
 
-def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
-    value, problem = _value(module, name)
+def _find_member(module: ModuleType, place: str, name: str) -> AnyAgent:
+    value, problem = _look_up(module, name)
     if value is None:
         value = _agents_in(module).get(name)
     if _is_agent(value):
         return cast("AnyAgent", value)
     if problem is not None:
-        raise RefusedError(f"{name!r} in {place!r} cannot be read: {_in_words(problem)}") from problem
+        raise RefusedError(f"{name!r} in {place!r} cannot be read: {_describe_error(problem)}") from problem
     if value is not None:
         raise RefusedError(f"{name!r} in {place!r} is a {type(value).__name__}, not an Agent")
     known = ", ".join(sorted(_agents_in(module))) or "none"
     raise RefusedError(f"there is no agent {name!r} in {place!r}; it has {known}")
 
 
-def _value(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
+def _look_up(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
     """Look up a name in the module. Return the object, or the error of the lookup, because a module or object may define
     `__getattr__`."""
     value: Any = module
@@ -77,7 +77,7 @@ def _is_agent(value: Any) -> bool:
     return issubclass(type(value), Agent)  # isinstance asks the value's `__class__`, which may be the user's code
 
 
-def _registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
+def _find_registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
     found: dict[str, AnyAgent] = {}
     for place in listed:
         module = _load(place)
@@ -92,7 +92,7 @@ def _registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
         ) from None
 
 
-def _listed_by_project() -> tuple[str, ...]:
+def _read_listed_modules() -> tuple[str, ...]:
     try:
         project = read_project(find_project(Path.cwd()))
     except NoProjectError:
@@ -120,14 +120,14 @@ def _load(place: str) -> ModuleType:
         raise
     except BaseException as error:
         logger.debug("importing %s failed", place, exc_info=True)
-        raise RefusedError(f"{place!r} cannot be imported: {_in_words(error)}") from error
+        raise RefusedError(f"{place!r} cannot be imported: {_describe_error(error)}") from error
 
 
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}{_place(error)}"
+def _describe_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}{_describe_place(error)}"
 
 
-def _place(error: BaseException) -> str:
+def _describe_place(error: BaseException) -> str:
     """Return the file and line where the user's own code failed, in parentheses. Empty if Helix's own code failed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "importlib" not in f.filename and not f.filename.startswith(_PACKAGE)]

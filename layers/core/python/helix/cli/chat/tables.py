@@ -10,23 +10,23 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from helix.cli.chat.blocks import content, shown
-from helix.cli.chat.commands import Choosing, Shown
+from helix.cli.chat.blocks import content, to_printable
+from helix.cli.chat.commands import ChooseRow, ShowTable
 from helix.cli.view import formats
 
 _CLOSE: list[BindingType] = [Binding("escape,q,ctrl+c", "dismiss(None)", "Close", show=False, priority=True)]
 
 
-class Sheet(ModalScreen[None]):
+class TableDialog(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*_CLOSE, Binding("enter", "dismiss(None)", show=False)]
 
-    def __init__(self, of: Shown) -> None:
+    def __init__(self, of: ShowTable) -> None:
         super().__init__()
         self._of = of
 
     def compose(self) -> Any:
         of = self._of
-        rows = [[shown(cell) for cell in row] for row in of.rows]
+        rows = [[to_printable(cell) for cell in row] for row in of.rows]
         with Vertical(classes="sheet"):
             yield Static(content((of.title, "bold")))
             with VerticalScroll():
@@ -35,12 +35,12 @@ class Sheet(ModalScreen[None]):
             yield Static(content(("Escape closes", "dim")))
 
 
-class Picker(ModalScreen[int | None]):
+class RowPicker(ModalScreen[int | None]):
     """A table that returns the index of the chosen row, or None if the user closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSE
 
-    def __init__(self, of: Choosing) -> None:
+    def __init__(self, of: ChooseRow) -> None:
         super().__init__()
         self._of = of
 

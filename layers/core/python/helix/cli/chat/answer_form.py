@@ -35,8 +35,8 @@ _BUTTONS = {
 Send = Callable[..., Coroutine[Any, Any, None]]
 
 
-class Asking(Vertical):
-    """The form for one waiting call. `more` is the number of other waiting calls. `answer` is `Talk.answer`."""
+class AnswerForm(Vertical):
+    """The form for one waiting call. `more` is the number of other waiting calls. `answer` is `ChatSession.answer`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "first", "Answer", show=False, priority=True)]
 
@@ -52,7 +52,7 @@ class Asking(Vertical):
         yield Static(content((f"{_ASKS[call.kind]} ", "bold yellow"), (call.name, "bold"), f"?{why}", (more, "dim")))
         if call.kind != "approval":
             yield Static(content((self._given, "dim")))
-        if schema := _described(call):
+        if schema := _describe_arguments(call):
             yield Static(content((schema, "dim")))
         area = TextArea(self._given if call.kind == "approval" else "", compact=True, tab_behavior="focus")
         area.border_title = _FIELDS[call.kind]
@@ -75,13 +75,13 @@ class Asking(Vertical):
     async def pressed(self, event: Button.Pressed) -> None:
         event.stop()
         try:
-            await self._answer(self.call, **self._verdict(str(event.button.name)))
+            await self._answer(self.call, **self._read_verdict(str(event.button.name)))
         except (HelixError, RefusedError, OSError, TimeoutError) as error:
             problem = self.query_one("#problem", Static)
             problem.update(content((str(error), "red")))
             problem.display = True
 
-    def _verdict(self, name: str) -> dict[str, Any]:
+    def _read_verdict(self, name: str) -> dict[str, Any]:
         text = self.query_one(TextArea).text
         match name:
             case "approve" if text != self._given:
@@ -96,7 +96,7 @@ class Asking(Vertical):
                 return {"approved": False, "reason": self.query_one(Input).value.strip() or None}
 
 
-def _described(call: Call) -> str:
+def _describe_arguments(call: Call) -> str:
     """Describe the arguments by the fields of their JSON schema, one per line."""
     known = call.parameters.get("properties")
     needed = call.parameters.get("required") or []

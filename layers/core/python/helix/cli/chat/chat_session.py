@@ -34,7 +34,7 @@ TRANSIENT = (HelixError, RefusedError, OSError, TimeoutError)
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
-class Talk:
+class ChatSession:
     """A chat's session. `connect` creates a client; it is called again when a client has given up. `changed` is called when
     the screen must be redrawn."""
 
@@ -108,7 +108,7 @@ class Talk:
         finally:
             self.changed()
 
-    async def go_on(self, verb: str) -> None:
+    async def continue_run(self, verb: str) -> None:
         """Continue the session's run. `verb` is `resume` or `retry`."""
         if self.session_id is None:
             raise SessionNotFoundError("(none yet)")
@@ -181,7 +181,7 @@ class Talk:
                     after = await self._load(session_id)
                 self.lost = False
                 async for message in await self.client.follow(session_id, after=after):
-                    again = await self._take(message)
+                    again = await self._process_message(message)
                     after = None if again else message.sequence
                     if again:
                         break
@@ -207,7 +207,7 @@ class Talk:
 
     async def _load(self, session_id: str) -> int:
         conversation = Conversation(session_id, self.agent)
-        found = await self._stored(conversation)
+        found = await self._read_stored(conversation)
         self.conversation, self._base = conversation, found["snapshot"]["sequence"]
         await self.refresh()
         if self.status != "paused":
@@ -219,7 +219,7 @@ class Talk:
                 break
         return begin
 
-    async def _stored(self, into: Conversation) -> dict[str, Any]:
+    async def _read_stored(self, into: Conversation) -> dict[str, Any]:
         asked: JsonObject = {"session_id": into.id, "snapshot": True, "sub_sessions": True, "runs": RUNS}
         found: dict[str, Any] = dict(await self.client.ask("get_session", asked))
         snapshot, below = found["snapshot"], found["sub_sessions"]
@@ -232,14 +232,14 @@ class Talk:
 
     async def load_child(self, child: Conversation) -> None:
         """Load the conversation of a sub-agent that ended before the chat began. It is called when the user opens it."""
-        await self._stored(child)
+        await self._read_stored(child)
 
-    async def _take(self, message: StreamMessage) -> bool:
+    async def _process_message(self, message: StreamMessage) -> bool:
         """Process a message of the stream. Return whether the session must be reloaded from its beginning."""
         own, replayed = message.session_id == self.session_id, message.sequence <= self._base
         if own and message.kind == "chunk" and message.run_id and message.run_id not in self.conversation.runs:
             self.conversation.runs.add(message.run_id)
-            await self._begun(message.run_id)
+            await self._insert_user_message(message.run_id)
         changes = self.conversation.take(message)
         if not replayed and any(isinstance(change, Resynced) for change in changes):
             return True
@@ -256,7 +256,7 @@ class Talk:
         self.changed()
         return False
 
-    async def _begun(self, run_id: str) -> None:
+    async def _insert_user_message(self, run_id: str) -> None:
         """Insert the user's message of a run, unless the conversation contains it already. Another client may have started
         the run, or the message was sent only just now."""
         found = await self.client.get_messages(str(self.session_id), limit=RECENT)

@@ -2,7 +2,7 @@
 (docs/protocol.md#stream).
 
 Law: the records of one stream are taken in order, and streams do not wait for each other. A record that cannot be read
-is set aside and fails its stream. Only a fault that stops every stream (a store that does not answer) fails the batch,
+is set aside and fails its stream. Only a fault that stops every stream (a store that does not respond) fails the batch,
 from the first unfinished record on. A batch that comes again is posted again, unless its records are old. An event
 source that starts over delivers everything that Kinesis retains, so records that are on the log already are skipped
 unread.
@@ -42,7 +42,7 @@ class Patience(NamedTuple):
     notice_s: float
     """The time for the notice that the socket lags."""
 
-    def of(self, frames: int) -> float:
+    def deadline_for(self, frames: int) -> float:
         return max(self.post_s, self.frame_s * frames)
 
 
@@ -79,7 +79,7 @@ async def post_messages(
                 await notify(name)
             return
         try:
-            outcome = await _post(sockets, name, frames, patience.of(len(frames)))
+            outcome = await _post(sockets, name, frames, patience.deadline_for(len(frames)))
         except StoreError as fault:
             faults[name] = fault
             return
@@ -101,15 +101,15 @@ async def post_messages(
         with suppress(StoreError):  # a client that misses the notice asks again when its stream is quiet
             await _post(sockets, name, [notice], patience.notice_s)
 
-    await _all(serve(subscriber) for subscriber in subscribers)
+    await _wait_for_all(serve(subscriber) for subscriber in subscribers)
     if faults and not sent:
         raise next(iter(faults.values()))
     for name, fault in faults.items():
         logger.warning("connection %r: %s", name, fault)
-    await _all(leave(name) for name in faults)
+    await _wait_for_all(leave(name) for name in faults)
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _wait_for_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Wait for all to end, then raise the first error among them."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if outcome is not None:
@@ -183,7 +183,7 @@ class Projector:
     async def project(self, batch: Sequence[LogRecord]) -> str | None:
         """Project records of one shard, in its order. Return the position of the first record that must come again, or
         None. Never raises an error that a repeat could fix."""
-        batch = await self._unknown(batch)
+        batch = await self._drop_processed(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
         for item in items:
@@ -191,16 +191,16 @@ class Projector:
         failed = await asyncio.gather(*(self._stream(name, found) for name, found in streams.items()))
         return next((record.position for record in batch if record.position in failed), None)
 
-    async def _unknown(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
+    async def _drop_processed(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
         """Return the batch without old records that are on the log already."""
         before = self._clock.now() - REPOST_S
         streams = {record.partition for record in batch if record.time < before}
         if not streams:
             return batch
-        known = dict(zip(streams, await asyncio.gather(*(self._reached(name) for name in streams)), strict=True))
+        known = dict(zip(streams, await asyncio.gather(*(self._read_position(name) for name in streams)), strict=True))
         return [r for r in batch if r.time >= before or int(r.position) > known[r.partition]]
 
-    async def _reached(self, stream_id: str) -> int:
+    async def _read_position(self, stream_id: str) -> int:
         try:
             return int(await self._log.position(stream_id) or 0)
         except StoreError:

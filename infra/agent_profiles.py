@@ -21,7 +21,7 @@ from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.core.tools import AnyTool
 from helix.infra.config import Settings, SettingsError
-from helix.infra.image_packages import SUFFIX, hidden, in_images_only
+from helix.infra.image_packages import SUFFIX, hide_packages, in_images_only
 from helix.infra.imports import check_imports, lock_problem, unlocked
 from helix.infra.locks import lock_of
 from helix.runtime.project import HelixProject
@@ -35,7 +35,7 @@ SPARE_S = 15
 """The seconds that a function needs besides its tool or model: to claim the work, and to record its result."""
 
 
-def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
+def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
     """Return `default` first, then one profile for each agent or sub-agent that requests resources or has its own table.
 
     Raises `SettingsError` for an agent that cannot be deployed, or a table or trigger that names an unknown agent.
@@ -47,10 +47,12 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
     agents = {agent.name: agent for agent in deployed_agents(settings, project)}
     tables = declared.agents(settings.stage)
     if unknown := [name for name in tables if name not in agents]:
-        raise _unknown(f"tool.helix.agent.{unknown[0]}", unknown[0], agents)
+        raise _unknown_agent_error(f"tool.helix.agent.{unknown[0]}", unknown[0], agents)
     for name, trigger in settings.stage_triggers.items():
         if trigger.agent and not default_registry.has(trigger.agent):
-            raise _unknown(f"tool.helix.triggers.{name}", trigger.agent, default_registry.registered_types())
+            raise _unknown_agent_error(
+                f"tool.helix.triggers.{name}", trigger.agent, default_registry.registered_types()
+            )
     own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
     _check_digests(tables, [name for name in agents if name not in own])
     for name in own:
@@ -62,12 +64,12 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
         if name == DEFAULT_PROFILE:
             raise SettingsError(f"agent {name!r}: an agent with resources cannot have the shared profile's name")
     shared = Profile(DEFAULT_PROFILE, provisioned_concurrency=settings.provisioned_concurrency)
-    made = [_with_tools(shared, declared.of(settings.stage), [a for a in agents.values() if a.name not in own])]
+    made = [_add_tools(shared, declared.of(settings.stage), [a for a in agents.values() if a.name not in own])]
     for name in sorted(own):
         resources = ResourceConfig.of(own[name].resources, f"agent {name!r}") if own[name].resources else None
         profile = Profile.of(name, resources, provision=settings.provision_agents) if resources else Profile(name)
         profile = replace(profile, declared=name in tables)
-        made.append(_with_tools(profile, declared.of(settings.stage, name), [own[name]]))
+        made.append(_add_tools(profile, declared.of(settings.stage, name), [own[name]]))
     return made
 
 
@@ -80,14 +82,14 @@ def _check_digests(declared: Collection[str], others: Collection[str]) -> None:
             raise SettingsError(f"agents {same!r} and {name!r} have the same digest by chance: rename one of them")
 
 
-def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:
+def _unknown_agent_error(place: str, agent: str, known: Collection[str]) -> SettingsError:
     listed = ", ".join(sorted(known)) or "none"
     return SettingsError(
         f"{WHERE}: {place}: there is no agent {agent!r}; there are {listed}{did_you_mean(agent, known)}"
     )
 
 
-def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
+def _add_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
     """Return the profile with its tools. Raises `SettingsError` for a model or tool that may take longer than its
     function, and for an inline tool of an agent with a container image."""
     for agent in agents:
@@ -139,8 +141,8 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
         check_imports(settings, project, lock)
         absent = unlocked(settings, project, lock)
     with (
-        hidden(absent, f"would not be in the functions, because {lock_problem(project)}"),
-        hidden(in_images_only(settings, project)),
+        hide_packages(absent, f"would not be in the functions, because {lock_problem(project)}"),
+        hide_packages(in_images_only(settings, project)),
     ):
         for module in settings.agents.split(","):
             try:

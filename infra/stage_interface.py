@@ -72,7 +72,7 @@ class Parts:
     """The network that the app provides for the functions that execute tools. None: the app does not provide one."""
 
 
-class Reach(Construct):
+class StageInterface(Construct):
     _parts: Parts
 
     def __init__(self, scope: Construct, construct_id: str) -> None:

@@ -59,7 +59,7 @@ async def read_turn(
                         end = message if turn.is_end(message) and message.turn >= turn.run.turn else None
                 if end is not None and (end.kind != "paused" or not turn.goes_on):
                     return
-                if end is not None and (idle or newest) and not await _goes_on(executor, end, newest, ended):
+                if end is not None and (idle or newest) and not await _has_more(executor, end, newest, ended):
                     return
         except StreamNotFoundError:
             return  # deleted during the read
@@ -82,7 +82,7 @@ def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
     return not (chunk.get("type") == "run_resumed" and chunk.get("mode") in CONTINUES)
 
 
-async def _goes_on(
+async def _has_more(
     executor: Executor, end: StreamMessage, newest: StreamMessage | None, ended: Mapping[str, int]
 ) -> bool:
     """Whether more messages follow the pause `end`. `newest` is the message that was read last. `ended` has the turn of
@@ -100,21 +100,21 @@ async def _goes_on(
     behind = any(
         child.turn > ended.get(child.session_id, child.turn) for child in children
     )  # the rows are ahead of the log
-    return behind or session.turn > end.turn or session.status == "running" or any(map(_works, children))
+    return behind or session.turn > end.turn or session.status == "running" or any(map(_may_continue, children))
 
 
-async def at_work(executor: Executor, session: SessionRow) -> bool:
+async def is_at_work(executor: Executor, session: SessionRow) -> bool:
     """Whether the session runs, or will run without a request, because it waits for a sub-agent that is at work or has
     just ended."""
-    return session.status == "running" or any(map(_works, await _children(executor, session)))
+    return session.status == "running" or any(map(_may_continue, await _children(executor, session)))
 
 
 async def _is_at_work(executor: Executor, session_id: str) -> bool:
     session = await executor.engine.history.session(session_id)
-    return session is not None and await at_work(executor, session)
+    return session is not None and await is_at_work(executor, session)
 
 
-def _works(child: SessionRow) -> bool:
+def _may_continue(child: SessionRow) -> bool:
     return child.status == "running" or child.status in OVER
 
 

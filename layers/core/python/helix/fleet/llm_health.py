@@ -43,7 +43,7 @@ class Calls(MetricsSource, Protocol):
         ...
 
 
-class AskedLately:
+class CachedCalls:
     """A cache of another source's results. An entry lives almost `WINDOW_S`, because each request costs money."""
 
     def __init__(self, source: Calls, clock: Clock) -> None:
@@ -64,7 +64,7 @@ class AskedLately:
         return found[1]
 
 
-async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
+async def find_recently_active(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
     """Return the agents with an active or waiting run, or with one that ended within the last hour. No other agent can have
     made a call."""
     found = {agent for agent in agents if any(_load(counts, agent))}
@@ -74,7 +74,7 @@ async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts
     return found
 
 
-async def judge_calls(
+async def evaluate_calls(
     health: HealthChecker,
     source: MetricsSource,
     counts: Counts,
@@ -92,19 +92,19 @@ async def judge_calls(
             break
         try:
             calls = await source.read(agent, WINDOW_S) if ask is None or agent in ask else LLMMetrics()
-            await _judge(health, agent, calls, counts, money[agent])
+            await _evaluate(health, agent, calls, counts, money[agent])
         except HelixError as error:
             failed += 1
             logger.warning("the health of the model calls of agent %s could not be computed: %s", agent, error)
     return failed
 
 
-async def _judge(health: HealthChecker, agent: str, calls: LLMMetrics, counts: Counts, money: AgentMoney) -> None:
+async def _evaluate(health: HealthChecker, agent: str, calls: LLMMetrics, counts: Counts, money: AgentMoney) -> None:
     waiting, running = _load(counts, agent)
     limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without a limit no share of it is used
     load = {"queue_depth": waiting, "concurrent_llm_calls": running, "max_concurrent_calls": int(limit)}
     metrics = calls.model_copy(update=load)
-    if metrics.requests or metrics.queue_depth or await _was_not_well(health, agent):
+    if metrics.requests or metrics.queue_depth or await _was_unwell(health, agent):
         await health.check_llm_health(agent, metrics, money.costs.get("max_cost_per_hour"))
 
 
@@ -114,7 +114,7 @@ def _load(counts: Counts, agent: str) -> tuple[int, int]:
     return int(values.get("QueueDepth", 0)), int(values.get("RunsActive", 0))
 
 
-async def _was_not_well(health: HealthChecker, agent: str) -> bool:
+async def _was_unwell(health: HealthChecker, agent: str) -> bool:
     results = await health.results(agent)
     return any(result.check == LLM and result.status is not HealthStatus.HEALTHY for result in results)
 
@@ -125,8 +125,8 @@ async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agen
     unhealthy = Counter[str]()
     for target in await health_rows.targets(store):
         checks = [result for result in await health_rows.results(store, target) if result.check != LLM]
-        if any(_fresh(result, now) for result in checks):
-            unhealthy[target] = sum(_sounds(result, now) for result in checks)
+        if any(_is_fresh(result, now) for result in checks):
+            unhealthy[target] = sum(_is_failing(result, now) for result in checks)
     for target in sorted(filter(is_agent, unhealthy)):
         metrics.record(Measures({UNHEALTHY: unhealthy[target]}, agent=target))
     if unhealthy:
@@ -134,9 +134,9 @@ async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agen
     return unhealthy.total()
 
 
-def _sounds(result: HealthResult, now: float) -> bool:
-    return result.status is HealthStatus.UNHEALTHY and _fresh(result, now)
+def _is_failing(result: HealthResult, now: float) -> bool:
+    return result.status is HealthStatus.UNHEALTHY and _is_fresh(result, now)
 
 
-def _fresh(result: HealthResult, now: float) -> bool:
+def _is_fresh(result: HealthResult, now: float) -> bool:
     return now - (result.checked_at or 0) <= FRESH_S

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self, TextIO
 
 import typer
 
-from helix.cli.agents import load_agent
+from helix.cli.agent_lookup import load_agent
 from helix.cli.options import Json, RunOptions, settings
 from helix.cli.output import RefusedError, say, write
 from helix.cli.run import actions
@@ -62,7 +62,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How a command shows its runs."""
+    """The options with which a command shows its runs."""
 
     mode: Mode = Mode()
     """The options of the command line."""
@@ -213,7 +213,7 @@ class RemoteAgent:
         except CannotResumeError as error:
             if error.reason != "pending_confirmation":
                 raise
-            raise actions.unanswered(session_id, await self.questions(session_id)) from None
+            raise actions.unanswered_error(session_id, await self.questions(session_id)) from None
 
     async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result:
         await self._check_agent(session_id)

@@ -1,6 +1,6 @@
-"""The guard of the offline cloud: each attack of a web page or of another user of the machine, on the emulator itself.
+"""The request filter of the offline cloud: attacks of a web page or of another user of the machine, on the emulator.
 
-Every request goes over a plain socket, as on the wire. `ATTACKS` are requests that did harm before the guard existed.
+Every request goes over a plain socket, as on the wire. `ATTACKS` are requests that did harm before the filter existed.
 """
 
 from __future__ import annotations

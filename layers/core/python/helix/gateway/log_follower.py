@@ -15,9 +15,9 @@ from typing import NamedTuple
 from helix._log import get_logger
 from helix.core.errors import StoreError
 from helix.core.wire import StreamMessage
-from helix.gateway import projecting
+from helix.gateway import projector
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import REPOST_S, Patience
+from helix.gateway.projector import REPOST_S, Patience
 from helix.ports.clock import Clock
 from helix.ports.sockets import Sockets
 
@@ -27,7 +27,7 @@ SHARD = Patience(post_s=0.5, frame_s=0.1, notice_s=0.1)
 socket. The first post of a process opens its connection, which takes longer than the usual 30 ms."""
 
 
-class Appended(NamedTuple):
+class AppendedSegment(NamedTuple):
     """A segment that was appended to the log."""
 
     position: str
@@ -44,21 +44,21 @@ class Follower:
     def __init__(self, connections: Connections, sockets: Sockets, clock: Clock) -> None:
         self._connections, self._sockets, self._clock = connections, sockets, clock
 
-    async def post(self, batch: Sequence[Appended]) -> str | None:
+    async def post(self, batch: Sequence[AppendedSegment]) -> str | None:
         """Post the segments of a batch. Return the position of the first segment that must come again, or None. Never
         raises an error that a repeat could fix."""
         since = self._clock.now() - REPOST_S
-        streams: dict[str, list[Appended]] = {}
+        streams: dict[str, list[AppendedSegment]] = {}
         for segment in batch:
             if segment.messages and segment.time >= since:
                 streams.setdefault(segment.stream_id, []).append(segment)
-        failed = await asyncio.gather(*(self._stream(name, found) for name, found in streams.items()))
+        failed = await asyncio.gather(*(self._post_stream(name, found) for name, found in streams.items()))
         return next((segment.position for segment in batch if segment.position in failed), None)
 
-    async def _stream(self, stream_id: str, segments: Sequence[Appended]) -> str | None:
+    async def _post_stream(self, stream_id: str, segments: Sequence[AppendedSegment]) -> str | None:
         messages = [message for segment in segments for message in segment.messages]
         try:
-            await projecting.post_messages(self._connections, self._sockets, stream_id, messages, SHARD)
+            await projector.post_messages(self._connections, self._sockets, stream_id, messages, SHARD)
         except StoreError as error:
             logger.error("stream %r cannot be posted: %s", stream_id, error)
             return segments[0].position

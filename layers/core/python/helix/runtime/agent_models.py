@@ -11,7 +11,7 @@ from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.registry import AgentRegistry, default_registry
 from helix.ports.model import BaseAdapter, LLMAdapter
-from helix.runtime.user_adapters import declared, is_adapter
+from helix.runtime.user_adapters import complete_adapter, is_adapter
 
 Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
 
@@ -54,4 +54,4 @@ class Agents:
             from helix.adapters.models.adapter import ModelAdapter
 
             self._model = model = ModelAdapter()
-        return declared(model if is_adapter(model) else model(agent))
+        return complete_adapter(model if is_adapter(model) else model(agent))

@@ -1,4 +1,4 @@
-"""Corrections for alarms and concurrency, which govern a fleet: how alarms are evaluated and what they send. Part of
+"""Corrections of alarms, their evaluation and notifications, and of provisioned concurrency. Part of
 `helix.local.corrections`.
 
 Law: an alarm evaluates one metric, identified by its name and exact set of dimensions, period by period.
@@ -36,7 +36,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def judge(alarm: Mapping[str, Any], points: Sequence[Point], now: float) -> tuple[State, str] | None:
+def evaluate_alarm(alarm: Mapping[str, Any], points: Sequence[Point], now: float) -> tuple[State, str] | None:
     """Return the alarm's new state and the reason, or None if its state does not change."""
     breaches = _COMPARE.get(alarm.get("ComparisonOperator", ""))
     if breaches is None:
@@ -74,7 +74,9 @@ def _periods(points: Sequence[Point], period: float, count: int, now: float) -> 
     return found
 
 
-def message(alarm: Mapping[str, Any], old: str, new: str, reason: str, now: float, account: str, region: str) -> Any:
+def alarm_notification(
+    alarm: Mapping[str, Any], old: str, new: str, reason: str, now: float, account: str, region: str
+) -> Any:
     """Return the notification for the topic, before it is serialised to JSON."""
     extended = alarm.get("ExtendedStatistic")
     statistic = (
@@ -145,7 +147,7 @@ def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
     dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
     key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))
     with _judging:
-        found = judge(alarm, cloudwatch._metrics.get(key) or (), _clock.now())
+        found = evaluate_alarm(alarm, cloudwatch._metrics.get(key) or (), _clock.now())
         if found is None or found[0] == alarm["StateValue"]:
             return
         (new, reason), old = found, alarm["StateValue"]
@@ -160,12 +162,12 @@ def alarms_are_evaluated_as_time_passes() -> None:
     """Evaluate alarms regularly, even without new data, so that an alarm can return to OK by itself. MiniStack evaluates
     alarms only when a metric arrives."""
 
-    def look() -> None:
+    def evaluate_regularly() -> None:
         never = threading.Event()
         while not never.wait(EVERY_S):
             _evaluate_all()
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=evaluate_regularly, daemon=True).start()
 
 
 @CORRECTIONS.replaces(cloudwatch, "_dispatch_alarm_actions")
@@ -176,7 +178,7 @@ def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str
     if not alarm.get("ActionsEnabled", True):
         return
     account, region = get_account_id(), get_region()
-    text = json.dumps(message(alarm, old, new, reason, _clock.now(), account, region))
+    text = json.dumps(alarm_notification(alarm, old, new, reason, _clock.now(), account, region))
     subject = f'{new}: "{alarm["AlarmName"]}" in {region}'[:100]
     for arn in alarm.get(_ACTIONS[new]) or []:
         allowed = sns.topic_policy_allows(arn, "cloudwatch.amazonaws.com", alarm.get("AlarmArn", ""), account)

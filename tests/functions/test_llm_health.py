@@ -14,7 +14,7 @@ from tests.support_run import agent
 from helix.core.errors import StoreError
 from helix.core.health import CheckType, HealthCheck, HealthResult, HealthStatus
 from helix.fleet.health import HealthChecker
-from helix.fleet.judging import FRESH_S
+from helix.fleet.llm_health import FRESH_S
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROOMY = agent("roomy", resources={"min": 1, "max": 4})

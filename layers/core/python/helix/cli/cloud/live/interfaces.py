@@ -26,7 +26,7 @@ async def minute(probe: Probe) -> str:
     async def swept() -> bool:
         return ((await read_beats(probe.store)).swept_at or 0.0) > since
 
-    await probe.until(swept)
+    await probe.wait_until(swept)
     return ""
 
 
@@ -40,7 +40,7 @@ async def trigger(probe: Probe) -> str:
         (row,) = await probe.store.get([session_key(session)])
         return row is not None and row["status"] == "completed"
 
-    await probe.until(ran)
+    await probe.wait_until(ran)
     return ""
 
 
@@ -66,7 +66,7 @@ async def health(probe: Probe) -> str:
     async def ready() -> bool:
         return (await page(f"{base}/ready"))[0] == 200
 
-    await probe.until(ready)
+    await probe.wait_until(ready)
     expect([(await page(f"{base}/{path}"))[0] for path in ("live", "health")], [200, 200])
     return ""
 

@@ -34,7 +34,7 @@ class Vectors:
             return self._known[text]
         try:
             (given,) = await self._embed([text])
-            vector = unit(given)
+            vector = normalize(given)
         except Exception:
             logger.warning("the embedding function failed: only identical questions are found", exc_info=True)
             return None
@@ -45,17 +45,17 @@ class Vectors:
         return vector
 
 
-def unit(vector: Sequence[float]) -> array[float] | None:
+def normalize(vector: Sequence[float]) -> array[float] | None:
     """Return the vector scaled to length 1, or None if its length is zero or not finite."""
     length = sum(x * x for x in vector) ** 0.5
     return array("f", (x / length for x in vector)) if 0 < length < float("inf") else None
 
 
-def packed(vector: array[float]) -> str:
+def pack_vector(vector: array[float]) -> str:
     return base64.b64encode(vector.tobytes()).decode()
 
 
-def nearest(vector: array[float], others: Iterable[tuple[str, str]], threshold: float) -> tuple[str, float] | None:
+def find_nearest(vector: array[float], others: Iterable[tuple[str, str]], threshold: float) -> tuple[str, float] | None:
     """Return the (name, packed vector) pair with the greatest cosine, if that is at least `threshold`."""
     best: tuple[str, float] | None = None
     for name, text in others:
