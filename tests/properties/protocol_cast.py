@@ -164,6 +164,8 @@ class Cast(BaseAdapter):
     # --- the model ------------------------------------------------------------------------------------------------
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        if request.tool_choice == "none":  # a summary would hide the plan that the cast plays
+            return ErrorStepResult(error="no summary", code="overloaded")
         history: list[AnyMessage] = [m for m in request.messages if m.role != "system"]
         n = len(self.ghost.purchases) + 1
         cost = 1 + n % WORST.micros

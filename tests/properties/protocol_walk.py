@@ -125,6 +125,15 @@ def hang(m: ProtocolMachine, rng: Random) -> None:
     m.hang(n=small(rng), sweeps=rng.choice([1, 1, 2]), calls=calls, picks=picks(rng))
 
 
+def compact(m: ProtocolMachine, rng: Random) -> None:
+    sid, focus = m.target(small(rng)), rng.choice(["", "a", "b"])
+    p = small(rng)
+    m.say(f"compact {sid} by {p}")
+    process = m.process(p)
+    process.do(process.executor.compact(sid, focus))
+    m.after(then(rng))
+
+
 ACTS: list[tuple[int, Act]] = [
     (8, _execute),
     (6, lambda m, rng: m.execute_in_the_cloud(s=small(rng), plan=plan(rng), then=then(rng))),
