@@ -56,6 +56,17 @@ def test_what_a_person_sees_of_a_run(helix: CommandLine) -> None:
     assert "\x1b" not in done.out  # a pipe gets no control codes
 
 
+def test_a_run_takes_files_with_its_message(helix: CommandLine) -> None:
+    (helix.folder / "note.txt").write_text("The parcel is dented.")
+    asked = ("run", "agents.py:desk", "Please refund order A7", "--session", "a")
+    assert helix(*asked, "--attach", "note.txt", "--json").code == 4
+    (file,) = json.loads(helix("show", "a", "--json").out)["messages"][0]["files"]
+    assert (file["name"], file["media_type"], file["size"]) == ("note.txt", "text/plain", 21)
+    assert "+ note.txt (text/plain, 21 bytes)" in helix("show", "a").out
+    missing = helix("run", "agents.py:desk", "Look", "--attach", "none.txt")
+    assert missing.refusal.startswith("helix: file 'none.txt'") and "cannot be read" in missing.refusal
+
+
 def test_a_failed_run_says_why_and_can_be_retried(helix: CommandLine) -> None:
     failed = helix("run", "agents.py:broken", "the work", "--session", "f", "--json")
     assert failed.code == 3

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.sample_files import pdf, png
 
-from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, ScriptedModel, Text, tool
+from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, ScriptedModel, SQLiteStateStore, Text, tool
 from helix.core.context_policy import Context
 from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
 from helix.core.files import Content, FilePart
@@ -151,6 +151,17 @@ async def test_old_files_are_cleared_from_the_view() -> None:
             assert (await (await executor.execute(desk, content, session_id=S)).result()).status == "completed"
     shown = model.messages[-1]
     assert len(files_of(shown)) < 8 and "photo 0.png is no longer shown" in str([m.content for m in shown])
+
+
+async def test_an_opened_sqlite_store_has_the_same_place_for_files(tmp_path: Path) -> None:
+    model = Looks()
+    async with LocalExecutor(SQLiteStateStore(tmp_path / "helix.db"), model=model) as executor:
+        assert (
+            await (await executor.execute(agent(), ["Look", png(2, 2)], session_id=S)).result()
+        ).status == "completed"
+        (file,) = files_of(model.messages[0])
+    async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
+        assert await executor.read_file(S, file) == png(2, 2)
 
 
 async def test_a_store_without_a_place_for_files_refuses_them() -> None:

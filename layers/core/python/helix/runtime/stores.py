@@ -8,6 +8,7 @@ SQLite file. A store's package is imported when the first store of that scheme i
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,17 +48,33 @@ def open_store(store: str | Path | StateStore) -> StateStore:
 def open_blobs(store: str | Path | StateStore) -> Blobs | None:
     """Return the place for files beside a store: a folder next to a SQLite file, or memory. None: another kind of store
     has no such place."""
-    from helix.adapters.memory import MemoryStateStore
+    if isinstance(store, str | Path):
+        if str(store) == MEMORY:
+            return _memory_blobs()
+        if _opener_of(str(store)) is not _SQLITE:
+            return None
+        from helix.adapters.sqlite import read_sqlite_url
+
+        return _folder_blobs(read_sqlite_url(str(store))[0])
+    if _is_of(store, "helix.adapters.memory", "MemoryStateStore"):
+        return _memory_blobs()
+    return _folder_blobs(store.path) if _is_of(store, "helix.adapters.sqlite", "SQLiteStateStore") else None  # type: ignore[attr-defined]
+
+
+def _is_of(store: StateStore, module: str, name: str) -> bool:
+    """Whether the store is of that class. If nothing has imported the module, it is not."""
+    return module in sys.modules and isinstance(store, getattr(sys.modules[module], name))
+
+
+def _memory_blobs() -> Blobs:
     from helix.adapters.memory_blobs import MemoryBlobs
 
-    if isinstance(store, MemoryStateStore) or str(store) == MEMORY:
-        return MemoryBlobs()
-    if not isinstance(store, str | Path) or _opener_of(str(store)) is not _SQLITE:
-        return None
-    from helix.adapters.folder_blobs import FolderBlobs
-    from helix.adapters.sqlite import read_sqlite_url
+    return MemoryBlobs()
 
-    path = read_sqlite_url(str(store))[0]
+
+def _folder_blobs(path: Path) -> Blobs:
+    from helix.adapters.folder_blobs import FolderBlobs
+
     return FolderBlobs(path.with_name(f"{path.name}-files"))
 
 

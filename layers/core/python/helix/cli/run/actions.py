@@ -8,6 +8,7 @@ from helix.cli.output import RefusedError
 from helix.cli.run.follow import Follower, Handle, open_questions
 from helix.cli.view.base import Question
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError
+from helix.core.files import Content
 from helix.core.handles import Confirmation, RetryMode
 
 Action = Callable[[Follower], Awaitable[Handle]]
@@ -27,7 +28,7 @@ def _when_free(session_id: str | None, start: Action) -> Action:
     return action
 
 
-def run(message: str, session_id: str | None) -> Action:
+def run(message: Content, session_id: str | None) -> Action:
     """Return an action that sends a message to a session, or to a new one."""
     return _when_free(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
 

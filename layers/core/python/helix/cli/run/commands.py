@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from helix.cli.output import STOPPED, name_session_in_errors
 from helix.cli.run.follow import confirmations, exit_code_of, parse_arguments
 from helix.cli.run.partners import Mode, Partner, Result, Showing, partner_at
 from helix.cli.where import Where
+from helix.core.files import Content
 
 Calls = list[str] | None
 
@@ -48,9 +50,13 @@ def run(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Message to the agent")],
     mode: Mode,
     session: InSession = None,
+    attach: Annotated[
+        list[Path] | None, typer.Option("--attach", metavar="FILE", help="Send this file with the message")
+    ] = None,
 ) -> int:
     asked = Asked(options, where, mode, session, message)
-    return asked.play(lambda partner: partner.send(message, session), stored=False)
+    content: Content = [message, *attach] if attach else message
+    return asked.play(lambda partner: partner.send(content, session), stored=False)
 
 
 def resume(

@@ -29,6 +29,7 @@ from helix.cli.where import Where, link_to, named_agent
 from helix.client import HelixClient
 from helix.core.conversation.items import BUDGET
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
+from helix.core.files import Content
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
@@ -115,7 +116,7 @@ class LocalAgent:
         await self.check_model(self._executor.store, session_id)
         return await self._follower.run(action)
 
-    async def send(self, message: str, session_id: str | None) -> Result:
+    async def send(self, message: Content, session_id: str | None) -> Result:
         return await self.do(actions.run(message, session_id), session_id)
 
     async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> Result:
@@ -190,7 +191,9 @@ class RemoteAgent:
         """Return the command that continues the session."""
         return command("chat", self.name, *self._where.words(), "--session", session_id)
 
-    async def send(self, message: str, session_id: str | None) -> Result:
+    async def send(self, message: Content, session_id: str | None) -> Result:
+        if not isinstance(message, str):
+            raise RefusedError(f"{place_of(self._where)} takes no files yet: run the agent on this machine")
         try:
             handle = await self._client.run(self.name, message, session_id=session_id)
         except SessionNotFoundError as error:

@@ -221,7 +221,7 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
     asked: set[str] = set()
     for message in messages:
         if isinstance(message, UserMessage):
-            yield _message("user", "User", message, message.content)
+            yield _message("user", "User", message, "\n".join([message.content, *map(formats.file, message.files)]))
         elif isinstance(message, AssistantMessage):
             for thought in message.thinking:
                 if thought.text:
@@ -265,7 +265,7 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
         status = _element(
             "span", "ok" if result.success else "failed", cls=f"badge {'good' if result.success else 'bad'}"
         )
-        text = _pretty(result.content)
+        text = "\n".join([_pretty(result.content), *map(formats.file, result.files)])
         inside += [_label("Result"), _pre(text)]
         size += len(text)
     opened = {"open": "open"} if size <= OPEN_CHARS and child is None else {}

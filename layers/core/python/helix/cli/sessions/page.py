@@ -21,6 +21,7 @@ from helix.cli.view.base import Question
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.context_replies import ContextFound
+from helix.core.files import FilePart
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
@@ -245,6 +246,7 @@ def _message(message: AnyMessage) -> Iterator[Line]:
     match message:
         case UserMessage():
             yield from _text("user", message.content, "bold cyan")
+            yield from _files(message.files)
         case AssistantMessage():
             if message.content:
                 yield from _text("assistant", message.content, "bold")
@@ -253,6 +255,12 @@ def _message(message: AnyMessage) -> Iterator[Line]:
         case ToolResultMessage():
             said = f"← {message.tool_name}: {formats.cut(message.content, RESULT_CHARS)}"
             yield ((said, "green" if message.success else "red"),)
+            yield from _files(message.files)
+
+
+def _files(files: Sequence[FilePart]) -> Iterator[Line]:
+    for part in files:
+        yield ((f"  + {formats.file(part)}", "dim"),)
 
 
 def _text(who: str, text: str, style: str) -> Iterator[Line]:

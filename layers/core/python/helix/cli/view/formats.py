@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from helix.cli.output import console
 from helix.core.conversation.items import Notice
+from helix.core.files import FilePart
 from helix.core.usage import Usage
 
 LONGEST_TEXT, MOST_ITEMS = 60, 3
@@ -58,6 +60,18 @@ def context(notice: Notice) -> str:
             f"The model now sees a summary in place of {first}" if notice.text else f"The model no longer sees {first}"
         )
     return said + _CAUSES.get(notice.code, "")
+
+
+def file(part: FilePart) -> str:
+    """Describe a file of a message: its name, type and size."""
+    facts = [part.media_type]
+    if part.width is not None and part.height is not None:
+        facts.append(f"{part.width} x {part.height}")
+    if part.pages is not None:
+        facts.append(count(part.pages, "page"))
+    if part.size:
+        facts.append(decimal(part.size))
+    return f"{part.name or part.url or part.kind} ({', '.join(facts)})"
 
 
 def change(operation: Mapping[str, Any]) -> str:
