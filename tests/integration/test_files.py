@@ -13,7 +13,7 @@ from helix.core.files import Content, FilePart
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Delete, StateStore
 from helix.testing.invariants import check_session
 
 S = "ses"
@@ -140,6 +140,18 @@ async def test_another_session_of_the_user_names_the_file_and_another_user_canno
         assert (await second.result()).status == "completed" and model.seen[-1] == [("image/png", png(5, 5))]
         with pytest.raises(FileMissingError):
             await executor.execute(agent(), ["Mine?", file], user_id="bob")
+
+
+async def test_an_imported_session_goes_on_without_the_files_that_it_does_not_hold() -> None:
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        assert (
+            await (await executor.execute(agent(), ["Look", png(3, 3)], session_id=S)).result()
+        ).status == "completed"
+        for row in await executor.store.query("sessions", S, start="b#", end="b$"):
+            await executor.store.transact("lose_hold", [Delete(row.key)])
+        assert (await (await executor.execute(agent(), "And now?", session_id=S)).result()).status == "completed"
+    assert model.seen[-1] == [] and "[The image image/png is not available.]" in str(model.messages[-1][1].content)
 
 
 async def test_old_files_are_cleared_from_the_view() -> None:

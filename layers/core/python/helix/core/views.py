@@ -6,11 +6,12 @@ view give the same prompt, byte for byte. A view hides whole steps, so that a re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from pydantic import BaseModel, Field
 
+from helix.core.files import FilePart
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.planning import Resolved, failure
@@ -35,7 +36,7 @@ def show_history(view: ViewRow | None, messages: Sequence[AnyMessage], *, recall
     calls = _calls_of(messages[view.hidden : view.cleared])
     for index, message in enumerate(messages[view.hidden :], view.hidden):
         if index < view.cleared:
-            message = _without_files(message)
+            message = without_files(message, "no longer shown")
             if is_clearable(message):
                 note = _note(message, calls.get(message.tool_call_id), recall)
                 message = message.model_copy(update={"content": note})
@@ -48,13 +49,19 @@ def is_clearable(message: AnyMessage) -> TypeGuard[ToolResultMessage]:
     return isinstance(message, ToolResultMessage) and len(message.content) >= LEAST_CLEARED
 
 
-def _without_files(message: AnyMessage) -> AnyMessage:
-    """Return the message with the names of its files in their place."""
-    if not isinstance(message, UserMessage | ToolResultMessage) or not message.files:
+def without_files(
+    message: AnyMessage, why: str, leave_out: Callable[[FilePart], bool] = lambda file: True
+) -> AnyMessage:
+    """Return the message with a note at its end for each file that is left out. `why`: the rest of the note."""
+    if not isinstance(message, UserMessage | ToolResultMessage):
         return message
-    names = [f"[The {file.kind} {file.name or file.media_type} is no longer shown.]" for file in message.files]
-    content = "\n".join([message.content, *names] if message.content else names)
-    return message.model_copy(update={"content": content, "files": []})
+    gone = [file for file in message.files if leave_out(file)]
+    if not gone:
+        return message
+    notes = [f"[The {file.kind} {file.name or file.media_type} is {why}.]" for file in gone]
+    content = "\n".join([message.content, *notes] if message.content else notes)
+    kept = [file for file in message.files if file not in gone]
+    return message.model_copy(update={"content": content, "files": kept})
 
 
 def _calls_of(messages: Sequence[AnyMessage]) -> dict[str, ToolCallRequest]:

@@ -53,7 +53,7 @@ async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequenc
 
 async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:
     """Return the bytes of a file that the session holds. Raises `FileMissingError`."""
-    session = await engine.history.existing(session_id)
+    await engine.history.existing(session_id)
     if engine.files is None:
         raise FileMissingError(file.sha256 or file.url or "", file.name)
-    return await (await engine.files.of(session, [file])).read(file)
+    return await engine.files.read(session_id, file)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helix.core.files import FilePart
-from helix.core.session_row import SessionRow
+from helix.core.messages import AnyMessage, files_of
+from helix.core.views import without_files
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -46,8 +47,18 @@ class SessionFiles:
         """Return the conditions of the transaction that writes a row with these files."""
         return self.holders.checks(blob_owner(user_id, root_id), session_id, files)
 
-    async def of(self, session: SessionRow, files: Sequence[FilePart]) -> Files:
-        """Return the source of these files for a model call of the session. Nothing is read if no file is stored."""
-        if all(file.sha256 is None for file in files):
-            return NoFiles()
-        return HeldFiles(self._blobs, await self.holders.held(session.session_id))
+    async def show(self, session_id: str, messages: Sequence[AnyMessage]) -> tuple[Sequence[AnyMessage], Files]:
+        """Return the messages of a model call and the source of their files. A note takes the place of a file that the
+        session does not hold, as after an import. Nothing is read if no file is stored."""
+        if all(file.sha256 is None for file in files_of(messages)):
+            return messages, NoFiles()
+        held = await self.holders.held(session_id)
+        shown = [
+            without_files(message, "not available", lambda file: file.url is None and file.sha256 not in held)
+            for message in messages
+        ]
+        return shown, HeldFiles(self._blobs, held)
+
+    async def read(self, session_id: str, file: FilePart) -> bytes:
+        """Return the bytes of a file that the session holds. Raises `FileMissingError`."""
+        return await HeldFiles(self._blobs, await self.holders.held(session_id)).read(file)

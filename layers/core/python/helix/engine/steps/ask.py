@@ -25,7 +25,7 @@ from helix.core.errors import (
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
-from helix.core.messages import AnyMessage, files_of
+from helix.core.messages import AnyMessage
 from helix.core.prompt import build_effective_tools, build_messages_for_llm, edit_shown, resolve_system_prompt
 from helix.core.routes import Route, RouteOption
 from helix.core.routing import (
@@ -210,8 +210,9 @@ async def prepare(
         request = await choose_model(engine, new, request)
         if (problem := engine.models(agent).unsupported(request, engine.catalog)) is not None:
             return ErrorInfo(code=InvalidFileError.code, message=problem)
-        if engine.files is not None and (files := files_of(request.messages)):
-            request = replace(request, files=await engine.files.of(session, files))
+        if engine.files is not None:
+            shown, files = await engine.files.show(session.session_id, request.messages)
+            request = replace(request, messages=shown, files=files)
         return Prepared(await find_cached(run, request), plan, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
