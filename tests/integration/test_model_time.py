@@ -12,8 +12,9 @@ from tests.support_run import a_tool, agent, call, calls
 
 from helix import LLMConfig, ScriptedModel
 from helix.adapters.models.adapter import ModelAdapter
+from helix.core.context_policy import Context
 from helix.core.errors import WorkInProgressError
-from helix.core.steps import AnyStepResult, TextStepResult
+from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.engine.context import CANCEL_S
 from helix.engine.steps import ask
 from helix.ports.model import LLMGenerateInput
@@ -131,3 +132,43 @@ async def test_a_process_that_nobody_ends_bounds_no_call() -> None:
     event = await stage.begin(helper)
     await stage.deliver("call_model", event, left_s=float("inf"))
     assert deaf.times == [None]
+
+
+class SilentSummary:
+    """A model that looks three things up, and never answers when it is asked for a summary."""
+
+    def __init__(self) -> None:
+        self.summaries = self.steps = 0
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        if request.tool_choice == "none":
+            self.summaries += 1
+            await asyncio.Event().wait()
+        self.steps += 1
+        if self.steps == 5:
+            return TextStepResult(content="done")
+        return ToolCallsStepResult(tool_calls=[ParsedToolCall(id=f"call_{self.steps}", name="look", arguments={})])
+
+
+async def test_a_summary_that_never_comes_back_is_given_up_after_three_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run goes on without the summary. The last attempt used all the time of its delivery."""
+    monkeypatch.setattr(ask, "GRACE_S", 0.1)
+    look = a_tool("look", lambda given, ctx: "A pump moves water. " * 100)
+    context = Context(window=1_500, clear_at=None, summariser="same", keep_steps=1)
+    helper, model = agent("helper", tools=[look], context=context), SilentSummary()
+    stage = Stage(model, helper)
+    told, refused = await stage.begin(helper), 0
+    for _ in range(12):
+        try:
+            told = await stage.deliver("call_model", told, left_s=CANCEL_S + SHORT_S)
+        except WorkInProgressError:
+            refused += 1
+            continue
+        if told["next"] == "finish":
+            break
+        await stage.deliver("call_tool", told)
+    session = await stage.session(told)
+    assert (session.status, refused, model.summaries) == ("completed", 3, 3)
+    assert session.step == 5 and session.context.failed == 4

@@ -33,6 +33,8 @@ TOO_LONG = "context_too_long"
 """The error code of a prompt that the provider refuses as too long."""
 MOST_OVERFLOWS = 2
 """The number of times that one step's prompt may be refused as too long and shortened. After that the run fails."""
+STEPS_BETWEEN = 4
+"""The number of steps after which a summary is tried again, if one has failed."""
 LEAST_FREED = 0.3
 """The share of a refused prompt that clearing must free. If it frees less, a summary is written."""
 
@@ -109,7 +111,7 @@ def plan_view(
     state = ShownContext(history, view.hidden if view else 0, view.cleared if view else 0, tokens, window)
     if (asked := _requested(context, mark, state)) is not None:
         return ViewPlan(view, summary=asked, cause="request")
-    may_summarise = not mark.failed or step >= mark.failed + context.keep_steps
+    may_summarise = not mark.failed or step >= mark.failed + STEPS_BETWEEN
     cause, changes = _changes(context, state, overflows)
     if not may_summarise:
         changes = [*changes, *(partial(_if_above, choose) for choose in SHORTEST)]
