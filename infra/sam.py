@@ -92,7 +92,7 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
             "sockets": cloud.url,
         }
         seconds = SystemClock().now() - begun
-        _say(f"A stage for sam local, ready in {seconds:.1f} s. Ctrl-C ends it and deletes its rows.\n")
+        _say(f"A stage for sam local, ready in {seconds:.1f} s. Ctrl-C stops it and deletes its rows.\n")
         for name, value in rows.items():
             _say(f"  {name:<11}{value}")
         while not ended.is_set():

@@ -131,7 +131,7 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
     storage.delete_object(Bucket=name, Key="overflow/x")
 
     refused = account.helix("destroy")
-    assert refused.returncode == 2 and "needs your consent" in refused.stderr
+    assert refused.returncode == 2 and "needs confirmation" in refused.stderr
     assert "helix-ship" in account.stacks()
 
     gone = account.helix("destroy", "--yes")

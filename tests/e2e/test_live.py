@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def test_every_scene_is_played_and_nothing_stays(account: Account) -> None:
     words = ("check", "--live", "--stage", "live", "-c", "offline=true")
     asked = account.run(sys.executable, "-m", "helix.cli", *words)
-    assert asked.returncode == 2 and "a deployment needs your consent" in asked.stderr
+    assert asked.returncode == 2 and "a deployment needs confirmation" in asked.stderr
     left = {"Name": "helix-live-live-check", "SecretString": "{}"}  # what a killed check left
     account.client("secretsmanager").create_secret(**left)
     done = account.run(sys.executable, "-m", "helix.cli", *words, "--yes", "--json", patience_s=800)
@@ -41,8 +41,8 @@ def test_what_the_check_sets_itself_is_refused(account: Account) -> None:
 def test_a_stage_that_exists_is_not_touched_and_money_bounds_it(account: Account) -> None:
     words = ("check", "--live", "--stage", "live", "--yes", "-c", "offline=true")
     poor = account.run(sys.executable, "-m", "helix.cli", *words, "--most", "0.01")
-    assert poor.returncode == 2 and "--most leaves less" in poor.stderr and account.stacks() == ["CDKToolkit"]
+    assert poor.returncode == 2 and "--most leaves less than that" in poor.stderr and account.stacks() == ["CDKToolkit"]
     account.client("cloudformation").create_stack(StackName="helix-live", TemplateBody='{"Resources": {}}')
     refused = account.run(sys.executable, "-m", "helix.cli", *words)
-    assert refused.returncode == 2 and "stage 'live' exists" in refused.stderr
+    assert refused.returncode == 2 and "stage 'live' already exists" in refused.stderr
     assert account.stacks() == ["CDKToolkit", "helix-live"]

@@ -29,7 +29,7 @@ def helix(tmp_path: Path) -> CommandLine:
 @pytest.fixture
 def served(helix: CommandLine) -> Iterator[Living]:
     with helix.started("fleet", "serve", DESK, "--model", "demo") as living:
-        living.until("Ctrl-C ends it")
+        living.until("Ctrl-C stops it")
         yield living
 
 

@@ -37,7 +37,7 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_ends_it(helix: CommandLine)
 
 def test_what_a_fleet_runs_is_interrupted_and_resumed_from_another_terminal(helix: CommandLine) -> None:
     with helix.started("fleet", "serve", GUARD, "--model", "demo") as served:
-        served.until("Ctrl-C ends it")
+        served.until("Ctrl-C stops it")
         with helix.started("run", GUARD, "Watch the gate", "--fleet", "--session", "watching") as watching:
             watching.until("watch_gate")
             assert helix("interrupt", "watching").code == 0
@@ -71,7 +71,7 @@ def test_ctrl_c_ends_a_module_whose_import_does_not_end(helix: CommandLine) -> N
 @pytest.mark.slow
 def test_history_has_each_death_of_a_process_and_why(helix: CommandLine) -> None:
     with helix.started("fleet", "serve", TALKER, "--model", "demo") as served:
-        served.until("Ctrl-C ends it")
+        served.until("Ctrl-C stops it")
         for lives in (1, 2):
 
             def running(lives: int = lives) -> int:
@@ -88,7 +88,7 @@ def test_history_has_each_death_of_a_process_and_why(helix: CommandLine) -> None
 
 def test_a_fleet_that_was_killed_is_not_shown_as_running(helix: CommandLine) -> None:
     with helix.started("fleet", "serve", TALKER, "--model", "demo") as served:
-        served.until("Ctrl-C ends it")
+        served.until("Ctrl-C stops it")
         (told,) = [json.loads(line) for line in helix("fleet", "status", "--json").out.splitlines()]
         (pid,) = [process["pid"] for process in told["processes"]]
         served.signal(signal.SIGKILL)

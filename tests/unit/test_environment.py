@@ -150,7 +150,7 @@ def test_a_deployment_names_the_secrets_that_are_not_there(aws: Any) -> None:
     with pytest.raises(RefusedError) as refused:
         check_secrets(aws, places)
     assert str(refused.value) == (
-        "secrets of [tool.helix.secrets] are not there: PAPERS at 'secretsmanager:papers#a', TOKEN at 'ssm:/desk/token'; "
+        "secrets of [tool.helix.secrets] do not exist: PAPERS at 'secretsmanager:papers#a', TOKEN at 'ssm:/desk/token'; "
         "create them first (aws secretsmanager create-secret, aws ssm put-parameter --type SecureString)"
     )
     aws("secretsmanager").create_secret(Name="papers", SecretString="{}")

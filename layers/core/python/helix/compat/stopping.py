@@ -1,5 +1,5 @@
-"""Whether a run ends, and with which status, as functions of one step result. They exist for compatibility; Helix itself
-uses `core.folding.decide_next`.
+"""Functions that decide, from one step result, whether a run ends and with which status. They exist for compatibility;
+Helix itself uses `core.folding.decide_next`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def should_stop_execution(
     max_steps: int | None = None,
     stop_when: Callable[[AnyStepResult], bool] | None = None,
 ) -> bool:
-    """Return whether the run ends: at an error or terminal result first, then by `stop_when`, then by `max_steps`.
+    """Return whether the run ends. An error or terminal result ends it; otherwise `stop_when` decides, then `max_steps`.
     `step_count` is the number of the run's steps, including this one."""
     if isinstance(step_result, (ErrorStepResult, TextStepResult)) and step_result.should_stop:
         return True

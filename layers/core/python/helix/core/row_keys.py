@@ -71,7 +71,7 @@ def checkpoint_version(session_id: str, checkpoint: str) -> int:
         return int(tail, 16)
     except ValueError:
         raise CheckpointNotFoundError(
-            f"session {session_id!r} has no checkpoint {checkpoint!r}: list its checkpoints to see which there are"
+            f"session {session_id!r} has no checkpoint {checkpoint!r}: list its checkpoints to see which ones exist"
         ) from None
 
 

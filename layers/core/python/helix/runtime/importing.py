@@ -1,9 +1,9 @@
-"""Finds an object by its place (`module:attribute` or `path/file.py:attribute`), in this process or another, and loads
-the agent that a fleet serves from there.
+"""Finds an object by its import path (`module:attribute` or `path/file.py:attribute`), in this process or another, and
+loads the agent that a fleet serves from there.
 
 Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when
-it is run, so both processes mean the same object. The same definition gives the same agent in every process. The
-options of a registration (id, model, longest answer) are part of the agent, so they hold for every call.
+it is run, so both processes refer to the same object. The same definition gives the same agent in every process. The
+options of a registration (id, model, token limit) are part of the agent, so they hold for every call.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise NotThereError(f"there is no module {name!r}, here or installed") from None
+        raise NotThereError(f"there is no module {name!r} here or among the installed packages") from None
 
 
 def load_file(file: Path) -> ModuleType:
-    """Load the file as if it was run: its folder, or that of its package, comes first on the path. The module gets the
-    name that it would have there, unless another module has that name already."""
+    """Load the file as if it were run. Its folder, or the one that contains its package, comes first on `sys.path`. The
+    module gets the name that it would have there, unless another module already has that name."""
     if not file.is_file():
         raise NotThereError(f"there is no file {str(file)!r}")
     file = file.resolve()
@@ -71,7 +71,7 @@ def load_file(file: Path) -> ModuleType:
     sys.path.insert(0, str(root))
     in_package = len(parts) > 1
     if in_package and file.name == "__init__.py":
-        parts.pop()  # it is the package itself, and would run a second time under another name
+        parts.pop()  # the file is the package itself, and would run a second time under another name
     name = ".".join(parts)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
@@ -94,8 +94,8 @@ def load_file(file: Path) -> ModuleType:
 
 
 def place_of(value: Any) -> str | None:
-    """Return the place where another process finds the same object: a function, or any variable of a module. None if no
-    module has it, because it was made inside a function or in a session without a file."""
+    """Return the import path by which another process finds the same object: a function, or any variable of a module.
+    None if no module has it, because it was made inside a function or in an interactive session."""
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if isinstance(name, str) and isinstance(module, str) and "<" not in name:
         return _import_path(sys.modules.get(module), name)
@@ -124,11 +124,11 @@ class ServedAgent:
     agent_id: str
     """The name under which the fleet serves the agent. Sessions store it."""
     source: str
-    """The place of the agent or function, as `module:attribute` or `file.py:attribute`."""
+    """The import path of the agent or function, as `module:attribute` or `file.py:attribute`."""
     model: str | None = None
     """The model that replaces the agent's own, without fallbacks. None keeps the agent's."""
     max_tokens: int | None = None
-    """The limit of tokens in an answer. A lower limit of the agent stays. None keeps the agent's."""
+    """The token limit of an answer. A lower limit of the agent still applies. None keeps the agent's."""
 
     def dump(self) -> JsonObject:
         return asdict(self)
@@ -151,7 +151,7 @@ class ServedAgent:
 
 
 def source_of(agent_callable: Any, agent_id: str) -> str:
-    """Return the place where worker processes find the agent. If `agent_callable` is a text, it is that place."""
+    """Return the import path by which worker processes find the agent. If `agent_callable` is a string, it is that path."""
     if isinstance(agent_callable, str):
         return agent_callable
     place = place_of(agent_callable)
@@ -159,7 +159,7 @@ def source_of(agent_callable: Any, agent_id: str) -> str:
         inner = agent_callable.function.function
         place = place_of(inner) if inner is not None else None
     if place is None:
-        problem = "is not in a module: worker processes import it, so make it a variable or function of a module"
+        problem = "is not in a module: worker processes import it, so make it a module-level variable or function"
         raise DefinitionError(f"agent {agent_id!r}", "agent_callable", problem)
     return place
 
@@ -177,7 +177,7 @@ def agent_of(found: Any, agent_id: str) -> AnyAgent:
 def with_limits(agent: AnyAgent, model: str | None, max_tokens: int | None) -> AnyAgent:
     """Return the agent with that model, and with no answer longer than `max_tokens`."""
     if agent.function is not None:
-        advice = "register it with register_agent, or give an Agent"
+        advice = "register it with register_agent, or pass an Agent"
         problem = f"is a function, so its model and token limit cannot be set here: {advice}"
         raise DefinitionError(f"agent {agent.name!r}", "agent_callable", problem)
     own: LLMConfig | Callable[[Any], LLMConfig] | None = agent.llm_config

@@ -1,7 +1,7 @@
-"""Writes chunks: numbered per writer, one flush in flight.
+"""Writes the chunks of a run. Records are numbered per writer, and one flush is in flight at a time.
 
-Law: a flush is one append of records in order, repeated unchanged until the log answers. After a cancelled flush, the
-next one begins with the same records. Nothing is acknowledged that the log does not have.
+Law: a flush is one append of records in order, repeated unchanged until the log confirms it. After a cancelled flush,
+the next one begins with the same records. Only records that the log has are acknowledged.
 
 Words (text chunks) go to the log at once. Chunks that arrive while an append is in flight join the next one, so batches
 grow with the load. A log that charges for each append (`StreamManager.coalesces`) gets words at intervals.
@@ -28,10 +28,10 @@ from helix.ports.streams import StreamManager
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 WORDS_PER_S, OTHERS_PER_S, BURST = 600, 50, 50
-"""The most appends of words and of other chunks that one event loop makes per second, and the size of a burst. They
-take about a fifth of a CPU core, and all runs share them."""
+"""The maximum number of appends per second for words and for other chunks in one event loop, and the size of a burst.
+These appends take about a fifth of a CPU core, and all runs share them."""
 SHARED_S = 1.0
-"""The longest time for which chunks without words wait for their share. The flush at the end of their step includes
+"""The maximum time that chunks without words wait for their share. The flush at the end of their step includes
 them."""
 READER_TURNS = 4
 """The turns of the event loop that a reader needs to take the flushed records and pass them on."""
@@ -47,7 +47,7 @@ class Writer(NamedTuple):
     step: int = 0
     """The step that it works on. 0 for the run itself."""
     attempt: int = 0
-    """The number of the try at the step, or of the claim of the call."""
+    """The number of the attempt at the step, or of the claim of the call."""
     call_id: str | None = None
     """The tool call. None unless `kind` is `call`."""
 
@@ -56,7 +56,7 @@ class Boundary(NamedTuple):
     """The beginning or the end of an attempt, a call or a turn."""
 
     mark: Mark | None
-    """The kind of boundary. None for a record inside of a turn."""
+    """The kind of boundary. None for a record inside a turn."""
     last: tuple[int, int] | None = None
     """The (step, attempt) that was staged or committed last. The sequencer closes an open attempt by it."""
     status: str | None = None
@@ -78,7 +78,7 @@ class _Slots:
         self._rate, self._next = rate, 0.0
 
     def take(self, now: float) -> float:
-        """Return the next time for an append. That is now if there were few appends of late."""
+        """Return the next time for an append. That is now if there were few recent appends."""
         self._next = max(self._next, now - BURST / self._rate) + 1 / self._rate
         return max(now, self._next)
 
@@ -100,7 +100,7 @@ class _Shared:
 
 
 class RunStream:
-    """The chunks of one run, as one worker writes them. Make it inside a running event loop; any thread may call `put`."""
+    """The chunks of one run, as one worker writes them. Create it in a running event loop; any thread may call `put`."""
 
     def __init__(self, streams: StreamManager, clock: Clock, session: SessionRow, run_id: str, turn: int) -> None:
         self._streams, self._clock = streams, clock
@@ -125,8 +125,8 @@ class RunStream:
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
     ) -> None:
-        """Add chunks of one writer, and fill in their envelope. They are flushed soon; `flush` waits for that. Refuses
-        chunks of an unknown type, which only readers use."""
+        """Add chunks of one writer, and fill in their envelope. They are flushed soon, and `flush` waits for that.
+        Chunks of an unknown type are refused, because only readers use them."""
         for chunk in chunks:
             if isinstance(chunk, UnknownChunk):
                 raise InvalidInputError(f"chunks {chunks!r} are not all of a known type")
@@ -187,8 +187,8 @@ class RunStream:
         return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
 
     async def _relieve(self) -> None:
-        """Flush the first words at once, and later ones less and less often. So an adapter that never lets the event
-        loop run makes few appends."""
+        """Flush the first words at once, and later ones less and less often, so an adapter that never lets the event loop
+        run causes few appends."""
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(Exception):  # kept in _failure
             await self.flush()
@@ -196,8 +196,8 @@ class RunStream:
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Return once the log has everything put so far. Raises `StoreError` if the log cannot be reached, then also at
-        every further call."""
+        """Return once the log has everything put so far. Raises `StoreError` if the log cannot be reached. Every further
+        call then raises it too."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -208,7 +208,8 @@ class RunStream:
             try:
                 await self._append(records)
             except asyncio.CancelledError:
-                # by their numbers, and no later record overtakes them.
+                # The log may already have these records. The next flush starts with the same ones, which the log
+                # recognizes by their numbers, and no later record overtakes them.
                 self._pending[:0] = records
                 raise
             except Exception as error:  # of any kind: records that are not in the log must not count as written

@@ -39,7 +39,7 @@ def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> 
             return
         if expected:
             if not isinstance(entry, CallRow) or entry.call_id != expected[0] or entry.state != "done":
-                yield f"pairs_whole: message {index} of {name} is no result of {expected[0]!r}: {entry!r}"
+                yield f"pairs_whole: message {index} of {name} is not the result of {expected[0]!r}: {entry!r}"
                 return
             expected.pop(0)
             yield from _done(name, entry)
@@ -49,15 +49,15 @@ def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> 
         elif isinstance(entry, AssistantRow):
             answers += 1
             if entry.step != answers:
-                yield f"one_answer_per_step: answer {answers} of {name} is of step {entry.step}"
+                yield f"one_answer_per_step: answer {answers} of {name} has step {entry.step}"
             expected = [call.id for call in entry.tool_calls]
             if len(set(expected)) != len(expected) or seen & set(expected):
-                yield f"pairs_whole: {name} has a call id twice: {expected}"
+                yield f"pairs_whole: {name} repeats a call id: {expected}"
             seen.update(expected)
     if expected:
         yield f"pairs_whole: {name} ends before the results of {expected}"
     if answers != step:
-        yield f"one_answer_per_step: {name} has {answers} answers and stands at step {step}"
+        yield f"one_answer_per_step: {name} has {answers} answers but is at step {step}"
 
 
 def _whole(entries: Sequence[AnyEntry | None]) -> dict[int, int]:
@@ -93,16 +93,16 @@ def _done(name: str, row: CallRow) -> Iterator[str]:
 
 def _lineages(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     if not session.lineage <= session.lineages:
-        yield f"checkpoint_forever: lineage {session.lineage} of {session.lineages}"
+        yield f"checkpoint_forever: the session is on lineage {session.lineage}, but it has {session.lineages}"
     for number in range(1, session.lineages + 1):
         row = rows.lineages.get(number)
         if row is None:
             yield f"checkpoint_forever: lineage {number} is missing"
         elif row.start != max((upto for _, upto in row.chain), default=0):
-            yield f"checkpoint_forever: lineage {number} starts at {row.start}, its chain is {row.chain}"
+            yield f"checkpoint_forever: lineage {number} starts at {row.start}, but its chain is {row.chain}"
     extra = set(rows.lineages) - set(range(session.lineages + 1))
     if extra:
-        yield f"zombie_invisible: no session names lineages {sorted(extra)}"
+        yield f"zombie_invisible: the session does not name lineages {sorted(extra)}"
 
 
 def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
@@ -113,24 +113,26 @@ def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         end = step.base + 1 + step.calls
         answer = rows.entries.get((session.lineage, step.base))
         if step.base != session.count or step.step != session.step + 1:
-            yield f"answer_fits_history: open step {step!r} on history of {session.count}, step {session.step}"
+            history = f"a history of {session.count} messages at step {session.step}"
+            yield f"answer_fits_history: open step {step!r} does not follow {history}"
         if not isinstance(answer, AssistantRow):
             yield f"staged_answer_immutable: the open step's answer is missing: {answer!r}"
             return
         if (answer.step, answer.attempt, answer.run_id) != (step.step, step.attempt, step.run_id):
-            yield f"staged_answer_immutable: the open step {step!r} has an answer of {answer.run_id!r}, {answer.step}"
+            author = f"run {answer.run_id!r}, step {answer.step}, attempt {answer.attempt}"
+            yield f"staged_answer_immutable: the open step {step!r} has an answer of {author}"
         if len(answer.tool_calls) != step.calls:
-            yield f"pairs_whole: the open step counts {step.calls} calls, its answer has {len(answer.tool_calls)}"
+            yield f"pairs_whole: the open step counts {step.calls} calls, but its answer has {len(answer.tool_calls)}"
         for place, request in enumerate(answer.tool_calls):
             row = rows.entries.get((session.lineage, step.base + 1 + place))
             if row is None:
                 continue
             if not isinstance(row, CallRow) or row.call_id != request.id or row.step != step.step:
-                yield f"pairs_whole: call {place} of the open step is {request.id!r}, its row {row!r}"
+                yield f"pairs_whole: call {place} of the open step is {request.id!r}, but its row is {row!r}"
             elif row.state == "done":
                 yield from _done("the open step", row)
             elif (row.state == "claimed" and row.owner is None) or (row.state == "asked" and row.ask is None):
-                yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} without its owner or its question"
+                yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} without an owner or a question"
     beyond = [index for lineage, index in rows.entries if lineage == session.lineage and index >= end]
     if beyond:
         yield f"zombie_invisible: messages {sorted(beyond)} are beyond the end of history ({end})"
@@ -140,7 +142,7 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     whole = {lineage: _whole(rows.history(lineage, rows.length(lineage))) for lineage in rows.lineages}
     for point in rows.checkpoints.values():
         if f"c#{checkpoint_version(rows.session_id, point.id):010d}" not in rows.values:
-            yield f"checkpoint_forever: checkpoint {point.id!r} is not found by its id"
+            yield f"checkpoint_forever: checkpoint {point.id!r} cannot be found by its id"
         if point.status not in ENDS | {"running"}:
             yield f"checkpoint_forever: checkpoint {point.id!r} has status {point.status!r}"
         if point.run_id and point.run_id not in rows.runs:
@@ -156,11 +158,11 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         return
     here = (session.lineage, session.count, session.step, session.state_at)
     if (latest.lineage, latest.count, latest.step, latest.state_at) != here:
-        yield f"answer_fits_history: the session stands at {here}, its checkpoint is {latest!r}"
+        yield f"answer_fits_history: the session is at {here}, but its checkpoint is {latest!r}"
 
 
 def _views(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """Check that each view that a row names exists, and shows no more messages than there are at that place."""
+    """Check that each view that a row names exists, and shows no more messages than the history has at that point."""
     named = [("the session", session.context.view, session.lineage, session.count)]
     named += [(f"checkpoint {p.id!r}", p.view, p.lineage, p.count) for p in rows.checkpoints.values()]
     named += [(f"run {r.run_id!r}", r.start_view, r.start_lineage, r.start_count) for r in rows.runs.values()]
@@ -169,7 +171,7 @@ def _views(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         if version and view is None:
             yield f"checkpoint_forever: {name} names view {version}, which does not exist"
         elif view is not None and not 0 <= view.hidden <= max(view.hidden, view.cleared) <= count:
-            yield f"answer_fits_history: {name} has {count} messages, and its view is {view!r}"
+            yield f"answer_fits_history: {name} has {count} messages, but its view is {view!r}"
         elif view is not None and isinstance(_message_at(rows, lineage, view.hidden, count), CallRow):
             yield f"pairs_whole: view {version} of {name} begins with a result"
 
@@ -187,7 +189,7 @@ def _states(rows: SessionRows) -> Iterator[str]:
             wanted = apply(held.state, point.patches)
             found = rows.checkpoints.get(point.state_at)
             if found is not None and found.state is not None and not equals_json(wanted, found.state):
-                yield f"answer_fits_history: patches of {point.id!r} give {wanted}, its state is {found.state}"
+                yield f"answer_fits_history: patches of {point.id!r} give {wanted}, but its state is {found.state}"
         before = point
 
 

@@ -45,7 +45,7 @@ def pause_id(run_id: str) -> str:
 
 
 class AgUiEncoder:
-    """Encodes stream messages as AG-UI events. Feed it all messages from the first one of a run.
+    """Encodes stream messages as AG-UI events. Feed it every message, starting with the first one of a run.
 
     `messages` is the conversation before that run, with the message ids that the reader of the events uses. A discarded
     step produces a MESSAGES_SNAPSHOT, which removes all messages that are not in it. `state` is the committed state
@@ -70,7 +70,7 @@ class AgUiEncoder:
         self._past: set[str] = set()  # runs of sub-agents that are closed
         self._results: set[str] = set()  # calls whose results were sent
         self._retained: list[str] = []  # messages of an attempt that an interrupt cut off
-        self._usage: dict[str, Usage] = {}  # the usage of the present run, by model
+        self._usage: dict[str, Usage] = {}  # the usage of the current run, by model
         self._output: JsonValue = None
         self._failure = "error"
         self._reason = "pending"
@@ -81,8 +81,8 @@ class AgUiEncoder:
         return self._talk.snapshot()
 
     def announce(self, *, run_id: str, messages: bool = False) -> None:
-        """Send snapshots when that run begins: of the committed state, if known, and with `messages` also of the
-        conversation, for a reader that joins without having it."""
+        """When that run begins, send a snapshot of the committed state (if known) and, with `messages`, of the
+        conversation, for a reader that does not have it yet."""
         self._announced = (run_id, messages)
 
     def close(self) -> list[JsonObject]:
@@ -124,7 +124,7 @@ class AgUiEncoder:
 
     def _begin(self, began: ch.RunBegan) -> None:
         run_id = began.run_id
-        if self._run is not None:  # the process of that run died, and this run took it over
+        if self._run is not None:  # the process of that run died, and this run took over
             self._close_all()
             self._emit(
                 "RUN_FINISHED",
@@ -236,7 +236,7 @@ class AgUiEncoder:
                     self._finish(change)
                 else:
                     self._end_child(writer, change.kind, change.status, change.error)
-            case ch.RunPaused() | ch.OutputGiven() | ch.StatePatched():  # those of a sub-agent are not the run's
+            case ch.RunPaused() | ch.OutputGiven() | ch.StatePatched():  # a sub-agent's do not affect the run
                 if writer is self._run:
                     self._take_run_change(change)
             case ch.CustomEmitted(_, chunk):

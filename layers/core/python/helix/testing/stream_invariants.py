@@ -25,7 +25,7 @@ async def check_stream(
     problems = list(_find_gaps(stream_id, messages, info.latest_sequence if info is not None else 0))
     for start in {1, len(messages) // 2, max(0, len(messages) - 1)}:
         if await read_all(streams, stream_id, start) != messages[start:]:
-            problems.append(f"stream_gapless: read after {start} is not the rest of read after 0")
+            problems.append(f"stream_gapless: a read after {start} does not return the tail of a full read")
     for rows in tree:
         if rows.session is None or rows.session.status == "deleting":
             continue
@@ -47,7 +47,7 @@ def _find_gaps(stream_id: str, messages: Sequence[StreamMessage], latest: int) -
     if sequences != list(range(1, len(messages) + 1)):
         yield f"stream_gapless: stream {stream_id!r} has sequences {sequences}"
     if latest < len(messages):
-        yield f"stream_gapless: the stream says it ends at {latest}, and has {len(messages)} messages"
+        yield f"stream_gapless: the stream says it ends at {latest}, but it has {len(messages)} messages"
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Tally:
     runs: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     """The ids of the runs that wrote messages, by turn."""
     problems: list[str] = field(default_factory=list)
-    """Problems that the messages alone show."""
+    """Problems that are visible in the messages alone."""
     lossy: bool = False
     """Whether the stream reported that chunks were lost."""
 
@@ -78,7 +78,7 @@ def replay(messages: Sequence[StreamMessage]) -> Tally:
     for message in messages:
         if message.turn < turn:
             tally.problems.append(
-                f"zombie_invisible: sequence {message.sequence} is of turn {message.turn}, after {turn}"
+                f"zombie_invisible: sequence {message.sequence} belongs to turn {message.turn} but follows turn {turn}"
             )
         if message.turn in tally.ends:
             tally.problems.append(
@@ -118,7 +118,7 @@ def _find_wrong_reports(rows: SessionRows, tally: Tally, *, at_rest: bool) -> It
     for turn, runs in tally.runs.items():
         known = {run.run_id for run in rows.runs.values() if run.turn == turn}
         if not runs <= known:
-            yield f"zombie_invisible: turn {turn} was reported by {runs}, its run is {known}"
+            yield f"zombie_invisible: turn {turn} has messages of runs {runs}, but its run is {known}"
     for turn, ends in tally.ends.items():
         if len(ends) > 1:
             yield f"end_truthful: turn {turn} ended {len(ends)} times: {ends}"
@@ -135,7 +135,8 @@ def _find_wrong_texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iter
     for step, attempt, run_id, text in tally.texts:
         stored = answers.get((step, attempt, run_id))
         if stored != text:
-            yield f"final_is_committed: step {step}, attempt {attempt} is final as {text!r}, stored is {stored!r}"
+            where = f"step {step}, attempt {attempt}"
+            yield f"final_is_committed: {where} has the final text {text!r}, but {stored!r} is stored"
     counts = Counter((step, attempt, run_id) for step, attempt, run_id, _ in tally.texts)
     for place, count in counts.items():
         if count > 1:
@@ -160,13 +161,13 @@ def _find_wrong_tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> 
     counts = Counter(call_id for call_id, _, _ in tally.tool_ends)
     for call_id, count in counts.items():
         if count > max(1, len(calls[call_id])):
-            yield f"stream_gapless: tool_end of {call_id!r} came {count} times"
+            yield f"stream_gapless: {call_id!r} has {count} tool_end chunks"
     for call_id, result, success in tally.tool_ends:
         done = [row for row in calls[call_id] if row.state == "done"]
         if not done:
-            yield f"zombie_invisible: tool_end of {call_id!r}, which is {[row.state for row in calls[call_id]]}"
+            yield f"zombie_invisible: tool_end for {call_id!r}, whose rows are {[row.state for row in calls[call_id]]}"
         elif not any(row.by == "merge" or (call_value(row), bool(row.success)) == (result, success) for row in done):
-            yield f"result_immutable: tool_end of {call_id!r} says {result!r}, stored is {done[0].content!r}"
+            yield f"result_immutable: tool_end for {call_id!r} says {result!r}, but {done[0].content!r} is stored"
     session = rows.session
     if at_rest and session is not None and session.forked_from is None:
         for message in rows.history(session.lineage, session.count):
@@ -182,4 +183,4 @@ def _find_wrong_ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
         return
     ends = tally.ends.get(run.turn, [])
     if ends != [session.status]:
-        yield f"end_truthful: turn {run.turn} is {session.status!r}, its stream ended as {ends}"
+        yield f"end_truthful: turn {run.turn} is {session.status!r}, but its stream ended as {ends}"

@@ -1,4 +1,4 @@
-"""The checks before a deployment: a change that the deployed stage would not survive is refused.
+"""Checks before a deployment. They refuse changes that would fail or lose data.
 
 Law: a stage that has a customer managed key keeps it. Existing objects and log lines stay encrypted with it even if another
 key replaces it, and are unreadable without it. A stage without such a key may get one, because its old data stays readable.
@@ -48,7 +48,7 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
     if missing:
         named = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
         how = "aws secretsmanager create-secret, aws ssm put-parameter --type SecureString"
-        raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {named}; create them first ({how})")
+        raise RefusedError(f"secrets of [tool.helix.secrets] do not exist: {named}; create them first ({how})")
 
 
 def _is_missing(client: Callable[[str], Any], place: SecretPlace) -> bool:
@@ -57,7 +57,7 @@ def _is_missing(client: Callable[[str], Any], place: SecretPlace) -> bool:
             client("ssm").get_parameter(Name=place.id)
         else:
             client("secretsmanager").describe_secret(SecretId=place.id)
-    except ClientError as error:  # the user who deploys may not have the right to look
+    except ClientError as error:  # the user who deploys may lack the permission to look
         return error.response["Error"]["Code"] in MISSING_SECRET
     return False
 
@@ -80,8 +80,8 @@ def check_shards(kinesis: Any, stream: str, shards: int) -> None:
     if not least <= shards <= most:
         step = most if shards > most else least
         raise RefusedError(
-            f"the chunk stream {stream!r} has {present} shards, and Kinesis changes them to {least} to {most} in one step: "
-            f"deploy with -c shards={step} first, then with the next step, until there are {shards}"
+            f"the chunk stream {stream!r} has {present} shards, and in one step Kinesis can only change them to {least} "
+            f"to {most}: deploy with -c shards={step} first, then with the next step, until there are {shards}"
         )
 
 
@@ -97,8 +97,8 @@ def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: s
         return
     if present != "both":
         raise RefusedError(
-            f"the stage streams by {present!r}: deploy it with -c streaming=both first, and with -c streaming={wanted} "
-            f"{FLIGHT_S / 60:.0f} minutes later, or what functions write meanwhile is lost"
+            f"the stage has streaming={present}: deploy it with -c streaming=both first, and with -c streaming={wanted} "
+            f"{FLIGHT_S / 60:.0f} minutes later, or chunks that functions write meanwhile are lost"
         )
     newest = cloudformation.describe_stack_events(StackName=stack)["StackEvents"][0]["Timestamp"].timestamp()
     if (left := newest + FLIGHT_S - clock.now()) > 0:
@@ -110,4 +110,6 @@ def check_streaming(cloudformation: Any, cloudwatch: Any, clock: Clock, stack: s
     for alarm in cloudwatch.describe_alarms(AlarmNames=names)["MetricAlarms"]:
         if alarm["StateValue"] == "ALARM":
             name = alarm["AlarmName"]
-            raise RefusedError(f"Kinesis holds chunks that are not on the log (alarm {name!r}): wait until it is over")
+            raise RefusedError(
+                f"Kinesis holds chunks that are not in the log yet (alarm {name!r}): wait until the alarm clears"
+            )

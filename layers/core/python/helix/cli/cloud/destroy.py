@@ -56,7 +56,7 @@ def delete_stage(target: Target, deployed: Deployed) -> None:
 
 def _confirm(stage: str) -> bool:
     if not sys.stdin.isatty():
-        raise RefusedError(f"deleting stage {stage!r} needs your consent: answer at a terminal, or add --yes")
+        raise RefusedError(f"deleting stage {stage!r} needs confirmation: answer at a terminal, or add --yes")
     return ask("This deletes it, sessions and all. Type its name to continue: ") == stage
 
 

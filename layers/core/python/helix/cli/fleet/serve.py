@@ -63,6 +63,6 @@ async def _serve(config: RuntimeConfig, agents: Mapping[str, AnyAgent]) -> None:
                 )
             processes = await runtime.start_agent(name)
             say(f"{name}: {count(len(processes), 'worker process')} ({', '.join(processes)})")
-        say(f"serving from {config.store!r}; logs are in {config.logs!r}; Ctrl-C ends it, runs are kept")
+        say(f"serving from {config.store!r}; logs are in {config.logs!r}; Ctrl-C stops it; runs are kept")
         await runtime.wait_for_shutdown()
     say("ended")

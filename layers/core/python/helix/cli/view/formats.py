@@ -20,8 +20,8 @@ _CAUSES = {"overflow": ", because the provider refused the prompt as too long", 
 
 
 def short(value: object, limit: int = 200) -> str:
-    """Format a value as JSON in at most `limit` characters. Long strings are cut, and only the first items of a list are
-    shown. A string value has no quotes."""
+    """Format a value as JSON in at most `limit` characters. Long strings are truncated, and only the first items of a list
+    are shown. A string value has no quotes."""
     if isinstance(value, str):
         return cut(value, limit)
     return cut(_short(value), limit)
@@ -42,7 +42,7 @@ def _short(value: object) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Put a text on one line and cut it to `limit` characters, with an ellipsis at the end."""
+    """Put a string on one line and truncate it to `limit` characters, with an ellipsis at the end."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -52,7 +52,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def context(notice: Notice) -> str:
-    """Describe a change of the model's view of the conversation, as a sentence without its period."""
+    """Describe a change to the model's view of the conversation, as a sentence without a period."""
     said = "Old tool results were cleared from the model's context"
     if notice.hidden:
         first = f"the first {notice.hidden:,} messages" if notice.hidden > 1 else "the first message"
@@ -127,12 +127,13 @@ MISSING: Final[Mapping[str, str]] = {"deleted": "was deleted", "not_started": "h
 
 
 def status_style(status: str) -> str:
-    """Return the Rich colour of a status, or an empty text for any other word."""
+    """Return the Rich colour of a status, or an empty string for any other value."""
     return _STYLES.get(status, "")
 
 
 def lines_of(value: object, indent: int = 0) -> Sequence[str]:
-    """Format a JSON value as an indented outline, with `name: value` lines, and dashes for lists. Texts are not cut."""
+    """Format a JSON value as an indented outline, with `name: value` lines, and dashes for lists. Strings are not
+    truncated."""
     pad = "  " * indent
     match value:
         case Mapping() if value:
@@ -172,7 +173,7 @@ def table_of(
 ) -> Table:
     """Create a table with coloured statuses. `right` names the right-aligned columns, which contain numbers.
 
-    Only the last column shrinks on a narrow terminal, because an id that is cut cannot be used.
+    Only the last column shrinks on a narrow terminal, because a truncated id is useless.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     for index, name in enumerate(columns):

@@ -1,10 +1,10 @@
 """Reserves a call's worst case from the run's own blocks, and settles what the call used (docs/protocol.md#budgets).
 
 Law: reserving and settling change only the session row, which the step's transactions write anyway; only a new block
-touches a budget. `spent + assumed` of a run is never less than what was really spent. A block belongs to the window it
-was drawn in. A call is settled into the blocks that it was reserved from, which are those that are not closed. A run's
-windows never go back. So a block is final if the row says that it is closed and the run has a later block of the same
-budget. It is then returned and dropped.
+touches a budget. `spent + assumed` of a run is never less than the amount really spent. A block belongs to the window
+it was drawn in. A call is settled against the open blocks that it was reserved from. A run never returns to an earlier
+window. So a block is final if the row says that it is closed and the run has a later block of the same budget. It is
+then returned and dropped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
 
 ROUNDS = 16
-"""The most rounds of draws that one claim may make. The repeat of a claim that died finds the draws of that claim, and
-draws what is still missing."""
+"""The maximum number of draws per claim. A retry after a crash finds the earlier draws, and draws only the rest."""
 ATTEMPTS = 2
 """The number of attempts whose worst case is reserved if the run's own blocks have room, since one may fail and be
 repeated."""
@@ -52,22 +51,22 @@ class Refused:
     """A refusal: a budget has no room for the call, so the run fails or pauses."""
 
     on_exceeded: OnExceeded
-    """The consequence for the run: it pauses if each budget without room, or its agent, asks for that, and fails
-    otherwise."""
+    """The consequence for the run: it pauses if every exhausted budget (or else the agent) is set to pause, and
+    fails otherwise."""
     message: str
-    """The text of the run's error: which budget has no room, what the call may use, and what is left."""
+    """The message of the run's error. It names the budget, the amount that the call may use, and the amount left."""
     budget: str
     """The name of the window without room, `<scope>/<period>/<unit>/<window key>`."""
 
 
 @dataclass(slots=True)
 class _BudgetBlock:
-    """A budget's current window, and the run's block of it."""
+    """A budget's current window, and the run's block in it."""
 
     definition: BudgetDefinition
     """The budget."""
     block: Block
-    """The run's block of the window, in `new.blocks`."""
+    """The run's block in the window, an element of `new.blocks`."""
     at: float
     """A moment within the window, in Unix seconds."""
 
@@ -86,14 +85,14 @@ class _BudgetBlock:
 async def reserve(
     engine: Engine, agent: AnyAgent, new: SessionRow, request: LLMGenerateInput
 ) -> Reserved | Refused | None:
-    """Make room for the call in `new.blocks`, drawing from budgets if the run's own blocks do not hold it. None: the
-    budgets that bind the session have changed; read it again."""
+    """Make room for the call in `new.blocks`, drawing from budgets if the run's own blocks are too small. Return None if
+    the budgets that bind the session have changed; the caller then reads the session again."""
     await _drop_passed(engine, new)
     for block in new.blocks:
         block.closed = True
     definitions = definitions_of(new)
     if not definitions or request.remembered is not None or agent.function is not None:
-        return Reserved(request)  # no provider is called that could bill it
+        return Reserved(request)  # no provider is called, so nothing is billed
     now = engine.clock.now()
     held = [_open_block(new, definition, now) for definition in definitions]
     request, estimate, worst = _worst(engine, request)
@@ -103,7 +102,7 @@ async def reserve(
         demands = [
             Demand(h.block.budget, h.block.unit, h.need(worst) - h.free, used=h.used - h.block.reported) for h in short
         ]
-        # The draw's number is the session's version: a repeat after a crash finds its own rows.
+        # The draw's number comes from the session's version, so a repeat after a crash finds its own rows.
         taken = (
             await engine.budgets.draw(new.run_id, new.version * ROUNDS + rounds, demands) if rounds < ROUNDS else None
         )
@@ -123,7 +122,7 @@ async def reserve(
         known = [state for state in states if state is not None]
         tight = [(h, s) for h, s in zip(short, known, strict=True) if s.remaining < h.need(worst) - h.free]
         if not tight and rounds < ROUNDS:
-            continue  # another run returned its rest meanwhile
+            continue  # another run has since returned its unused amount
         room = {h.block.budget: h.free for h in held}
         for state in known:
             room[state.budget] += max(0, state.remaining)
@@ -142,7 +141,7 @@ async def reserve(
 
 
 async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_BudgetBlock]) -> bool:
-    """Open the windows that do not exist yet. False: the budgets that bind the session have changed."""
+    """Open the windows that do not exist yet. Return False if the budgets that bind the session have changed."""
     assert new.bounds is not None
     for h in missing:
         if not await engine.budgets.open(h.definition, h.at, new.bounds.version):
@@ -151,8 +150,8 @@ async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Budg
 
 
 async def _drop_passed(engine: Engine, new: SessionRow) -> None:
-    """Return the unused amounts of closed blocks in past windows, and drop these blocks, since a run may go on for
-    weeks. The blocks are final. So a repeat, or a worker that has lost the run, returns the same amounts."""
+    """Return the unused amounts of closed blocks in past windows, and drop these blocks, because a run may last
+    for weeks. The blocks are final. So a repeat, or a worker that has lost the run, returns the same amounts."""
     latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
     passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
     if passed:
@@ -169,7 +168,7 @@ def _name(block: Block) -> str:
 def _open_block(new: SessionRow, definition: BudgetDefinition, now: float) -> _BudgetBlock:
     budget, window = definition.window(now)
     latest = max((block.budget for block in new.blocks if _name(block) == definition.name), default=budget)
-    while budget < latest:  # the worker that bought the step before had a clock that is ahead
+    while budget < latest:  # the previous step's worker has a fast clock
         assert window.end is not None
         now = window.end
         budget, window = definition.window(now)
@@ -191,8 +190,8 @@ def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput,
 def _affordable(
     engine: Engine, estimate: Estimate | None, held: Sequence[_BudgetBlock], room: dict[str, int]
 ) -> int | None:
-    """Return the length of a shorter answer for which there is room, at least `least_output_tokens`. None: there is no
-    room, or the answer cannot be shortened."""
+    """Return the length in tokens of a shorter answer that the budgets allow, at least `least_output_tokens`. Return None
+    if they allow none, or if the answer cannot be shortened."""
     if estimate is None or not estimate.shrinks:
         return None
     tokens = min((room[h.block.budget] for h in held if h.block.unit == "tokens"), default=None)
@@ -204,8 +203,8 @@ def _affordable(
 async def _refuse(
     engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_BudgetBlock, BudgetState]], worst: Worst
 ) -> Refused:
-    """Refuse the call, and name the first budget without room. The run pauses only if all such budgets, or their agent,
-    ask for it."""
+    """Refuse the call, and name the first budget without room. The run pauses only if all such budgets (or else the
+    agent) are set to pause."""
     for h, state in tight:
         await raise_alerts(engine, h.definition, state, because="a call was refused")
     _note(new, "exceeded")
@@ -214,7 +213,8 @@ async def _refuse(
     wants = amount(h.block.unit, h.need(worst))
     left = amount(h.block.unit, max(0, state.remaining) + max(0, h.free))
     message = (
-        f"budget {h.definition.name!r} has no room for the next model call: it may use {wants}, and {left} are left"
+        f"budget {h.definition.name!r} has no room for the next model call: the call may use up to {wants}, but the budget "
+        f"has only {left} left"
     )
     if window.end is not None:
         message += f" in window {window.key}"
@@ -223,8 +223,8 @@ async def _refuse(
 
 
 async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_BudgetBlock]) -> None:
-    """Raise the alerts that the draws from these windows call for. The states are read after the draws, so that the
-    last of several workers sees them all."""
+    """Raise the alerts that the draws from these windows trigger. The states are read after the draws, so the last of
+    several workers sees all draws."""
     states = await budget_states(engine, [h.definition for h in drawn], [h.block.budget for h in drawn])
     worst: AlertLevel | Literal[""] = ""
     for h, state in zip(drawn, states, strict=True):
@@ -264,15 +264,15 @@ def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
     """Return the amounts to charge to the budgets for the claimed call: what was billed, regardless of the reservation.
 
     If an attempt may have used more than was reported, everything that was reserved for it is charged. Without a known
-    price, the settings' worst-case price applies, up to the reserved amount. For tokens beyond the reserved ones, this
-    bound grows in proportion.
+    price, the settings' worst-case price applies, up to the reserved amount. If more tokens
+    were used than reserved, this bound grows in proportion.
     """
     tokens, micros = usage.total_tokens, usage.cost_micros
     if usage.unknown_calls or (not usage.priced and not tokens):
         return Worst(max(tokens, claim.tokens), max(micros, claim.micros))
     if not usage.priced:
         ceiling = tokens * engine.settings.worst_case_micros_per_token
-        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # usage beyond the bound is billed in proportion
+        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # usage beyond the bound is charged in proportion
         micros = max(micros, min(ceil(claim.micros * beyond), ceiling))
     return Worst(tokens, micros)
 
@@ -290,8 +290,7 @@ def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
 
 
 def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
-    """Return how much an answer that its run could not accept used beyond its reservation. The run assumes this amount
-    spent."""
+    """Return by how much a late answer exceeded its reservation. The run treats this amount as spent."""
     cost = charged(engine, claim, usage)
     over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
     bound = claim.micros or claim.tokens
@@ -299,7 +298,7 @@ def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
 
 
 def assume_dead(new: SessionRow) -> None:
-    """Assume a dead attempt's reservation spent, since it is unknown what the attempt used."""
+    """Treat a dead attempt's reservation as spent, because its usage is unknown."""
     claim = new.claim
     if claim is None:
         return
@@ -308,8 +307,8 @@ def assume_dead(new: SessionRow) -> None:
 
 
 def assume_dead_run(run: RunRow) -> list[Block]:
-    """Return the blocks of an ended run. The reservation of an open attempt is assumed spent, and so is what late
-    answers used beyond the amounts assumed for them."""
+    """Return the blocks of an ended run. An open attempt's reservation is treated as spent, and so are the amounts
+    by which late answers exceeded their reservations."""
     blocks = [block.model_copy() for block in run.blocks]
     if run.claim is not None:
         _assume(blocks, run.claim.micros, run.claim.tokens)
@@ -324,14 +323,14 @@ def _assume(blocks: Sequence[Block], micros: int, tokens: int) -> None:
 
 
 async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
-    """Return the unused draws of the ended run to their budgets. This is done even if the run's row has no block: a
-    worker may have died between a draw and the claim that would have recorded it."""
+    """Return the unused draws of the ended run to their budgets. This applies even if the run's row has no block,
+    because a worker may have died between a draw and the claim that would have recorded it."""
     if run.blocks or session.bounds is not None:
         blocks = assume_dead_run(run)
         used = {block.budget: block.spent + block.assumed for block in blocks}
         await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEEP_S))
         over = {block.budget for block in blocks if used[block.budget] > block.drawn}
-        if over:  # more was used than was ever drawn, so the remainder of the window has fallen
+        if over:  # more was used than was ever drawn, so less of the window is left
             now = engine.clock.now()
             windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
             passed = sorted(over & windows.keys())

@@ -1,4 +1,4 @@
-"""The laws of `StateStore` about keys. Every store refuses the same keys as a deployed stage."""
+"""The rules of `StateStore` for keys. Every store refuses the same keys as a deployed stage."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class StateStoreKeys:
 
     @pytest.mark.parametrize("which", REFUSED)
     async def test_other_keys_are_refused(self, store: StateStore, which: str) -> None:
-        """Each method refuses a key that is empty, too long or not valid UTF-8, whatever is stored. The other keys of the
-        same call are neither written nor read."""
+        """Each method refuses a key that is empty, too long or not valid UTF-8, regardless of what is stored. The other
+        keys of the same call are neither written nor read."""
         key, fine = REFUSED[which], Key("sessions", "p", "s")
         with pytest.raises(InvalidInputError):
             await store.get([fine, key])

@@ -1,8 +1,8 @@
 """`helix check --live`: deploy a temporary stage, play every scene on it, destroy it, and report.
 
-Law: the command creates the stage itself, so it cannot touch anyone's data, and always destroys it. The report goes to
-standard output, without account numbers and keys. Everything else goes to standard error. Once the cost limit is reached,
-no further scene is played.
+Law: the command creates the stage itself, so it cannot touch existing data, and always destroys it. The report goes to
+standard output, without account numbers or keys. Everything else goes to standard error. Once the cost limit is
+reached, no further scene is played.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from helix.fleet.idle import idle_lines
 PROJECT = Path(__file__).parent / "project"
 AT_ONCE = 6
 SCENE_USD = 0.005
-"""The assumed maximum cost of a scene in US dollars: 100 invocations and 1,000 requests. Most scenes cost a tenth of it."""
+"""The assumed maximum cost of a scene in US dollars, for 100 invocations and 1,000 requests. Most cost a tenth of that."""
 DEPLOYED_USD = 0.02
 """The cost in US dollars of deploying and deleting a stage: requests to CloudFormation, S3 and CloudWatch Logs."""
 MONTH_HOURS = 730
@@ -49,7 +49,7 @@ class Money:
         self._hourly, self._since = 0.0, 0.0
 
     def set_hourly_cost(self, hourly: float, now: float) -> None:
-        """Set the hourly cost of the deployed stage from now on. 0: the stage no longer exists."""
+        """Set the hourly cost of the deployed stage from now on. 0 means that the stage no longer exists."""
         self.spent += self._hourly * (now - self._since) / 3600
         self._hourly, self._since = hourly, now
 
@@ -72,7 +72,10 @@ class LiveCheck:
             project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
             first = self._target(project, streaming="kinesis")
             if describe_stack(first.client("cloudformation"), first.stack) is not None:
-                raise RefusedError(f"stage {first.stage!r} exists: name a new one, because it is destroyed at the end")
+                raise RefusedError(
+                    f"stage {first.stage!r} already exists: choose another name, because the check deletes its stage at "
+                    "the end"
+                )
             begun = self._clock.now()
             with self._secret(first):
                 self._play(first, FIRST, upgrade=project / "live_agents.py")
@@ -114,7 +117,7 @@ class LiveCheck:
     def _play(self, target: Target, scenes: Sequence[Group], upgrade: Path | None = None) -> None:
         now = self._clock.now()
         if not self._money.can_afford(DEPLOYED_USD, now):
-            raise RefusedError(f"a deployment costs up to ${DEPLOYED_USD}, and --most leaves less")
+            raise RefusedError(f"a deployment costs up to ${DEPLOYED_USD}, but --most leaves less than that")
         try:
             self._deploy(target)
             asyncio.run(self._scenes(target, scenes, upgrade))
@@ -170,7 +173,7 @@ class LiveCheck:
                 result, detail = "failed", f"left: {', '.join(left)}"
         except Exception as error:
             result, detail = "failed", f"{type(error).__name__}: {error}"
-            say(f"stage {target.stage!r} may still stand: run `helix destroy --stage {target.stage}`")
+            say(f"stage {target.stage!r} may still exist: run `helix destroy --stage {target.stage}`")
         self._money.set_hourly_cost(0.0, self._clock.now())
         self._report_finding(Finding("the stage is destroyed", result, self._clock.now() - began, detail))
 
@@ -210,7 +213,10 @@ def check_live(
     if taken := sorted(parse_context(context).keys() & {*CONTEXT, "stage", "streaming", "model_secrets"}):
         raise RefusedError(f"--live sets {', '.join(taken)} itself: leave it out of --context")
     given = Deployment(stage=stage, profile=profile, region=region, context=context)
-    say(f"this deploys stage {stage!r} twice, plays {PLAYED} scenes in half an hour, and destroys it: at most ${most}")
+    say(
+        f"this deploys stage {stage!r} twice, plays {PLAYED} scenes on it and destroys it; it takes half an hour and costs "
+        f"at most ${most}"
+    )
     if not yes and not _confirm(stage):
         say("nothing was deployed")
         return STOPPED
@@ -219,5 +225,5 @@ def check_live(
 
 def _confirm(stage: str) -> bool:
     if not sys.stdin.isatty():
-        raise RefusedError("a deployment needs your consent: answer at a terminal, or add --yes")
+        raise RefusedError("a deployment needs confirmation: answer at a terminal, or add --yes")
     return ask("Type the name of the stage to continue: ") == stage
