@@ -60,8 +60,8 @@ def without_files(
         return message
     notes = [f"[The {file.kind} {file.name or file.media_type} is {why}.]" for file in gone]
     content = "\n".join([message.content, *notes] if message.content else notes)
-    kept = [file for file in message.files if file not in gone]
-    return message.model_copy(update={"content": content, "files": kept})
+    others = [file for file in message.files if file not in gone]
+    return message.model_copy(update={"content": content, "files": others})
 
 
 def _calls_of(messages: Sequence[AnyMessage]) -> dict[str, ToolCallRequest]:
