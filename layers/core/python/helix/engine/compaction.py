@@ -1,8 +1,8 @@
 """Requests for a summary of a session's conversation (docs/protocol.md#views).
 
 Law: a request is a value in the session's row, which the next step reads. It starts no run, needs no claim and calls no
-model. It moves the version, so a worker that is buying a step is refused. That worker reads the row again, and if only
-a request was added, it writes its answer on top. No answer is bought twice because of a request.
+model. It bumps the version, so the next write of a worker that is buying a step is refused. That worker reads the row
+again. If only a request was added, it writes its answer on top. A request never causes an answer to be bought twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import Update, When
 
 MOST_FOCUS = 1_000
-"""The most characters of a summary's focus."""
+"""The maximum length of a summary's focus, in characters."""
 
 
 def check_focus(focus: str) -> None:
@@ -28,7 +28,8 @@ def check_focus(focus: str) -> None:
 
 
 async def ask_for_summary(engine: Engine, session_id: str, focus: str) -> None:
-    """Ask that the session's next step writes a summary first. The last focus wins. Raises `SessionNotFoundError`."""
+    """Request that the session's next step write a summary first. The last focus wins. Raises
+    `SessionNotFoundError`."""
     check_focus(focus)
     while True:
         session = await engine.history.existing(session_id)
@@ -43,14 +44,14 @@ async def ask_for_summary(engine: Engine, session_id: str, focus: str) -> None:
             "updated_at": engine.clock.now(),
         }
         seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
-        asked = Update(session_key(session_id), set=changes, when=seen)  # keeps deadlines, which move without a version
+        asked = Update(session_key(session_id), set=changes, when=seen)  # keeps deadlines, which move without a bump
         if await commit(engine, "ask_for_summary", [asked], no_outcome_check):
             return
 
 
 async def read_request(engine: Engine, session: SessionRow) -> SessionRow | None:
-    """Return the session as stored if only requests have changed it since it was read, apart from deadlines. Otherwise
-    None."""
+    """Return the stored session if, apart from deadlines, only requests have changed it since it was read. Otherwise
+    return None."""
     now = await engine.history.session(session.session_id)
     if now is None or now.version == session.version or now.claim is None or now.claim.deadline == DEAD:
         return None

@@ -1,4 +1,4 @@
-"""The context of a worker that advances a run: one object instead of eight arguments."""
+"""The context of a worker that advances a run, passed as one object instead of eight arguments."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ answer or to release the claim."""
 
 @dataclass(slots=True)
 class RunContext:
-    """The run that a worker advances, with all that its verbs need."""
+    """The run that a worker advances, with everything that its verbs need."""
 
     engine: Engine
     """The ports and settings."""
     agent: AnyAgent
-    """The agent whose run it is."""
+    """The agent that the run belongs to."""
     session: SessionRow
-    """The session's row as this worker read or wrote it last."""
+    """The session's row as this worker last read or wrote it."""
     run_id: str
     """The run that the worker advances."""
     delivery: Delivery
@@ -44,25 +44,26 @@ class RunContext:
     stream: RunStream
     """The run's writer to the stream of its root session."""
     known: Known
-    """The cached rows of the session. The reference keeps them in the cache."""
+    """The cached rows of the session. Holding this reference keeps them in the cache."""
     watch: StopWatch = field(default_factory=StopWatch)
-    """The watch for an interrupt or abort of the run. It sees none in a context from `make_context`."""
+    """The watch for an interrupt or abort of the run. In a context from `make_context` it never sees one."""
     started_at: float = 0
     """The time (Unix seconds) of the run's claim. 0: the run's row was not given."""
     until: float | None = None
-    """The time (Unix seconds) by which a sub-agent's run must be over. None: there is no such bound."""
+    """The time (Unix seconds) by which a sub-agent's run must be over. None: there is no such limit."""
     leaving: Callable[[], bool] = bool
-    """A function that returns whether this worker should stop before the next step. The default never does."""
+    """A function that returns whether this worker should stop before the next step. The default always returns
+    False."""
     fresh: bool = False
     """Whether this worker's claim has just written `session`, so that the first step need not read it."""
     row: RunRow | None = None
-    """The run's row, if this worker knows everything that was written to it. None: it must be read."""
+    """The run's row, if this worker knows every write to it. None: it must be read."""
     text: str | None = None
-    """The text of the run's last answer, set when this worker ends the run. None: not ended here, or without an
-    answer."""
+    """The text of the run's last answer, set when this worker ends the run. None: this worker has not ended the run, or
+    there is no answer."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A lock that is held while a transaction that writes `session` is in flight. A refused heartbeat waits for it, to
-    see whether this worker's own write was first."""
+    find out whether this worker's own write was first."""
 
     @property
     def session_id(self) -> str:
@@ -92,21 +93,21 @@ class RunContext:
             return True
 
     def ended(self, changes: Update, answer: AssistantRow | None) -> None:
-        """Note that this worker has ended the run, after `answer`. `changes` are the changes of the run's row."""
+        """Note that this worker has ended the run after `answer`. `changes` are the changes to the run's row."""
         if self.row is not None:
             self.row = RunRow.at(*changes.key[1:], {**self.row.dump(), **changes.set})
             self.text = answer.content if answer is not None else None
 
     def owns(self, session: SessionRow) -> bool:
-        """Whether the step's claim in this row is this worker's."""
+        """Return whether this worker holds the step's claim in this row."""
         claim = session.claim
         return (
             claim is not None and claim.run_id == self.run_id and claim.attempt_id.startswith(self.delivery.owner + ".")
         )
 
     def may_ask(self) -> bool:
-        """Whether the worker may still ask the model, by its own clock. It is checked last before the call, because
-        other workers may buy the step after the deadline."""
+        """Return whether the worker may still ask the model, according to its own clock. This is checked immediately
+        before the call, because other workers may buy the step after the deadline."""
         claim = self.session.claim
         return claim is not None and self.now() < claim.deadline - self.engine.settings.margin_s
 
@@ -120,7 +121,8 @@ class RunContext:
         return StopRow(run_id=self.run_id, stop="abort", reason=reason, created_at=self.now())
 
     def may_begin_another(self, steps: int) -> bool:
-        """Whether this worker begins another step after it has bought `steps`. It needs time for a whole model call."""
+        """Return whether this worker begins another step after it has bought `steps` steps. It needs time for a whole
+        model call."""
         if self.engine.placement.executes_whole_runs:
             return True
         most = self.engine.settings.steps_per_invocation
@@ -129,8 +131,8 @@ class RunContext:
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
     def model_time(self) -> float | None:
-        """Return the seconds that a model call may take: the time left for this delivery or for a sub-agent's run.
-        None: there is no bound."""
+        """Return the number of seconds that a model call may take: the time left for this delivery or for a sub-agent's
+        run. None: there is no limit."""
         end = min(self.delivery.deadline - CANCEL_S, math.inf if self.until is None else self.until)
         return None if math.isinf(end) else max(0.0, end - self.now())
 
@@ -142,7 +144,7 @@ NOBODY = Delivery("", 0)
 def make_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None = None, delivery: Delivery = NOBODY
 ) -> RunContext:
-    """Make the context of a run. `run`: None for the session's current one."""
+    """Create the context of a run. `run`: None for the session's current run."""
     run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
     stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
     known = engine.history.cache.known(session.session_id, session.created_at)
@@ -156,7 +158,7 @@ def make_context(
 async def open_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None, delivery: Delivery
 ) -> AsyncIterator[RunContext]:
-    """Open a context that watches for stops. The end of the block flushes the stream, so the log then has all its
+    """Open a context that watches for stops. Leaving the block flushes the stream, so the log then has all its
     chunks."""
     context = make_context(engine, agent, session, run, delivery)
     async with engine.stops.watch(session, context.run_id) as watch:

@@ -1,4 +1,4 @@
-"""The engine's ports, agents and settings, and the outcomes that its verbs share."""
+"""The engine's ports, agents and settings, and the outcome types that its verbs share."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Settings:
     stop_poll_s: float = 0.5
     """The longest delay before a worker sees an interrupt, even during a model call."""
     steps_per_invocation: int | None = None
-    """The most steps that one invocation of a function buys. None: as many as fit into its time."""
+    """The maximum number of steps that one invocation of a function buys. None: as many as its time allows."""
     step_time_s: float = 600
     """The time that an invocation must have left to begin another step: enough for a whole model call and its
     staging."""
     max_depth: int = 5
-    """The number of levels of sub-agents that may be below a root session."""
+    """The maximum number of levels of sub-agents below a root session."""
     roll_over_events: int = 12_000
     """The length of an execution's history, in events, at which the run continues in its next part. Step Functions
-    allows 25,000; the rest is room for one more delivery and its calls."""
+    allows 25,000; the difference leaves room for one more delivery and its calls."""
     calls_at_once: int = 80
     """The number of call rows that one transaction writes, 1 to 80. A step with more calls is wide and takes several
     transactions."""
@@ -64,21 +64,21 @@ class Settings:
     worst_case_micros_per_token: int = 100
     """The price that a reservation assumes for a model without a known price, in micro-dollars per token."""
     worst_case_margin_percent: int = 10
-    """The percentage that is reserved on top of a call's worst case, for providers that bill more than a request
+    """The percentage that is reserved in addition to a call's worst case, for providers that bill more than a request
     allows."""
     default_output_tokens: int = 4096
-    """The output token limit, without thinking, for a call that a budget bounds and whose agent sets no limit."""
+    """The output token limit, excluding thinking, for a call that a budget bounds and whose agent sets no limit."""
     least_output_tokens: int = 256
     """The shortest limit, in tokens, to which an answer may be cut when a budget is nearly used up. If not even this
     fits, the call is refused."""
     keep_checkpoints: int | None = None
-    """The number of each session's newest checkpoints that are kept. None: all are kept."""
+    """The number of newest checkpoints to keep for each session. None: all are kept."""
     session_ttl_s: float | None = None
     """The time after its last write at which a session is deleted if it neither runs nor waits (`sessions.deletion`).
-    None: sessions are kept for ever."""
+    None: sessions are kept forever."""
     own_profiles: frozenset[str] = frozenset()
-    """Digests (`core.resources.profile_digest`) of the agents that have Lambda functions of their own without asking
-    for resources."""
+    """Digests (`core.resources.profile_digest`) of the agents that have their own Lambda functions without asking for
+    resources."""
 
     def __post_init__(self) -> None:
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
@@ -90,8 +90,8 @@ class Settings:
 
     @property
     def margin_s(self) -> float:
-        """The safety margin before its deadline. A holder that could not move the deadline stops work this many seconds
-        earlier."""
+        """The safety margin before a claim's deadline. A holder that cannot extend the deadline stops work this many
+        seconds before it."""
         return min(self.skew_s, self.claim_s / 4)
 
 
@@ -100,7 +100,7 @@ class Worst:
     """The most that a model call can use."""
 
     tokens: int
-    """Prompt and answer together."""
+    """The number of tokens, prompt and answer together."""
     micros: int
     """The cost in micro-dollars."""
 
@@ -112,9 +112,9 @@ class Engine:
     store: StateStore
     """The rows of sessions and of the control table."""
     streams: StreamManager
-    """The log that chunks are written to."""
+    """The log to which chunks are written."""
     clock: Clock
-    """The clock of all times that are written or compared."""
+    """The clock for all times that are written or compared."""
     ids: Ids
     """The source of new ids."""
     models: Callable[[AnyAgent], BaseAdapter]
@@ -122,9 +122,9 @@ class Engine:
     agents: Callable[[str], AnyAgent]
     """The function that resolves an agent's name. It raises `AgentNotFoundError` for an unknown one."""
     hooks: HookManager
-    """The manager that calls hooks: those of this process, and those of agents."""
+    """The manager that calls the hooks of this process and of agents."""
     budgets: RowBudgets
-    """Definitions, windows and draws of budgets."""
+    """The definitions, windows and draws of budgets."""
     placement: Placement
     """The rules of the place where runs are executed."""
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
@@ -134,13 +134,13 @@ class Engine:
     launcher: Launcher | None = None
     """The port that starts executions of runs outside this process. None: this process executes its runs."""
     slots: RowSlots | None = None
-    """The admission of runs under concurrency limits. None: every run is admitted at once."""
+    """The admission of runs under concurrency limits. None: every run is admitted immediately."""
     metrics: Metrics = field(default_factory=NoMetrics)
     """The destination of metrics."""
     catalog: ModelCatalog | None = None
-    """Windows and list prices of models. None: nothing is known of any model."""
+    """The context windows and list prices of models. None: nothing is known about any model."""
     files: SessionFiles | None = None
-    """The files of messages and tool results. None: the store has no place for their bytes."""
+    """The files of messages and tool results. None: there is no storage for their bytes."""
     cache: RowCache | None = None
     """The response cache. None: no answer is cached, even if an agent's policy asks for it."""
     tracer: Tracer = field(default_factory=NoTracer)
@@ -148,18 +148,18 @@ class Engine:
     secrets: Secrets = NO_SECRETS
     """The secrets that tools may read."""
     settings: Settings = field(default_factory=Settings)
-    """Times and limits."""
+    """The times and limits."""
     history: History = field(init=False)
-    """The reader of sessions, with a cache of rows that never change."""
+    """The reader of sessions, with a cache of immutable rows."""
     counters: Counters = field(init=False)
     """The counters of usage."""
     stops: Stops = field(init=False)
     """The poller of interrupts and aborts for the runs that this process executes."""
     calling_hooks: set[str] = field(init=False, default_factory=set)
     """The run-level hooks that are being called, as `<run id>/<hook>`, so that two finishers in this process call each
-    once."""
+    hook once."""
     latencies: dict[str, float] = field(init=False, default_factory=dict)
-    """The moving average of each routed model's latency in this process, in milliseconds by model."""
+    """The moving average of each routed model's latency in this process, in milliseconds, keyed by model."""
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
@@ -177,15 +177,15 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The outcome of a step that is bought."""
+    """The outcome of a step that has been bought."""
 
     step: int
-    """The step that is bought."""
+    """The number of the step."""
     calls: Sequence[str]
     """The ids of the step's calls that are still to be executed, possibly none."""
     view: StepView | None = None
-    """The step as this worker has just written it, so that it need not be read again. None: another worker wrote it, or
-    it has no calls."""
+    """The step as this worker has just written it, which saves another read. None: another worker wrote it, or it has
+    no calls."""
 
 
 Outcome = Over | Staged

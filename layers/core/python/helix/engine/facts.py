@@ -76,7 +76,7 @@ class RunBegan:
 
 @dataclass(frozen=True, slots=True)
 class MessagesAdded:
-    """A commit added messages to history and may have changed the custom state."""
+    """A commit that added messages to history and may have changed the custom state."""
 
     entries: Sequence[AnyEntry]
     """The rows of the new messages, in the order of history."""
@@ -95,20 +95,20 @@ class StepFolded:
 
 @dataclass(frozen=True, slots=True)
 class CommitsMissed:
-    """Commits that another worker made and may not have written to the stream, because it died or was too slow."""
+    """Commits that another worker made but may not have written to the stream, because it died or was too slow."""
 
     missed: Missed | None
     """The commits that the stream may lack. None: nothing was committed that could be missing."""
     begins: bool = False
-    """Whether the run's first record is written too, because the stream may not know this turn yet."""
+    """Whether the run's first record is also written, because the stream may not know this turn yet."""
     last: tuple[int, int] | None = None
     """The (step, attempt) that was staged or committed last, which the first record carries to settle an open attempt.
-    None: no answer was staged yet in this lineage."""
+    None: no answer has been staged in this lineage yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunQueued:
-    """A claimed run waits for a slot."""
+    """A claimed run that waits for a slot."""
 
     queued: int
     """The number of runs of the agent that wait for a slot, this one included."""
@@ -120,12 +120,12 @@ class RunQueued:
 
 @dataclass(frozen=True, slots=True)
 class RunAdmitted:
-    """A run that waited for a slot has one now."""
+    """A run that waited for a slot and now has one."""
 
     run: RunRow
     """The row of the run that got the slot."""
     since: float
-    """The time (Unix seconds) of the run's claim, since when it has waited."""
+    """The time (Unix seconds) of the run's claim, when its wait began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ class CacheAsked:
     model: str
     """The model that the request names."""
     saved_micros: int | None
-    """The cost of the cached call in micro-dollars, which the hit saves. None: a miss."""
+    """The cost of the cached call in micro-dollars, which the hit saves. None: the lookup was a miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRefused:
-    """A budget had no room for the next model call."""
+    """A refusal by a budget that had no room for the next model call."""
 
     budget: str
     """The name of the budget's window, `<scope>/<period>/<unit>/<window key>`."""
@@ -148,7 +148,8 @@ class BudgetRefused:
 
 @dataclass(frozen=True, slots=True)
 class ContextChanged:
-    """The model is shown another part of the history from now on. Recorded again by a worker that finds the view."""
+    """A new view: the model is shown another part of the history from now on. A worker that finds the view records it
+    again."""
 
     view: ViewRow
     """The row of the new view."""
@@ -167,7 +168,7 @@ class TextReceived:
     claim: StepClaim
     """The step's claim under which the model is called; its attempt identifies the text."""
     delta: str
-    """The next piece of the answer's text, as the adapter gave it."""
+    """The next piece of the answer's text, as the adapter delivered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +183,12 @@ class ThinkingReceived:
 
 @dataclass(frozen=True, slots=True)
 class TryFailed:
-    """A failed try of a model call, which is repeated."""
+    """A failed try of a model call, which is retried."""
 
     claim: StepClaim
     """The step's claim under which the model is called."""
     error: Exception
-    """The error of the try. Its `code`, if it has one, goes to the stream."""
+    """The error that the try raised. Its `code`, if it has one, goes to the stream."""
     shown: bool
     """Whether readers have seen parts of the failed answer, which the stream must then discard."""
 
@@ -202,16 +203,17 @@ class ModelAnswered:
 
 @dataclass(slots=True)
 class ModelCallEnded:
-    """One model call, whatever its result. Times are Unix seconds by the clock of the worker that called."""
+    """One model call, whatever its result. Times are Unix seconds by the clock of the worker that made the call."""
 
     claim: StepClaim
     """The step's claim under which the model was called."""
     request: LLMGenerateInput
-    """The request as prepared, without the callbacks and the timeout of this call."""
+    """The prepared request, without the callbacks and the timeout of this call."""
     begun: float
     """The time when the call began, after the hooks `before_llm_call`."""
     first: float | None = None
-    """The time when the first piece of the current try's answer came. None: none came, or the answer was cached."""
+    """The time when the first piece of the current try's answer arrived. None: no piece arrived, or the answer was
+    cached."""
     tries: list[tuple[float, str]] = field(default_factory=list)
     """The failed tries within the call, each with its time and error code."""
     throttled: bool = False
@@ -229,13 +231,13 @@ class CallsRefused:
     plan: StepProcessingPlan
     """The plan of the step; its `resolved` has the calls that are not executed."""
     row: AssistantRow
-    """The answer with those calls, which is about to be staged."""
+    """The answer with those calls. It is about to be staged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepStaged:
     row: AssistantRow
-    """The answer that was staged, or committed at once. Recorded again by a delivery that finds the step staged."""
+    """The answer that was staged, or committed immediately. A delivery that finds the step staged records it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class CallWaits:
     row: CallRow
     """The call's row, in the state `asked`."""
     answer: AssistantRow
-    """The answer that has the call, and with it the arguments to show."""
+    """The answer that contains the call and the arguments to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ class ToolCall:
     tool: AnyTool
     """The tool's definition."""
     request: ToolCallRequest
-    """The call as it is executed, with the arguments that a person may have edited."""
+    """The call to execute, with the arguments, which a person may have edited."""
     row: CallRow
     """The call's row as claimed by this worker."""
 
@@ -315,7 +317,7 @@ class ChildEnded:
     row: CallRow
     """The parent's call row."""
     status: str
-    """The status of the sub-agent's session, or `completed` or `failed` by the result in the call row."""
+    """The status of the sub-agent's session, or `completed` or `failed` depending on the result in the call row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,7 @@ class RunFinished:
 @dataclass(frozen=True, slots=True)
 class RunCounted:
     run: RunRow
-    """The row of the ended run, recorded once: by the worker that closed its effects."""
+    """The row of the ended run. Only the worker that closed its effects records this fact."""
 
 
 Fact = (

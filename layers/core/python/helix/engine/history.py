@@ -1,6 +1,6 @@
-"""Reading sessions: rows as stored, and a cache of what can no longer change.
+"""Reads sessions: their rows as stored, through a cache of immutable rows.
 
-Law: messages of (lineage, count) never change, so a worker reads each message below the count once.
+Law: the messages of (lineage, count) never change, so a worker reads each message below the count only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_rows import BudgetChanges
 
 SWEPT_RUNS = 5
-DELETING = "deleting"  # the status of a session whose rows are being removed: for all other callers it is gone
+DELETING = "deleting"  # the status of a session whose rows are being removed; to all other callers it no longer exists
 
 
 def session_key(session_id: str) -> Key:
@@ -99,8 +99,8 @@ class History:
         return Seen(_session(session_id, value), stop, count)
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
-        """Return the same as `seen`, for a worker that has just written the session. Only the rows that other callers
-        write are read. With `state`, the custom state is read too, if it is not cached."""
+        """Return the same rows as `seen`, for a worker that has just written the session. Only the rows that other
+        callers write are read. With `state`, the custom state is also read, unless it is cached."""
         points = self._unread_states([session] if state else [])
         keys = [row_key(session.session_id, stop_sort(run_id)), *points]
         (stop, *values), count = await self._changes.read(session.session_id, keys)
@@ -119,8 +119,8 @@ class History:
         return Seen(_session(session_id, value), stop, count), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
-        """Whether the session belongs to this user. A sub-agent's session belongs to the user of its root session,
-        whose id is the stream's."""
+        """Return whether the session belongs to this user. A sub-agent's session belongs to the user of its root
+        session, which has the same id as the stream."""
         root = session if session.parent is None else await self.session(session.stream_id)
         return root is not None and root.user_id == user_id
 
@@ -179,14 +179,14 @@ class History:
         return found
 
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
-        """Return messages `start` to `count` of the lineage, each with the id of the place where it was written."""
-        entries = await self.entries(session_id, row, start, count)  # a damaged count ends here
+        """Return messages `start` to `count` of the lineage, each with an id that names where it was written."""
+        entries = await self.entries(session_id, row, start, count)  # a damaged count fails here
         owners = [owner for owner, first, end in find_spans(row, start, count) for _ in range(first, end)]
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
-        """Return the session's open step as stored, or None if it has no open step. `ahead`: the caller will need the
-        messages too, so the same read fetches those that are not cached."""
+        """Return the session's open step as stored, or None if it has no open step. `ahead`: the caller will also need
+        the messages, so the same read fetches those that are not cached."""
         if session.open is None:
             return None
         step = session.open
@@ -210,7 +210,7 @@ class History:
 
     async def open_call(self, session: SessionRow, call_id: str) -> OpenRows | None:
         """Return the open step with the rows that one of its calls needs. If the step is wide, the rows of its other
-        calls are left out."""
+        calls are omitted."""
         if session.open is None or not session.open.wide:
             return await self.open_rows(session)
         step = session.open
@@ -231,7 +231,7 @@ class History:
         return [row for row in rows.calls if row is not None] if rows is not None else []
 
     async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
-        """Return asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
+        """Return the asked calls, and the calls whose sub-agent is paused or interrupted, by call id in call order."""
         found: dict[str, Pending] = {}
         for row in rows.calls:
             if row is None or row.state == "done":
@@ -247,7 +247,7 @@ class History:
         return found
 
     async def unanswered(self, session: SessionRow) -> bool:
-        """Whether a call of the open step waits for an answer, here or in a paused sub-agent."""
+        """Return whether a call of the open step waits for an answer, here or in a paused sub-agent."""
         for row in await self.open_calls(session):
             if row.state == "asked":
                 return True
@@ -258,7 +258,7 @@ class History:
         return False
 
     async def pending(self, session: SessionRow) -> list[Pending]:
-        """Return the calls of a paused or interrupted session that wait for people, here or in a sub-agent, with
+        """Return the calls of a paused or interrupted session that wait for people, here or in a sub-agent, with their
         arguments."""
         found: list[Pending] = []
         if session.status == "paused":
@@ -277,8 +277,8 @@ class History:
         return (await self.with_arguments(session.session_id, [(session.lineage, session.open.base, found)]))[0]
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
-        """Return the calls that the run stopped for, with arguments. The answer that it left open is the row after its
-        last checkpoint."""
+        """Return the calls for which the run stopped, with their arguments. The answer that it left open is the row
+        after its last checkpoint."""
         if run.status in OVER:
             return []
         session = await self.session(run.session_id)
@@ -292,7 +292,7 @@ class History:
     async def with_arguments(
         self, session_id: str, places: Sequence[tuple[int, int, list[Pending]]]
     ) -> list[list[Pending]]:
-        """Return each list with the arguments of its calls, which are in the answer at (lineage, index)."""
+        """Return each list with the arguments of its calls. They are stored in the answer at (lineage, index)."""
         if not any(pending for *_, pending in places):
             return [pending for *_, pending in places]
         keys = [row_key(session_id, message_sort(lineage, index)) for lineage, index, _ in places]
@@ -327,14 +327,14 @@ class History:
         return (await self.conversation(session)).call_ids
 
     def remember(self, session: SessionRow, base: int, messages: Sequence[AnyMessage]) -> None:
-        """Cache the messages that a commit has just added to history at `base`, so that the next call need not read
+        """Cache the messages that a commit has just added to history at `base`, so that the next call does not read
         them."""
         if (known := self.cache.find(session)) is not None and len(known.messages) == base:
             self.cache.extend(session, known, messages)
 
     async def view(self, session: SessionRow, version: int | None = None) -> ViewRow | None:
-        """Return the session's current view, or the one with this session version in its key. None: the whole history
-        is shown."""
+        """Return the session's current view, or the view whose key has this session version. None: the whole history is
+        shown."""
         version = session.context.view if version is None else version
         if version == 0:
             return None
@@ -351,7 +351,7 @@ class History:
 
     async def point(self, session: SessionRow, checkpoint_id: str) -> tuple[CheckpointRow, JsonObject]:
         """Return the checkpoint with its custom state, which the caller must not change. Raises
-        `CheckpointNotFoundError`, also if retention deletes the checkpoint meanwhile."""
+        `CheckpointNotFoundError`, also if retention deletes the checkpoint in the meantime."""
         gone = CheckpointNotFoundError(f"session {session.session_id!r} has no checkpoint {checkpoint_id!r}")
         row = await self.checkpoint(session.session_id, checkpoint_id)
         if row is None:

@@ -1,10 +1,10 @@
-"""The loop: how far one worker takes a run (docs/protocol.md#loop).
+"""The loop, in which one worker advances a run as far as it can (docs/protocol.md#loop).
 
     buy a step ─> execute the calls that are ours ─> fold, buy the next ...
         │                   │
         over                calls for other workers, or no time for another step
 
-Law: the loop has no state that is not in the rows. Killing it at any line loses nothing that was recorded.
+Law: the loop has no state that is not in the rows. Killing the worker at any line loses nothing that was recorded.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from helix.engine.steps.buy import buy_step
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The run is over. Its effects remain to be applied."""
+    """A run that is over. Its effects have yet to be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoesOn:
-    """The run goes on elsewhere: execute `others` of step `step - 1`, if there are any, then continue the run from
+    """A run that continues elsewhere: execute `others` of step `step - 1`, if there are any, then continue the run from
     `step`."""
 
     step: int
     """The step to buy next."""
     others: tuple[Call, ...] = ()
-    """The calls that other workers execute. Empty: the worker stopped because its time is short, it is leaving, or it
+    """The calls that other workers execute. Empty: the worker stopped because it is running out of time, is leaving, or
     has bought as many steps as it may."""
 
 
 async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | GoesOn:
-    """Advance the run as far as this worker may, from `step` on. `seen`: the rows as the caller has just read them."""
+    """Advance the run from `step` as far as this worker may. `seen`: the rows that the caller has just read."""
     try:
         return await _advance(run, step, seen)
     except DamagedRowError as error:
@@ -62,7 +62,7 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
 
 
 async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView | None) -> Over | Staged:
-    """Buy the step. A worker that executes whole runs waits while another worker is buying it; a delivery is repeated
+    """Buy the step. If another worker is buying it, a worker that executes whole runs waits; a delivery is repeated
     later."""
     while True:
         try:

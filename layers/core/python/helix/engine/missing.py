@@ -1,4 +1,4 @@
-"""Errors for rows that other rows of a session need and that are missing or do not fit."""
+"""Errors about rows that other rows of a session need, but that are missing or inconsistent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class RowMissingError(StoreError):
 
 
 class StateMissingError(StoreError):
-    """No row holds the custom state: the session moved on since it was read and retention deleted the row, or the row
-    is lost."""
+    """No row holds the custom state. Either the session advanced after it was read and retention deleted the row, or
+    the row is lost."""
 
 
 def staged_answer(session: SessionRow, step: OpenStep, answer: AnyEntry | None) -> AssistantRow:
-    """Return the answer of the open step. Raises `RowMissingError` if it is missing, and `DamagedRowError` if it does
-    not fit."""
+    """Return the answer of the open step. Raises `RowMissingError` if it is missing, and `DamagedRowError` if it is not
+    the answer of that step."""
     if not isinstance(answer, AssistantRow):
         raise RowMissingError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
     if step.calls != len(answer.tool_calls):
@@ -29,7 +29,7 @@ def staged_answer(session: SessionRow, step: OpenStep, answer: AnyEntry | None) 
 
 
 def version_of_state(session_id: str, checkpoint_id: str) -> int:
-    """Return the version of the checkpoint that a row names as the holder of its state. Raises `StateMissingError`."""
+    """Return the version of the checkpoint that, according to a row, holds its state. Raises `StateMissingError`."""
     try:
         return checkpoint_version(session_id, checkpoint_id)
     except CheckpointNotFoundError:

@@ -1,6 +1,7 @@
 """Placements: the differences between runs in this process, in worker processes and in the functions of a stage.
 
-Law: the engine asks the placement, and never where it runs. A new difference becomes a field here, with its reason.
+Law: the engine consults the placement and never checks where it runs. A new difference becomes a field here, with its
+reason.
 """
 
 from __future__ import annotations
@@ -17,36 +18,38 @@ class Placement:
     """The rules that depend on the place where runs are executed. The runtime chooses one for each engine."""
 
     executes_whole_runs: bool
-    """Whether the worker that claims a run executes it to its end. Then it waits while another worker holds a step or a
-    call, begins every step, and uses the end of the stream that its claim read. Otherwise deliveries execute the run.
-    Each has limited time and few steps, and the platform repeats one that meets another worker's claim."""
+    """Whether the worker that claims a run executes it to its end. If so, it waits while another worker holds a step or
+    a call, begins every step, and uses the end of the stream that its claim read. Otherwise deliveries execute the run.
+    Each delivery has limited time and few steps, and the platform repeats a delivery that meets another worker's
+    claim."""
     claims_runs: bool
-    """Whether a worker claims the run itself, in addition to its steps and calls. An expired claim lets another worker
-    take the run over under a new run id, and that claim records the commits that the stream may lack. Without it, the
-    next delivery of the same run continues and records them, and it must not revive an expired claim of a step."""
+    """Whether a worker claims the run itself, in addition to its steps and calls. If so, an expired claim lets another
+    worker take over the run under a new run id, and that worker's claim records the commits that the stream may lack.
+    Otherwise the next delivery of the same run continues and records them, and it must not revive an expired claim on a
+    step."""
     executes_children: bool
-    """Whether the parent's worker executes sub-agents. Then it enforces the tool's timeout and records the sub-agent's
-    end. Otherwise no worker of the parent waits: the sub-agent's run gets a deadline, its end completes a task token,
-    and the parent's next step records it."""
+    """Whether the parent's worker executes sub-agents. If so, it enforces the tool's timeout and records the
+    sub-agent's end. Otherwise no worker of the parent waits: the sub-agent's run gets a deadline, its end completes a
+    task token, and the parent's next step records it."""
     executes_all_tools: bool
-    """Whether the worker that bought a step executes all of its tool calls. Otherwise it executes those of `inline`
-    tools only. Each other call gets an invocation of a function with its own timeout, memory and rights."""
+    """Whether the worker that bought a step executes all of its tool calls. Otherwise it executes only the calls of
+    `inline` tools. Every other call gets a function invocation with its own timeout, memory and permissions."""
     reads_stop_before_calls: bool
-    """Whether a worker reads the stop again between the answer that it staged and the calls of that answer. Otherwise
-    the poll finds it, up to `Settings.stop_poll_s` later. This saves a read per step, which a stage pays for."""
+    """Whether a worker reads the stop again between staging an answer and executing its calls. Otherwise the poll finds
+    it, up to `Settings.stop_poll_s` later, which saves a billed read per step on a deployed stage."""
     indexes_open_runs: bool
-    """Whether a run is in the index of open runs from its claim until its effects are done. The sweep needs it, because
-    an event that continues the run may be lost. Without the index, the next claim of the session repairs its runs, and
-    a user is listed by a row of their own, which the first claim of the session writes."""
+    """Whether a run is in the index of open runs from its claim until its effects are done. The sweep needs the index,
+    because an event that continues the run may be lost. Without the index, the next claim of the session repairs its
+    runs, and the session's first claim writes a row that lists the user."""
     replaces_silent_parts: bool
-    """Whether the sweep starts the next part of a run whose execution waits for a silent worker. A function that hangs
-    would end only at its timeout. A worker process has a lease on the execution, which expires by itself."""
+    """Whether the sweep starts the next part of a run whose execution waits for a silent worker. A hanging function
+    would end only at its timeout. A worker process has a lease on the execution, which expires on its own."""
     counter_shards: int
-    """The number of rows among which each usage counter is divided. The ends of a stage's runs may be more writes than
-    one row takes."""
+    """The number of rows among which each usage counter is divided. On a stage, runs may end more often than one row
+    can be written."""
 
     def executes_tool(self, agent: AnyAgent, tool: AnyTool | None) -> bool:
-        """Whether the worker that bought a step executes this tool's call itself."""
+        """Return whether the worker that bought a step executes this tool's call itself."""
         return self.executes_all_tools or agent.is_inline(tool)
 
 

@@ -16,7 +16,7 @@ class Newest(NamedTuple):
     session: SessionRow | None
     """The session's row. None: there is no such session."""
     runs: Sequence[RunRow] = ()
-    """The newest runs, newest first, as many as the reader asked for."""
+    """The newest runs, newest first, up to the number that the reader asked for."""
 
     def run(self, run_id: str) -> RunRow | None:
         return next((run for run in self.runs if run.run_id == run_id), None)
@@ -29,7 +29,6 @@ class Seen(NamedTuple):
     session: SessionRow
     """The session's row."""
     stop: Value | None
-    """The stored stop row of the run. None: no stop was asked for."""
+    """The stored stop row of the run. None: no stop was requested."""
     budgets: int
-    """The number of times that any budget was defined or changed. The session binds its budgets again when this number
-    changes."""
+    """The number of budget changes. When it changes, the session binds its budgets again."""

@@ -1,7 +1,7 @@
 """A cache of session rows that a worker has read and will need again.
 
 Law: the cached rows of a session stay as long as a caller holds them, as a run does while it works. Rows of other
-sessions stay up to `CACHED_BYTES` in all; the least recently used go first.
+sessions stay up to a total of `CACHED_BYTES`; the least recently used are evicted first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ STATES = 4
 
 @dataclass(slots=True)
 class Conversation:
-    """The cached messages of one lineage, from the first on."""
+    """The cached messages of one lineage, starting with the first."""
 
     messages: list[AnyMessage] = field(default_factory=list)
-    """The first messages of the lineage, without a gap."""
+    """The first messages of the lineage, without gaps."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all calls in `messages`, from which new ids must differ."""
     edited: list[int] = field(default_factory=list)
-    """The indexes in `messages` of results whose call a person edited. The model is shown the edit with them."""
+    """The indexes in `messages` of results whose call a person edited. The model sees the edit with each of these
+    results."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -46,7 +47,7 @@ class Known:
     views: dict[int, ViewRow] = field(default_factory=dict)
     """Views by the session version in their key."""
     size: int = 0
-    """The size of everything cached here, in bytes, roughly."""
+    """The approximate size of everything cached here, in bytes."""
 
 
 class SessionCache:

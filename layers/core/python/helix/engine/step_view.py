@@ -1,4 +1,4 @@
-"""The view of an open step that its calls are executed with."""
+"""The view of an open step with which its calls are executed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StepView:
     rows: OpenRows
     """The step's answer and the rows of its calls."""
     stop: StopRow | None
-    """The stop of the run. None: none was asked for."""
+    """The stop of the run. None: no stop was requested."""
     results: dict[str, CallRow] = field(default_factory=dict)
-    """The results that this worker recorded since the view was read, by call id."""
+    """The results that this worker has recorded since the view was read, by call id."""
 
     def finished(self) -> OpenRows | None:
         """Return the step with all its results, if this worker has recorded those that were missing. Results never

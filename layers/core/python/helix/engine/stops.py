@@ -1,7 +1,7 @@
-"""Stops: interrupts and aborts, each a durable record of one run only (docs/protocol.md#interrupt).
+"""Stops: interrupts and aborts, each a durable record for a single run (docs/protocol.md#interrupt).
 
-Law: a worker sees the stop of each run that it executes within `stop_poll_s`, from whichever process it came. All runs
-of an event loop share one poll, so that a thousand of them cost a few reads.
+Law: a worker sees a stop of any run that it executes within `stop_poll_s`, whichever process it came from. All runs of
+an event loop share one poll, so that a thousand runs cost only a few reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.ports.state_store import Key, StateStore
 
 logger = get_logger("helix")
 AT_ONCE = 100
-"""The most stop records that one read fetches."""
+"""The maximum number of stop records that one read fetches."""
 
 
 async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> StopRow | None:
@@ -34,7 +34,7 @@ async def read_stop(store: StateStore, session: SessionRow, run_id: str) -> Stop
 async def judge_stop(
     store: StateStore, session: SessionRow, run_id: str, value: dict[str, Any] | None
 ) -> StopRow | None:
-    """Return the same as `read_stop`, given the run's own stop row (`value`), which was read already."""
+    """Return the same as `read_stop`, given the run's own stop row (`value`), which has already been read."""
     if value is not None:
         return StopRow.read(session.session_id, stop_sort(run_id), value)
     if session.parent is None:
@@ -96,7 +96,7 @@ class Stops:
 
 
 class _Poll:
-    """The poll of one event loop. Its task lives while a run is watched."""
+    """The poll of one event loop. Its task runs while any run is watched."""
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
         self._store, self._poll_s = store, poll_s
@@ -147,7 +147,7 @@ class _Poll:
 
 
 def _warn(what: str, error: Exception) -> None:
-    """Log a failed read. It must not end the watches of other runs."""
+    """Log a failed read, which must not end the watches of other runs."""
     if isinstance(error, StoreError):
         logger.warning("could not check whether to stop %s; trying again: %s", what, error)
     else:

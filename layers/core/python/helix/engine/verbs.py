@@ -1,7 +1,7 @@
 """The entry points of the loop: a claimed run in this process, and one delivery of each verb
 (docs/protocol.md#deliveries).
 
-Law: a payload carries ids and counters only, so any delivery may be repeated, duplicated or late. The rows decide. An
+Law: a payload carries only ids and counters, so any delivery may be repeated, duplicated or late. The rows decide. An
 execution knows only its payload; these functions decide which step, call or part comes next.
 """
 
@@ -43,13 +43,13 @@ from helix.ports.state_store import Update
 
 RETRY_EVENTS, CALL_RETRIES = 3, 18
 """The cost of retries in an execution's history. Each failed attempt adds three events: scheduled, started, failed. A
-call is attempted up to 18 times more, for overload and for failures that may pass (infra/definition.py)."""
+call is retried up to 18 times, after overload and transient failures (infra/definition.py)."""
 MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 12 + RETRY_EVENTS * CALL_RETRIES, 5
 """The events that a model call with its Choice state, a call with its retries, and a Map state of calls add to the
-history, rounded up. The number of attempts of a call is not known, so the maximum is assumed; `call_model` knows its
+history, rounded up. The number of attempts at a call is not known, so the maximum is assumed; `call_model` knows its
 own retries from its payload."""
 MAP_CALLS, MAP_BYTES, CALL_BYTES = 100, 200_000, 600
-"""The bounds of one Map state. Its events must fit into the rest of the history at `roll_over_events`, and its input
+"""The limits of one Map state. Its events must fit into the history that remains at `roll_over_events`, and its input
 and output into the 256 KB of a state. `CALL_BYTES` is the size of a call without its id."""
 
 
@@ -59,34 +59,34 @@ class Move:
 
     kind: Literal["on", "over", "gone"]
     """`on`: execute `calls`, then buy `step`. `over`: finish the run. `gone`: this execution has nothing more to do,
-    because the next part is at work or the session was deleted."""
+    because the next part has taken over or the session was deleted."""
     step: int
     """The step to buy next."""
     events: int
     """An estimate of the events in the execution's history, rounded up."""
     calls: tuple[Call, ...] = ()
-    """The calls to execute before `step` is bought. Further calls of their step come with the next move."""
+    """The calls to execute before `step` is bought. Further calls of the same step follow in the next move."""
 
 
 class Executed(NamedTuple):
     """The end of a run that was executed in this process."""
 
     claims: list[Claimed]
-    """The runs that the end claimed: that of a parent that was waiting."""
+    """The runs that were claimed when the run ended: the run of a waiting parent, if there was one."""
     row: RunRow | None
-    """The run's row. None: another worker ended the run, or this one does not know everything that was written."""
+    """The run's row. None: another worker ended the run, or this worker does not know every write to the row."""
     text: str | None
     """The text of the run's last answer. None: this worker did not end the run, or there is no answer."""
 
 
 async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed:
-    """Execute a claimed run in this process, to its end and its effects."""
+    """Execute a claimed run in this process until it has ended and its effects are applied."""
     session, row = claimed.session, claimed.run
     async with open_context(engine, agent, session, row, delivery) as run, HeldClaim(engine, run_claim(run)):
         run.fresh, run.row = True, row
         show(run, RunClaimed(claimed))
         await run.stream.flush()
-        if claimed.ended is not None:  # earlier runs too: their finishers may have died as well
+        if claimed.ended is not None:  # also earlier runs, whose finishers may have died too
             await sweep_session(engine, agent, session.session_id, delivery)
         await record(run, RunBegan(row))
         await record(run, MessagesAdded(claimed.plan.added, claimed.patches))
@@ -102,7 +102,7 @@ async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, deliver
 async def deliver_model(
     engine: Engine, position: Position, delivery: Delivery, leaving: Callable[[], bool] = bool
 ) -> Move:
-    """Take the run as far as this delivery may. `leaving` returns whether the worker stops at the next step."""
+    """Advance the run as far as this delivery may. `leaving` returns whether the worker stops at the next step."""
     try:
         seen, row = await engine.history.seen_with_run(position.session_id, position.run_id)
     except (SessionNotFoundError, RunNotFoundError):
@@ -164,7 +164,7 @@ async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: De
 
 
 async def deliver_failure(engine: Engine, position: Position, cause: str, delivery: Delivery) -> None:
-    """Handle the end of this part's execution, whatever the execution was doing."""
+    """Handle the end of this part's execution, regardless of what the execution was doing."""
     try:
         session = await engine.history.existing(position.session_id)
         agent = engine.agents(session.agent_type)
@@ -189,7 +189,7 @@ async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery:
 
 
 def _one_map(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """Return the calls that fit into one Map state. The delivery after it finds the others."""
+    """Return the calls that fit into one Map state. The delivery after that state finds the others."""
     left = MAP_BYTES
     for n, call in enumerate(calls[:MAP_CALLS]):
         left -= CALL_BYTES + len(dumps(call.call_id))

@@ -1,4 +1,4 @@
-"""Builders of the writes that several verbs share, and their commit."""
+"""Builders of the writes that several verbs share, and the function that commits them."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ async def commit(
 
 
 async def no_outcome_check() -> bool:
-    """Return False. For the `commit` of a transaction that may be repeated, so a lost response does not matter."""
+    """Return False. Used with `commit` for a transaction that may be repeated, so a lost response does not matter."""
     return False
 
 
 async def are_written(engine: Engine, puts: Sequence[Put]) -> bool:
-    """Return whether the store has exactly these rows."""
+    """Return whether the store contains exactly these rows."""
     stored = await engine.store.get([put.key for put in puts])
     return all(value == put.value for value, put in zip(stored, puts, strict=True))
 
 
 def at_version(session: SessionRow) -> When:
-    """Return the condition AT(v): the session is still this run's, and unchanged since it was read."""
+    """Return the condition AT(v): the session still belongs to this run, and is unchanged since it was read."""
     return When(equal={"version": session.version, "run_id": session.run_id, "status": "running"})
 
 
 def as_claimed(old: SessionRow) -> When:
-    """Return the condition CLAIM(s): status, version and run id are as read."""
+    """Return the condition CLAIM(s): the status, version and run id are unchanged since they were read."""
     return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
 
 
@@ -78,23 +78,23 @@ def held_by_run(run_id: str) -> When:
 
 
 def as_read(row: CallRow | None) -> When:
-    """Return the condition that a call's row is unchanged since it was read. A tool or an answer can write its result
-    without a running session, so a writer that closes the call must not overwrite a result that it did not see."""
+    """Return the condition that a call's row is unchanged since it was read. A tool or a person's answer can write a
+    result while the session is not running, so a writer that closes the call must not overwrite a result that it did
+    not see."""
     if row is None:
         return ABSENT
     return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
 
 
 def exists(session: SessionRow) -> Check:
-    """Return the check that the session still exists, and is not a new one that was made under the same id after a
-    deletion."""
+    """Return the check that the session still exists, and was not deleted and created again under the same id."""
     return Check(session_key(session.session_id), When(equal={"created_at": session.created_at or None}))
 
 
 def beside(session: SessionRow) -> Operation:
     """Return the operation that accompanies a result for the open step from outside the run's worker. It checks that
-    the session is as it was read. A pause names the calls that wait; those of a wide step are too many, so each of its
-    results moves the version instead."""
+    the session is unchanged since it was read. A pause lists the calls that wait. A wide step has too many of them, so
+    each of its results bumps the version instead."""
     key = session_key(session.session_id)
     if session.open is not None and session.open.wide:
         same_run = When(equal={"run_id": session.run_id, "status": session.status})
@@ -115,7 +115,7 @@ def call_put(key: Key, row: CallRow, when: When) -> Put:
 
 
 def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:
-    """Put a message that the same transaction adds to `session`. No row exists at its place yet."""
+    """Put a message that the same transaction adds to `session`. No row exists at its position yet."""
     return replace(entry_put(session.session_id, session.lineage, index, entry), new=True)
 
 
@@ -127,8 +127,8 @@ def checkpoint(
     patches: Sequence[JsonObject] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[CheckpointRow, Put]:
-    """Make the checkpoint of `session` as it will be written. Sets the session's `checkpoint`, and `state_at` if there
-    is a new state."""
+    """Create the checkpoint for `session` as it is about to be written. Sets the session's `checkpoint`, and `state_at`
+    if there is a new state."""
     ident = checkpoint_id(session.session_id, session.step, now, session.version)
     session.checkpoint = ident
     if state is not None:
@@ -154,7 +154,7 @@ def checkpoint(
 
 
 def view_put(session: SessionRow, view: ViewRow) -> Put:
-    """Put the view that the same transaction makes the current one of `session`."""
+    """Put the view that the same transaction makes the current view of `session`."""
     return Put(row_key(session.session_id, view_sort(session.context.view)), view.dump(), new=True)
 
 
@@ -167,7 +167,7 @@ def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a run, as the rows of the run and the session record it."""
+    """The end of a run, as recorded in the rows of the run and the session."""
 
     status: EndStatus
     """The final or resting status of the run and the session."""
@@ -176,14 +176,15 @@ class End:
     error: ErrorInfo | None = None
     """The error of a failed run. None: it did not fail."""
     reason: str | None = None
-    """The reason of a pause, an interrupt or an abort, for people. None: none was given."""
+    """The human-readable reason for a pause, an interrupt or an abort. None: none was given."""
     completion_reason: str | None = None
-    """The rule that ended the run: `text`, `output`, `finish_with`, `stop_when` or `max_steps`; or the reason of a
+    """The rule that ended the run: `text`, `output`, `finish_with`, `stop_when` or `max_steps`; or the reason for a
     pause. None: none applies."""
 
 
 def end(session: SessionRow, ended: End, now: float) -> Update:
-    """End `session`'s run: set the session's fields (on the already advanced copy) and return the run row's update.
+    """End the run of `session`: set the session's fields (on the already advanced copy) and return the update of the
+    run's row.
 
     The money of the run (`blocks`, an open `claim`) moves to the run row, where its effects settle it.
     """
@@ -196,7 +197,7 @@ def end(session: SessionRow, ended: End, now: float) -> Update:
         session_id=session.session_id,
         turn=session.turn,
         status=ended.status,
-        mode="execute",  # only the fields below are written of this row
+        mode="execute",  # of this row, only the fields below are written
         agent_type="",
         first_step=0,
         steps=session.run_steps,

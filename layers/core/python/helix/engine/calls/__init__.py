@@ -1,1 +1,1 @@
-"""The calls of a step: tools, sub-agents, and which worker executes which call."""
+"""The calls of a step: tools, sub-agents, and the division of calls among workers."""

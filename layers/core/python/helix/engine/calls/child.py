@@ -1,8 +1,8 @@
-"""A sub-agent's call. One code path starts the child, attaches to it, waits for it and reports its result, wherever the
-child is executed (docs/protocol.md#children).
+"""A sub-agent's call. A single code path starts the child, attaches to it, waits for it and reports its result,
+wherever the child is executed (docs/protocol.md#children).
 
-Law: the child's ids were made with the parent's answer, so every delivery of the call attaches to the same child. When
-the child ends, its result is written to the parent's call row.
+Law: the child's ids are created with the parent's answer, so every delivery of the call attaches to the same child.
+When the child ends, its result is written to the parent's call row.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _begin(run: RunContext, call: ChildCall, *, resumed: bool = False) -> 
 
 async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | ChildWaits | SessionRow) -> Progress:
     """Execute the child in this process, and report how it ended."""
-    from helix.engine.verbs import execute_run  # imported here because of the cycle: a run's calls are runs themselves
+    from helix.engine.verbs import execute_run  # imported here to avoid a cycle: a run's calls can be runs themselves
 
     engine, session_id = run.engine, call.ref.session_id
     if isinstance(child, ChildWaits):
@@ -91,7 +91,7 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
     if isinstance(child, Claimed):
         await _begin(run, call)
         async with _limit(run, call):
-            with contextlib.suppress(LostClaimError):  # the child's claim, not ours: its row names its new worker
+            with contextlib.suppress(LostClaimError):  # the child lost its claim, and its row names its new worker
                 await execute_run(engine, call.agent, child, run.delivery)
     elif child.status == "running":
         raise WorkInProgressError(f"sub-agent session {session_id!r}", child.lease_expires or run.now() + 1)
@@ -111,11 +111,11 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
 async def _execute_elsewhere(
     run: RunContext, call: ChildCall, child: Claimed | ChildWaits | SessionRow, token: str
 ) -> Progress:
-    """Have another worker execute the child. Returns `waits` if the token is stored until the child ends. Otherwise
-    there is nothing to wait for."""
+    """Have another worker execute the child. Returns `waits` if the token is stored until the child ends. Any other
+    result means that there is nothing to wait for."""
     engine, session_id = run.engine, call.ref.session_id
     if isinstance(child, SessionRow) and child.status == "running" and child.lease_owner is not None:
-        # A process that does not complete task tokens executes the child.
+        # The child is executed by a process that does not complete task tokens.
         raise WorkInProgressError(f"sub-agent session {session_id!r}", child.lease_expires)
     if not await add_token(engine, session_id, token):
         return "over"
@@ -148,8 +148,8 @@ async def _refuse(run: RunContext, view: StepView, row: CallRow, reason: str) ->
 
 @asynccontextmanager
 async def _limit(run: RunContext, call: ChildCall) -> AsyncIterator[None]:
-    """Abort the sub-agent once it has run for longer than the tool allows. Its call then gets a failed result, which
-    the parent's model sees."""
+    """Abort the sub-agent if it runs for longer than the tool allows. Its call then gets a failed result, which the
+    parent's model sees."""
 
     tool = run.agent.find_tool(call.request.name)
     assert tool is not None

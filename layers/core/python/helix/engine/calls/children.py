@@ -3,9 +3,9 @@
 Law: the child's ids are created with the parent's answer, so a repeated start attaches to the same child. The parent's
 call row holds the report, which is written at most once.
 
-A parent's execution waits for a child with a task token. The parent writes the token and then reads the child's
-session; the child's end writes the session and then reads the tokens. So one of the two sees the other. A wake-up may
-be repeated, and may find no waiting execution.
+A parent's execution uses a task token to wait for a child. The parent writes the token and then reads the child's
+session. When the child ends, it writes its session and then reads the tokens, so one of the two always sees the other.
+A wake-up may be repeated, and may find no waiting execution.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ async def attach(
     engine, parent = run.engine, view.session
     tool = run.agent.find_tool(request.name)
     assert tool is not None and tool.agent is not None
-    # If the sub-agent is executed elsewhere, no worker of the parent stays to enforce the tool's timeout. So its run
-    # gets a deadline.
+    # If the sub-agent is executed elsewhere, the parent has no worker left to enforce the tool's timeout, so the
+    # sub-agent's run gets a deadline.
     deadline = None if engine.placement.executes_children else run.now() + tool.timeout_s
     trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
     # The parent's run must still be running, because its end looks for children only once.
@@ -63,14 +63,14 @@ async def attach(
                 ask = replace(ask, mode="takeover")
             case "paused" if child is not None and await engine.history.unanswered(child):
                 return ChildWaits(waits)
-            case "interrupted" | "paused":  # the pause does not wait for a person: a budget had no room
+            case "interrupted" | "paused":  # paused by an exhausted budget, not waiting for a person
                 pass
             case _:
                 assert child is not None
                 return child
         try:
             return await claim(engine, tool.agent, ref.session_id, ask, run.delivery)
-        except (AgentAlreadyRunningError, CannotResumeError, StaleStateError):  # it moved since it was read
+        except (AgentAlreadyRunningError, CannotResumeError, StaleStateError):  # the session has changed since
             above = await engine.history.existing(parent.session_id)
             if above.status != "running" or above.run_id != parent.run_id:
                 return ChildWaits(waits)
@@ -99,10 +99,10 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
 
 
 async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
-    """Write the ended child's outcome to its parent's call row, if that has no result. If the parent is paused on this
-    call, claim it in the same transaction. Return the claim, whose run the caller must start."""
+    """Write the ended child's outcome to its parent's call row, unless the row already has a result. If the parent is
+    paused on this call, claim it in the same transaction. Return the claim, whose run the caller must start."""
     if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
-        return None  # a run that was taken over is failed, but its session goes on under the next run
+        return None  # a run that was taken over has failed, but its session continues under the next run
     while True:
         parent = await engine.history.session(child.parent.session_id)
         if parent is None or parent.status == DELETING:
@@ -127,7 +127,7 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
 
 
 async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
-    """Return the key and the row of the call, if its step is the session's open step."""
+    """Return the key and the row of the call, or None if the session's open step does not contain it."""
     rows = await engine.history.open_call(session, call_id)
     if rows is None:
         return None
@@ -144,7 +144,7 @@ async def is_done(engine: Engine, key: Key) -> bool:
 
 def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
     """Return the parent's call row with the child's outcome and the usage of all its runs. A child that failed or was
-    aborted gives a failed result."""
+    aborted yields a failed result."""
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
@@ -154,7 +154,7 @@ def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
 async def add_token(engine: Engine, session_id: str, token: str) -> bool:
     """Store the task token of an execution that waits until this session no longer runs. False if the session was
     deleted."""
-    digest = hashlib.sha256(token.encode()).hexdigest()[:32]  # a token is longer than a key may be
+    digest = hashlib.sha256(token.encode()).hexdigest()[:32]  # a token may be longer than the maximum key length
     put = Put(row_key(session_id, token_sort(digest)), {"token": token})
     while True:
         session = await engine.history.session(session_id)

@@ -1,5 +1,5 @@
 """Executes the calls of a step. A worker executes its own calls concurrently and leaves the rest to other workers.
-Before that, it writes the call rows of a wide step that did not fit into the staging transaction
+Before that, it writes any call rows of a wide step that did not fit into the staging transaction
 (docs/protocol.md#wide)."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
 
 
 async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
-    """Return the step as this worker has just written it, with the current stop. Otherwise read it from the store."""
+    """Return the step as this worker has just written it, with the current stop, or read it from the store."""
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = run.watch.stop
@@ -74,9 +74,9 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
 
 
 async def _claim_pages(run: RunContext, view: StepView) -> StepView:
-    """Write first rows for the calls without a row, as staging does: resolved, asked or claimed. Return the view with
-    them. The rows are written in pages, each as large as a transaction allows. If a page is refused, the remaining
-    calls are claimed one by one."""
+    """Write the first row of each call that has none, as staging does: resolved, asked or claimed. Return the view with
+    the new rows. The rows are written in pages, each as large as a transaction allows. If a page is refused, the
+    remaining calls are claimed one by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
     assert session.open is not None
     first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
@@ -130,7 +130,7 @@ def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[lis
 
 
 async def execute_call(run: RunContext, view: StepView, call_id: str, token: str | None = None) -> Progress:
-    """Execute one call until it is done, waits for a person, or is stopped. `token` is completed when its sub-agent's
+    """Execute one call until it is done, waits for a person, or is stopped. `token` is completed when the sub-agent's
     session stops running. A worker that executes whole runs waits while another worker holds the call."""
     current: StepView | None = view
     with contextlib.ExitStack() as stack:

@@ -43,20 +43,19 @@ class ToolOutcome:
     success: bool
     """Whether the tool returned a valid result."""
     plain: bool = False
-    """Whether `content` is a text as the tool returned it, not JSON."""
+    """Whether `content` is a plain string that the tool returned, rather than JSON."""
     fatal: bool = False
     """Whether the failure ends the run."""
     patches: list[JsonObject] = field(default_factory=list)
     """The JSON Patch operations by which the tool changed the custom state. Empty after a failure."""
     usage: Usage | None = None
-    """The usage of model calls inside of the tool. None: it reported none."""
+    """The usage of model calls inside the tool. None: the tool reported no usage."""
     files: list[ReadFile] = field(default_factory=list)
-    """The files that the tool returned, which are not stored yet."""
+    """The files that the tool returned. They have not been stored yet."""
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
-    """Execute the call. An execution that raises is repeated up to `tool.retries` times, and its state changes are
-    dropped."""
+    """Execute the call. If it raises, its state changes are discarded and it is retried up to `tool.retries` times."""
     agent, session, tool, row = run.agent, run.session, call.tool, call.row
 
     def emit(event_name: str, data: JsonValue) -> None:
@@ -105,7 +104,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             )
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # SystemExit too: it ends the call, not the worker
+        except BaseException as error:  # including SystemExit, which ends the call, not the worker
             logger.info("tool %r failed in session %s", tool.name, session.session_id, exc_info=True)
             if attempt < tool.retries and not isinstance(error, _ResultError) and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
@@ -124,7 +123,7 @@ def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutc
 
 
 class _ResultError(Exception):
-    """The tool returned a value that cannot be its result. Executing it again would not help."""
+    """The tool returned a value that is not a valid result. Executing it again would not help."""
 
 
 async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext[Any]) -> object:
@@ -140,7 +139,7 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
                 result = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
                 return await result if inspect.isawaitable(result) else result
             except TimeoutError as error:
-                inner = error  # the tool's own, unless the block's timer raises it again as ours
+                inner = error  # raised by the tool, unless the timeout block raises its own
                 raise
     except TimeoutError as error:
         if inner is error and inner is not None:
@@ -149,7 +148,7 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
 
 
 async def _read_files(tool: AnyTool, result: object) -> tuple[object, list[ReadFile]]:
-    """Return the text and the files of a result with files. Any other result is returned as it is."""
+    """Return the text and the files of a result with files. Any other result is returned unchanged."""
     if not has_files(result):
         return result, []
     if tool.output_schema is not None or tool.finish_with:
@@ -177,7 +176,7 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
                     f"result of tool {tool.name!r} does not fit its output schema: {problems}"
                 ) from error
     try:
-        if tool.finish_with and isinstance(result, BaseModel):  # an output is stored as its schema can load it
+        if tool.finish_with and isinstance(result, BaseModel):  # stored in the form that its schema can load
             result = result.model_dump(mode="json", round_trip=True, by_alias=False)
         content = result_content(result, True)
     except (ValueError, RecursionError) as error:
@@ -188,8 +187,8 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
 
 
 def _message(error: BaseException) -> str:
-    """Return the error text for the model: the message of a `ToolError` or `_ResultError`, and for other exceptions the
-    type too. It never contains a stack trace."""
+    """Return the error text for the model: the message of a `ToolError` or `_ResultError`. For other exceptions it also
+    includes the type. It never contains a stack trace."""
     if isinstance(error, (ToolError, _ResultError)):
         return text_of(error)
     return f"{type(error).__name__}: {text_of(error)}"

@@ -33,7 +33,7 @@ from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 from helix.services.session_files import NO_FILES
 
 MAX_REASON = 2_000
-"""The most characters of the reason that an approval rule gives."""
+"""The maximum length, in characters, of the reason that an approval rule gives."""
 MAX_DEATHS = 3
 """The number of worker deaths after which a call that may be repeated is not started again."""
 
@@ -62,7 +62,7 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
 
 def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
     """Return `row` claimed for the worker or the sub-agent that executes its call. A sub-agent's claim has no deadline,
-    because its end is the result."""
+    because the claim lasts until the sub-agent ends."""
     child = answer.children.get(row.call_id)
     if child is None:
         return claimed(run, row)
@@ -71,7 +71,7 @@ def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
 
 
 def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow, result: tuple[str, bool]) -> CallRow:
-    """Create the row of a call that is not executed. `result` is its content, and whether it is a success."""
+    """Create the row of a call that is not executed. `result` is its content and whether it succeeded."""
     content, success = result
     return CallRow(
         call_id=request.id,
@@ -87,8 +87,8 @@ def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow
 
 
 def claimed_with_answer(run: RunContext, first: CallRow) -> bool:
-    """Whether a first claim is written together with the answer. Such a claim marks the call as started before it
-    starts. If the worker died in between, a tool that must not start twice would seem to have an unknown outcome."""
+    """Return whether a first claim is written together with the answer. Such a claim marks the call as started before
+    it starts. If the worker died in between, a tool that must not start twice would seem to have an unknown outcome."""
     if first.state != "claimed" or first.child is not None:
         return True
     tool = run.agent.find_tool(first.tool_name)
@@ -103,21 +103,21 @@ def claimed(run: RunContext, row: CallRow) -> CallRow:
 
 
 def is_expired(run: RunContext, row: CallRow) -> bool:
-    """Whether the claim's holder can no longer act, because its deadline has passed. A claim from an earlier version of
-    Helix has no deadline. It is dead once its run is no longer the session's current run."""
+    """Return whether the claim's holder can no longer act, because its deadline has passed. A claim from an earlier
+    version of Helix has no deadline. It expires once its run is no longer the session's current run."""
     return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
 
 
 def may_start(run: RunContext, deadline: float) -> bool:
-    """Whether the holder may still start the tool, by its own clock. It is checked last before the start, because other
-    workers may take the call after the deadline."""
+    """Return whether the holder may still start the tool, according to its own clock. This is checked immediately
+    before the start, because other workers may take the call after the deadline."""
     now = run.now()
     return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s
 
 
 def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
-    """Return why the call waits for an approval, empty if the tool gives no reason, or None if it needs none. If the
-    rule raises, the call needs an approval, because approval rules must not fail open."""
+    """Return why the call waits for approval: empty if the tool gives no reason, None if the call needs no approval. If
+    the rule raises, the call needs approval, because approval rules must not fail open."""
     if isinstance(tool.require_approval, bool):
         return "" if tool.require_approval else None
     try:
@@ -129,25 +129,25 @@ def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
 
 
 def may_wait(tool: AnyTool | None) -> bool:
-    """Whether a call of the tool may wait for a person before it is executed."""
+    """Return whether a call of the tool may wait for a person before it is executed."""
     return tool is not None and (tool.require_approval is not False or tool.on_unknown == "ask")
 
 
 def executed(request: ToolCallRequest, row: CallRow) -> ToolCallRequest:
-    """Return the call as it is executed: with the arguments that a person approved in place of the model's."""
+    """Return the call to execute: if a person approved other arguments, they replace the model's."""
     return request if row.edited is None else request.model_copy(update={"arguments": row.edited.arguments})
 
 
 Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
 """The progress of a call in one delivery. `waits`: a token is stored until its sub-agent ends. `over`: the step no
-longer belongs to this run. `again`: the row has changed since the view was read, so read it again."""
+longer belongs to this run. `again`: the row has changed since the view was read, so the caller must read it again."""
 
 
 async def view_step(
     engine: Engine, session_id: str, run_id: str, step: int, call_id: str | None = None
 ) -> StepView | None:
-    """Read the open step. None: it no longer belongs to this run, or is no longer open. With `call_id`, only this
-    call's row is read if the step is wide."""
+    """Read the open step. None: it no longer belongs to this run, or is no longer open. If the step is wide and
+    `call_id` is given, only that call's row is read."""
     session, stop = await engine.history.session_and_stop(session_id, run_id)
     if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
         return None
@@ -178,7 +178,7 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
             return taken
         row = taken
     assert row is not None
-    if row.child is not None:  # claimed for its child: the caller reads it again and calls `call_child`
+    if row.child is not None:  # claimed for its child: the caller reads the row again and calls `call_child`
         return "again"
     if tool is None:  # the code changed during the run
         return await _record(run, view, row, _missing_tool_result(run, row))
@@ -188,7 +188,8 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
 async def _acquire_call(
     run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None
 ) -> CallRow | Progress:
-    """Claim the call as its row requires. The conditions are that the session is this run's and the row is as read."""
+    """Claim the call as its row requires, on condition that the session still belongs to this run and the row is
+    unchanged."""
     session = view.session
     if row is None:
         new, when = first_claim(run, request, view.rows.answer), ABSENT
@@ -199,7 +200,7 @@ async def _acquire_call(
             until = row.deadline or run.now() + 1
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
         new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
-        # The deadline is part of it: a holder that renews its claim meanwhile keeps it.
+        # The condition includes the deadline, so a holder that renews its claim in the meantime keeps it.
         when = When(equal={**as_read(row).equal, "deadline": row.deadline})
     put = call_put(view.key(request.id), new, when)
     check = Check(session_key(session.session_id), held_by_run(run.run_id))
@@ -225,14 +226,14 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
         case "skip":
             return row.ended(dumps(UNKNOWN), False, "policy", run.now())
         case _:
-            # With the dead claim's number, the log would drop the question as a repeat.
+            # If the question had the dead claim's number, the log would drop it as a duplicate.
             changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
             return row.model_copy(update=changes)
 
 
 async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
     """Release a claim that was never started, so that its outcome is not unknown. A call that a person approved stays
-    approved. If the call died with an earlier worker, its row stays and keeps its deaths."""
+    approved. If an earlier worker died during the call, the row is kept, with its count of deaths."""
     if row.deaths:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
@@ -264,12 +265,13 @@ def _missing_tool_result(run: RunContext, row: CallRow) -> CallRow:
 
 
 async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
-    """Execute the call under its claim, then record the result. From then on the claim needs no heartbeat."""
+    """Execute the call under its claim, then record the result. Once the tool has ended, the claim needs no
+    heartbeat."""
     claim = call_claim(run, view.key(call.row.call_id), call.row)
     async with HeldClaim(run.engine, claim):
         await record(run, call)
         state = await run.engine.history.state(view.session)
-        if not may_start(run, claim.deadline()):  # others may take the call now, so it must not start here
+        if not may_start(run, claim.deadline()):  # other workers may take the call now, so it must not start here
             await _release_unstarted(run, view, call.row)
             raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
         begun = run.now()
@@ -328,7 +330,7 @@ async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcom
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
-    """4: record the result, on condition that the claim is still ours. If that is refused, the result is dropped."""
+    """4: record the result, on condition that this worker still holds the claim. Otherwise the result is discarded."""
     put = call_put(view.key(row.call_id), done, as_read(row))
     if await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done)):
         view.results[done.call_id] = done

@@ -1,2 +1,2 @@
-"""Claims: the right to work on a session, a step or a call until a deadline. Also people's confirmations, and the work
-of dead holders."""
+"""Claims: the right to work on a session, a step or a call until a deadline. Also handles people's confirmations, and
+the unfinished work of dead holders."""

@@ -1,7 +1,7 @@
 """Claiming a session for a new run: execute, resume, retry, takeover (docs/protocol.md#claims).
 
-Law: a claim is one transaction, on condition that (status, version, run id) are as read. The loser writes nothing,
-except that it may have closed calls of a wide step (docs/protocol.md#wide).
+Law: a claim is one transaction, on condition that (status, version, run id) are unchanged since they were read. The
+loser writes nothing, except that it may have closed calls of a wide step (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from helix.services.request_keys import keyed_run, request_key
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A successful claim: the rows that it wrote, and what it found out about the previous run."""
+    """A successful claim: the rows that it wrote, and its findings about the previous run."""
 
     session: SessionRow
     """The session's row, with the new run."""
@@ -69,22 +69,22 @@ class Claimed:
     patches: list[JsonObject]
     """The JSON Patch operations that the claim applied to the custom state."""
     missed: Missed | None = None
-    """Commits that a dead worker may not have written to the stream. None: nothing can be missing."""
+    """Commits that a dead worker may have failed to write to the stream. None: nothing can be missing."""
     ended: str | None = None
     """The id of the previous run, if its effects may not have been applied yet."""
     superseded: str | None = None
     """The id of the previous run, if it was interrupted or paused."""
     stream_end: tuple[int, float] | None = None
     """The last sequence of the session's own stream and its time, as read before the claim. The stream cannot have been
-    deleted between that read and the claim. None: it is not known, the claim's worker does not execute the run, or the
-    session is a sub-agent's."""
+    deleted between that read and the claim. None: it is unknown, the worker that claimed the run does not execute it,
+    or the session is a sub-agent's."""
 
 
 async def claim(
     engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery, seen: Newest | None = None
 ) -> Claimed:
     """Claim the session for a new run. Raises `AgentAlreadyRunningError` for the loser, and `CannotResumeError` if the
-    status does not allow the claim. `seen`: the rows as the caller has just read them."""
+    status does not allow the claim. `seen`: the rows that the caller has just read."""
     check_input(session_id, ask)
     while True:
         found = seen or Newest(None if ask.made else await engine.history.session(session_id))
@@ -105,14 +105,14 @@ async def claim(
         if again is None and session is None:
             await clear_leftovers(engine, session_id)
         keyed = ask.key is not None and await keyed_run(engine.store, ask.key) is not None
-        if ask.extra or ask.files or keyed:  # the extra operations may be what was refused: the caller reads again
+        if ask.extra or ask.files or keyed:  # the extra operations may have been refused: the caller reads again
             raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
 async def _try(
     engine: Engine, agent: AnyAgent, session_id: str, found: Newest, ask: ClaimInput, delivery: Delivery
 ) -> Claimed | None:
-    """Make one attempt on the session as read. None: another writer was first, or calls were closed."""
+    """Try once to claim the session as it was read. None: another writer was first, or calls were closed."""
     now, session = engine.clock.now(), found.session
     if session is not None:
         await _check_claimable(engine, agent, session, ask, now)
@@ -161,7 +161,7 @@ async def _try(
 
 
 async def _close_some(attempt: Attempt, old: SessionRow) -> None:
-    """Close some calls of the open step, because the claim has to close more calls than its transaction holds. The
+    """Close some calls of the open step, because the claim has to close more calls than fit in its transaction. The
     session is then read again."""
     engine, plan, rows = attempt.engine, attempt.plan, attempt.open_rows
     assert rows is not None
@@ -178,7 +178,7 @@ async def _close_some(attempt: Attempt, old: SessionRow) -> None:
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:
-    """Raise the error for the caller if the session does not allow the claim."""
+    """Raise an error for the caller if the session does not allow the claim."""
     session_id = session.session_id
     if session.status == "deleting":
         raise SessionNotFoundError(session_id)
@@ -200,7 +200,7 @@ async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow,
 
 
 async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> tuple[Request, LineageRow]:
-    """Return the request with the rows that it goes back to, and their lineage."""
+    """Return the request with the rows that it rewinds to, and their lineage."""
     row, failed, source = None, None, ROOT
     if session is not None and ask.mode == "from_checkpoint":
         row = ask.point
@@ -218,8 +218,8 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
 
 
 async def _state(attempt: Attempt) -> tuple[JsonObject | None, list[JsonObject]]:
-    """Return (new state or None, patches). The state changes of a closed step's tools and the state of the input are
-    merged in. If the merge refuses a call's changes, that call's row is added to the plan's writes."""
+    """Return (new state or None, patches). The state changes of a closed step's tools and the input's state are merged
+    in. If the merge refuses a call's changes, that call's row is added to the plan's writes."""
     engine, agent, session, plan = attempt.engine, attempt.agent, attempt.old, attempt.plan
     ask, open_rows = attempt.ask, attempt.open_rows
     if session is not None and plan.state_at and not plan.new_lineage and open_rows is None and not ask.state:
@@ -262,7 +262,7 @@ async def _left_behind(
         return None, None
     if ask.mode != "takeover":
         run = found.run(old.run_id)
-        if run is None or run.effects != "done":  # effects that are done stay done
+        if run is None or run.effects != "done":  # once effects are done, they stay done
             run = await engine.history.run(old.session_id, old.run_id)
         if run.effects == "done":
             return None, None

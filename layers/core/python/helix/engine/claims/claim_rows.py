@@ -1,4 +1,5 @@
-"""The rows that a claim writes, on condition of the session as it was read (docs/protocol.md#claims)."""
+"""The rows that a claim writes, on condition that the session is unchanged since it was read
+(docs/protocol.md#claims)."""
 
 from __future__ import annotations
 
@@ -44,19 +45,19 @@ class Attempt:
     session_id: str
     """The session to claim."""
     old: SessionRow | None
-    """The session's row as read. None: the claim makes the session."""
+    """The session's row as read. None: the claim creates the session."""
     ask: ClaimInput
     """The claim as the caller requested it."""
     owner: str
     """The delivery that claims. It becomes the owner of the run, if runs are claimed."""
     now: float
-    """The time (Unix seconds) that all rows of the attempt carry."""
+    """The timestamp (Unix seconds) of all rows of the attempt."""
     run_id: str
-    """The id of the new run, made here or chosen by the caller."""
+    """The id of the new run, generated here or chosen by the caller."""
     turn: int
     """The number of the new run in its session, from 1."""
     request: Request
-    """The claim with the rows that it goes back to."""
+    """The claim with the rows that it rewinds to."""
     open_rows: OpenRows | None
     """The open step as read. None: the session has no open step, or is new."""
     plan: ClaimPlan
@@ -116,8 +117,8 @@ def session_of(attempt: Attempt) -> SessionRow:
 
 
 def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
-    """Make the row of the new run. Its `start_*` fields are the boundary before the run's own message, with the state
-    at that point: `from_start` goes back there."""
+    """Create the row of the new run. Its `start_*` fields are the boundary before the run's own message, with the state
+    at that point. The mode `from_start` rewinds to it."""
     agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
     start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
     closing = not plan.new_lineage and not plan.keeps_open
@@ -158,10 +159,10 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
     if old is None:
         ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
         if not ask.made:
-            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work under this id, or has died there
+            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is in progress under this id, or died there
         if new.parent is None:
-            # If the id was not made for this claim, other callers may claim it too. So a refused claim must not leave
-            # an index entry.
+            # If the id was not generated for this claim, other callers may claim it too, so a refused claim must not
+            # leave an index entry.
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}, may_precede=ask.made))
             if new.user_id and not attempt.engine.placement.indexes_open_runs:  # else the run's entry lists the user
                 ops.append(Put(user_key(new.user_id), {}, may_precede=True))
@@ -180,7 +181,7 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
     ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, new=unused))
     if plan.new_lineage:
         ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
-        if plan.state_at:  # retention may have deleted it since it was read
+        if plan.state_at:  # retention may have deleted it in the meantime
             version = checkpoint_version(new.session_id, plan.state_at)
             ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
     ops.extend(_message_puts(attempt, new))
@@ -213,9 +214,9 @@ def index_partition(user_id: str | None) -> str:
 
 
 USERS = "users#"
-"""The partition of rows that mark users. A session cannot have this id."""
+"""The partition of the rows that list users. No session can have this id."""
 
 
 def user_key(user_id: str) -> Key:
-    """Return the key of a row that marks this user as one with sessions (`helix.sessions.users`)."""
+    """Return the key of the row that records that this user has sessions (`helix.sessions.users`)."""
     return Key("sessions", USERS, user_id)

@@ -1,4 +1,4 @@
-"""Answers of people to calls that wait (docs/protocol.md#claim-answer).
+"""People's answers to waiting calls (docs/protocol.md#claim-answer).
 
 Law: the first answer wins, and a later one changes nothing. One transaction writes the answer and claims the run that
 acts on it.
@@ -39,9 +39,9 @@ class Answered:
     """A recorded answer."""
 
     session_id: str
-    """The session that has the call, which may be a sub-agent's."""
+    """The session that contains the call. It may be a sub-agent's."""
     claimed: Claimed | None
-    """The new run to be started, if that session was paused. None: its current or next run finds the answer."""
+    """The new run to start, if that session was paused. None: its current or next run finds the answer."""
 
 
 async def answer(
@@ -49,7 +49,7 @@ async def answer(
 ) -> Answered:
     """Answer the call in this session or in a sub-agent below it.
 
-    Raises `CallNotPendingError` if no such call waits: it was answered before, or its step is over.
+    Raises `CallNotPendingError` if no such call is waiting, because it was already answered or its step is over.
     """
     check_json(confirmation.data, "data")
     _check_arguments(confirmation)
@@ -83,8 +83,8 @@ async def answer(
 
 async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
     """Claim the paused ancestors of a sub-agent that continues, nearest first. Their new runs wait for the sub-agent
-    and stream it live. An ancestor that still waits for another answer stays paused; the child's end would wake it
-    too."""
+    and stream it live. An ancestor that still waits for another answer stays paused; the child's end would also wake
+    it."""
     woken = []
     while child.parent is not None:
         parent = await engine.history.session(child.parent.session_id)
@@ -94,7 +94,7 @@ async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) ->
         try:
             woken.append(await claim(engine, agent, parent.session_id, ClaimInput("continue"), delivery))
         except (AgentAlreadyRunningError, CannotResumeError):
-            break  # the child's own report was faster
+            break  # the child's own report came first
         child = parent
     return woken
 
@@ -110,14 +110,14 @@ def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
 
 
 async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionRow, str]:
-    """Find the session whose open step has the call: this one, or a sub-agent's, depth first."""
+    """Find the session whose open step contains the call: this one or a sub-agent's, depth first."""
     session = await engine.history.existing(session_id)
     stack = [session]
     while stack:
         current = stack.pop()
         rows = None if current.aborted else await engine.history.open_rows(current)
         for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True) if rows is not None else ():
-            if request.id == call_id and row is not None and row.state == "asked":  # unique in its session only
+            if request.id == call_id and row is not None and row.state == "asked":  # unique only within its session
                 return current, current.session_id
             if row is not None and row.child is not None and row.state != "done":
                 child = await engine.history.session(row.child.session_id)
@@ -129,7 +129,7 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
     """Return the call row with the answer applied, depending on what the call asked for."""
     if row.ask == "client":
-        if not confirmation.approved:  # the client's own error, in its own words
+        if not confirmation.approved:  # the error message from the client, verbatim
             error = confirmation.reason or "denied: no reason given"
             return _done(row, result_content(error, False), False, now)
         return _reported(row, confirmation.data, now)
@@ -163,7 +163,7 @@ def _check_arguments(confirmation: Confirmation) -> None:
 
 def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Confirmation, now: float) -> CallRow:
     """Return the approved row with arguments that replace the model's. Raises `InvalidInputError` if the tool does not
-    accept them; the call then still waits."""
+    accept them; the call then keeps waiting."""
     if row.ask != "approval":
         raise InvalidInputError(
             f"call {row.call_id!r} does not wait for approval (kind {row.ask!r}): its arguments cannot be changed"

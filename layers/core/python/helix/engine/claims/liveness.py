@@ -1,12 +1,12 @@
-"""Liveness of workers, and the leftovers of dead copies (docs/protocol.md#alive).
+"""The liveness of workers, and the cleanup after dead copies (docs/protocol.md#alive).
 
-Law: a claim holds until its deadline. Its holder moves the deadline when a third of the claim's length has passed, by
-one conditional update that bumps no version. A holder that could not move it in time stops its work. A worker that sees
-a passed deadline may take the work over.
+Law: a claim holds until its deadline. Its holder extends the deadline after a third of the claim's duration, with one
+conditional update that does not bump the version. A holder that cannot extend it in time stops its work. Any worker
+that sees an expired deadline may take over the work.
 
-A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any
-other: its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker
-that is alive after all is refused at its next write.
+A supervisor that sees a worker die expires the worker's claims at once. An expired claim is treated like any other dead
+attempt: its reservation counts as spent, and the outcome of its tool is unknown. Each expiry is one conditional write,
+so a worker that turns out to be alive is refused at its next write.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Opera
 
 RETRY_S = 1.0
 RELEASE_S = 2.0
-"""The seconds for which a failing block waits for the release of its claim."""
+"""The number of seconds that a failing block waits for its claim to be released."""
 DEAD = 0.0
-"""The deadline of a claim under which no worker can act, because its holder released it or it was expired."""
+"""The deadline of a claim that was released by its holder or expired by a supervisor. No worker can act under it."""
 
 
 class LostClaimError(StoreError):
-    """The claim is another worker's, or the session was deleted or aborted."""
+    """Another worker holds the claim, or the session was deleted or aborted."""
 
     code = "lost_claim"
 
@@ -49,20 +49,20 @@ class LostClaimError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that a worker holds, with the means to move its deadline."""
+    """A claim that a worker holds, with the functions that read and move its deadline."""
 
     what: str
     """The name of the claimed work in logs and errors, such as `run 'run_1_...'`."""
     deadline: Callable[[], float]
-    """A function that returns the claim's present deadline in Unix seconds, or infinity while nothing is held."""
+    """A function that returns the claim's current deadline in Unix seconds, or infinity while nothing is held."""
     move: Callable[[float], Awaitable[bool]]
-    """A function that sets the deadline (Unix seconds). A past deadline releases the claim. False: the claim is
+    """A function that sets the deadline (Unix seconds). A deadline in the past releases the claim. False: the claim is
     lost."""
 
 
 class HeldClaim:
-    """`async with HeldClaim(engine, claim):` keeps the claim while the block works. When the claim is lost, the block
-    is cancelled and `LostClaimError` is raised, or `AccessDeniedError` if this worker may not renew it. When the block
+    """`async with HeldClaim(engine, claim):` keeps the claim while the block runs. When the claim is lost, the block is
+    cancelled and `LostClaimError` is raised, or `AccessDeniedError` if this worker may not renew it. When the block
     fails, the claim is released at once."""
 
     def __init__(self, engine: Engine, claim: Claim) -> None:
@@ -76,14 +76,14 @@ class HeldClaim:
         assert main is not None
         self._main, self._cancels = main, main.cancelling()
         self._loop = asyncio.get_running_loop()
-        # Most blocks end before their claim needs to be renewed, and a timer costs them less than a task.
+        # Most blocks end before their claim needs to be renewed, and a timer is cheaper than a task.
         self._timer = self._loop.call_later(_until_due(self._engine, self._claim), self._begin)
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
-        """Renew the claim beside the block. Cancel the block once the claim is lost."""
+        """Renew the claim while the block runs. Cancel the block once the claim is lost."""
         try:
             while await _renewed(self._engine, self._claim):
                 pass
@@ -126,12 +126,12 @@ class HeldClaim:
             if not self._lost or self._main.cancelling() > self._cancels + 1:  # by the caller, not by `_renew`
                 raise
         finally:
-            if self._lost:  # the block ended by itself just as it was cancelled
+            if self._lost:  # the block ended on its own just as it was cancelled
                 self._main.uncancel()
 
 
 async def release(engine: Engine, claim: Claim) -> None:
-    """Move the deadline to the past, so that no worker waits for it. Raises nothing but a cancellation."""
+    """Move the deadline into the past, so that no worker waits for it. Never raises, except on cancellation."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(RELEASE_S):
             await asyncio.shield(claim.move(engine.clock.now() - 1))
@@ -141,7 +141,7 @@ def _until_due(engine: Engine, claim: Claim) -> float:
     """Return the seconds until the claim is checked again. 0: move its deadline now."""
     length, ahead = engine.settings.claim_s, claim.deadline() - engine.clock.now()
     if length + engine.settings.skew_s < ahead < float("inf"):
-        return 0.0  # the clock was set back: others would wait too long for a dead holder
+        return 0.0  # the clock was set back: other workers would wait too long for a dead holder
     return max(0.0, min(ahead - length * 2 / 3, length / 3))
 
 
@@ -157,7 +157,7 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
         return claim.deadline() - settings.margin_s - clock.now()
 
     try:
-        # A holder must not keep working while the store does not respond. A holder that was suspended past its deadline
+        # A holder must not keep working while the store is unresponsive. A holder that was suspended past its deadline
         # tries once, and continues if no other worker has taken its claim.
         async with asyncio.timeout(left() if left() > 0 else RETRY_S):
             return await claim.move(clock.now() + settings.claim_s)
@@ -170,8 +170,8 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
 
 
 def run_claim(run: RunContext) -> Claim:
-    """Return the worker's claim in the session's row: of the step that it is buying and, if runs are claimed, of the
-    run."""
+    """Return the worker's claim in the session's row: its claim on the step that it is buying and, if runs are claimed,
+    on the run."""
     return Claim(f"run {run.run_id!r}", lambda: _deadline(run), lambda until: _move_session(run, until))
 
 
@@ -196,8 +196,9 @@ async def _move_session(run: RunContext, until: float) -> bool:
         moved = None
         if session.claim is not None and run.owns(session):
             if not engine.placement.claims_runs and not run.may_ask():
-                return False  # a takeover checks the version, not this deadline: a dead attempt must stay dead
-            # A released claim gets the deadline DEAD. The sweep takes any other past deadline for a silent worker.
+                return False  # a takeover checks the version, not this deadline, so a dead attempt must stay dead
+            # A released claim gets the deadline DEAD. The sweep treats any other past deadline as a sign of a silent
+            # worker.
             moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
             changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
         if not changes or session.run_id != run.run_id or session.status != "running":
@@ -217,9 +218,9 @@ async def _move_session(run: RunContext, until: float) -> bool:
 
 
 async def _taken(run: RunContext, session: SessionRow) -> bool:
-    """Whether another worker has taken the claim, after a refused heartbeat on this row. If not, `run.session` has the
-    changes of the other writer."""
-    async with run.writing:  # this worker's own transaction may have come first: then `run.session` is new
+    """Return whether another worker has taken the claim, after a heartbeat on this row was refused. If not,
+    `run.session` now has the other writer's changes."""
+    async with run.writing:  # this worker's own transaction may have been first, and has updated `run.session`
         if run.session is not session:
             return False
     now = await run.engine.history.session(session.session_id)
@@ -240,7 +241,7 @@ def _still_ours(run: RunContext, before: SessionRow, now: SessionRow) -> bool:
 
 
 def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
-    """Return the claim of one tool call."""
+    """Return the claim on one tool call."""
     deadline = row.deadline or 0.0
 
     async def move(until: float) -> bool:
@@ -257,7 +258,7 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
 
 
 async def wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | None = None) -> None:
-    """Wait until the holder's deadline or a change, but a second at most: the holder may finish sooner."""
+    """Wait until the holder's deadline or a change, but for a second at most, because the holder may finish sooner."""
     left = max(0.05, min(1.0, held.until - engine.clock.now() + 0.01))
     if changes is None:
         await engine.clock.sleep(left)
@@ -277,8 +278,9 @@ def delivery_owner(worker: str, fresh: str) -> str:
 
 
 async def expire_claims(engine: Engine, session_id: str, worker: str, *, died: bool = True) -> int:
-    """Expire the claims of the step and the calls that the worker's deliveries hold in the session. Return how many; a
-    repeat finds none. `died`: False if the worker was ended on purpose, which no call counts as a death."""
+    """Expire the claims on the step and the calls that the worker's deliveries hold in the session, and return how
+    many. A repeat finds none. `died`: False if the worker was stopped on purpose, which does not count as a death of
+    its calls."""
     mark, expired = delivery_owner(worker, ""), 0
     session = await engine.history.session(session_id)
     while session is not None and session.status != DELETING and _holds(session, mark):
@@ -317,8 +319,8 @@ async def _expire_step(engine: Engine, session: SessionRow) -> bool:
 
 
 async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
-    """Whether the dead worker held a call of the open step, or waited for a sub-agent that runs. Such a call counts the
-    death itself, and so does the sub-agent."""
+    """Return whether the dead worker held a call of the open step, or waited for a running sub-agent. Such a call
+    counts the death itself, and so does the sub-agent."""
     mark, session = delivery_owner(worker, ""), await engine.history.session(session_id)
     if session is None or session.status != "running" or session.open is None:
         return False
@@ -335,7 +337,7 @@ async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
 
 async def _expire_call(engine: Engine, session: SessionRow, place: int, row: CallRow, died: bool) -> bool:
     key = call_key(session, place)
-    changes = {"deadline": DEAD, "released": not died}  # a worker that was over its limits may have released it
+    changes = {"deadline": DEAD, "released": not died}  # a worker that exceeded its limits may have released it
     return await commit(engine, "expire_call", [Update(key, set=changes, when=as_read(row))], no_outcome_check)
 
 

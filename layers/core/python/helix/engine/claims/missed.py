@@ -1,6 +1,6 @@
 """Commits of a dead worker that may be missing from its stream.
 
-Law: a fold is on the stream before the next answer is staged, so only commits since the last staged answer can be
+Law: a fold reaches the stream before the next answer is staged, so only commits since the last staged answer can be
 missing. Writing them again is harmless: the sequencer recognises repeated marks by attempt, and all other records by
 session version.
 """
@@ -27,7 +27,7 @@ class Missed:
     """The commits of one step that the stream may lack."""
 
     answer: AssistantRow | None
-    """The answer of the step. None: no answer stands before the checkpoint."""
+    """The answer of the step. None: no answer precedes the checkpoint."""
     results: Sequence[CallRow]
     """The rows of the step's calls with their results, in call order."""
     checkpoints: Sequence[CheckpointRow]
@@ -55,7 +55,7 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
 
 
 async def show_missed(run: RunContext, session: SessionRow) -> None:
-    """Record again the commits that added the last step to history. Another delivery made them, and its records may not
+    """Record the commits that added the last step to history again. Another delivery made them, and its records may not
     reach the log before the next step."""
     missed = await read_missed(run.engine, session.session_id, session.checkpoint)
     if missed is not None:

@@ -1,1 +1,1 @@
-"""The money of a run: reservations, budgets that bind it, worst cases, and usage."""
+"""The money of a run: its reservations, the budgets that bind it, worst cases, and usage."""

@@ -2,12 +2,12 @@
 (docs/protocol.md#budgets).
 
 Law: the budgets that were defined when a step began bind its call. One number, read with the session, shows whether a
-definition has changed since. No block is drawn before the session's row says that a budget binds it. So the end of the
+definition has changed since. No block is drawn before the session's row says that a budget binds it, so the end of the
 run knows that there may be draws to return.
 
 A worst case is never less than the provider can bill for one attempt, as far as the request determines the bill. Each
-window of a budget raises one alert per level, in the process that reaches the level first. It raises one more after its
-limit was raised.
+window of a budget raises one alert per level, in the process that first reaches the level, and another one after its
+limit is raised.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ from helix.services.row_budgets import RowBudgets
 
 
 async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int) -> bool:
-    """Set `new.bounds` for the session's next call. `count` is the number of times that a budget was defined or
-    changed, as read with `session`. False: the session has just become bounded, or another writer changed it; read it
-    again."""
+    """Set `new.bounds` for the session's next call. `count` is the number of budget changes, as read with `session`.
+    False: the session has just become bounded, or another writer changed it; read it again."""
     known, budgets = session.bounds, run.engine.budgets
     declared = budgets.declared if session.user_id is not None else ""
     if (count, declared) == ((known.version, session.user_budgets) if known is not None else (0, "")):
@@ -60,7 +59,7 @@ async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int
     new.bounds = Bounds(version=count, level=level, budgets=[packed(definition) for definition in definitions])
     new.user_budgets = declared
     if known is not None or not definitions:
-        return True  # it is written with the claim of the step
+        return True  # the step's claim writes it
     first = run.next_version(session, bounds=new.bounds, user_budgets=declared)
     await run.commit("bind_budgets", [session_put(first, at_version(session))], no_outcome_check, first)
     return False
@@ -90,8 +89,8 @@ class Charges(Protocol):
 async def budget_states(
     engine: Charges, definitions: Sequence[BudgetDefinition], budgets: Sequence[str]
 ) -> list[BudgetState | None]:
-    """Return the states of these windows, exact enough to decide about alerts that were not raised yet. The shards of a
-    divided window are read only if its own row has reached the level of such an alert."""
+    """Return the states of these windows, precise enough to decide which alerts to raise. The shards of a divided
+    window are read only if its own row has reached the level of an alert that has not been raised yet."""
     states = await engine.budgets.at_least(budgets)
     near = [s.budget for d, s in zip(definitions, states, strict=True) if s is not None and s.bound and _due(d, s)]
     exact = dict(zip(near, await engine.budgets.get(near) if near else [], strict=True))
@@ -106,8 +105,9 @@ def _due(definition: BudgetDefinition, state: BudgetState) -> bool:
 async def raise_alerts(
     engine: Charges, definition: BudgetDefinition, state: BudgetState, *, because: str = ""
 ) -> AlertLevel | None:
-    """Raise the alerts of this window that were not raised yet, and return the level that it has reached. `because` is
-    an event that makes the level `exceeded` regardless of use: a call found no room, or an agent was stopped."""
+    """Raise the alerts of this window that have not been raised yet, and return the level that it has reached.
+    `because` is an event that makes the level `exceeded` regardless of usage: a call found no room, or an agent was
+    stopped."""
     reached = definition.level(state.limit, state.remaining)
     due = list(LEVELS[: LEVELS.index(reached) + 1]) if reached is not None else []
     if because and reached != "exceeded":
@@ -136,7 +136,7 @@ async def _publish(engine: Charges, alert: TokenAlert) -> None:
 def _alert(
     definition: BudgetDefinition, state: BudgetState, level: AlertLevel, now: float, more: str = ""
 ) -> TokenAlert:
-    window = state.budget.rpartition("/")[2]  # it may not be the present one, because a run's windows never go back
+    window = state.budget.rpartition("/")[2]  # maybe not the current one: a run never returns to an earlier window
     current = state.limit - state.remaining
     used = f"{amount(definition.unit, current)} of {amount(definition.unit, state.limit)} are used or set aside"
     said = f"budget {definition.name!r}, window {window}: {level}: {used}{more}"
@@ -157,16 +157,17 @@ def _alert(
 
 
 def amount(unit: Unit, value: int) -> str:
-    """Format an amount for people: dollars, or tokens."""
+    """Format an amount as human-readable text, in dollars or tokens."""
     return f"{value / MICROS:.6f}".rstrip("0").rstrip(".") + " USD" if unit == "micros" else f"{value} tokens"
 
 
 PER_MESSAGE = 32
 PER_TOOL = 64
 WITH_TOOLS = 1024
-"""The tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
+"""The number of tokens that providers add for roles and separators, for each tool's framing, and for instructions on
+how to call tools."""
 LARGEST_WINDOW = 2_000_000
-"""The context window, in tokens, that is assumed of a model whose window is unknown."""
+"""The context window, in tokens, that is assumed for a model whose window is unknown."""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _FIXED = frozenset({*_LIMITS, "n", "thinking", "reasoning", "reasoning_effort"})
 """The provider options that set the answer's length, or a part that must fit into it. With any of them, answers are not
@@ -178,9 +179,9 @@ class Estimate:
     """The worst case of one attempt at a call."""
 
     prompt: int
-    """The most tokens that the prompt can have."""
+    """The maximum number of tokens in the prompt."""
     output: int
-    """The most tokens that the answer can have, all copies together."""
+    """The maximum number of tokens in the answer, all copies together."""
     input_micros: float
     """The price of a prompt token in micro-dollars: the highest of the models that may be called."""
     output_micros: float
@@ -196,7 +197,7 @@ class Estimate:
         return Worst(-(-(self.prompt + self.output) * self.percent // 100), ceil(micros * self.percent / 100))
 
     def output_within(self, *, tokens: int | None, micros: int | None) -> int:
-        """Return the longest answer, in tokens, that these amounts have room for."""
+        """Return the length, in tokens, of the longest answer that these amounts allow."""
         found = [self.output]
         micros = None if micros is None else micros * 100 // self.percent
         if tokens is not None:
@@ -249,8 +250,8 @@ def models_of(config: LLMConfig) -> Sequence[str]:
 
 
 def prompt_tokens(messages: Sequence[AnyMessage], tools: Sequence[ToolSpec], infos: Sequence[ModelInfo] = ()) -> int:
-    """Return an upper bound of the prompt's tokens: the bytes of its texts, and what its files may be for any of the
-    models. No provider reads, or bills, more of them than fits in the model's window."""
+    """Return an upper bound on the prompt's tokens: the bytes of its text, and the most that its files can take for any
+    of the models. No provider reads or bills more tokens than fit in the model's window."""
     models = [info.model for info in infos]
     files = sum(most_file_tokens(file, models) for file in files_of(messages))
     windows = [info.max_input_tokens or LARGEST_WINDOW for info in infos] or [LARGEST_WINDOW]

@@ -1,10 +1,11 @@
-"""Reserves a call's worst case from the run's own blocks, and settles what the call used (docs/protocol.md#budgets).
+"""Reserves a call's worst case from the run's own blocks, and settles the call's actual usage
+(docs/protocol.md#budgets).
 
 Law: reserving and settling change only the session row, which the step's transactions write anyway; only a new block
-touches a budget. `spent + assumed` of a run is never less than the amount really spent. A block belongs to the window
-it was drawn in. A call is settled against the open blocks that it was reserved from. A run never returns to an earlier
-window. So a block is final if the row says that it is closed and the run has a later block of the same budget. It is
-then returned and dropped.
+touches a budget. `spent + assumed` of a run is never less than the amount actually spent. A block belongs to the window
+in which it was drawn. A call is settled against the open blocks that it was reserved from. A run never returns to an
+earlier window, so a block is final once the row says that it is closed and the run has a later block of the same
+budget. It is then returned and dropped.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
 
 ROUNDS = 16
-"""The maximum number of draws per claim. A retry after a crash finds the earlier draws, and draws only the rest."""
+"""The maximum number of draws per claim. A retry after a crash finds the earlier draws, and draws only what is still
+missing."""
 ATTEMPTS = 2
-"""The number of attempts whose worst case is reserved if the run's own blocks have room, since one may fail and be
-repeated."""
+"""The number of attempts whose worst case is reserved if the run's own blocks have room, since an attempt may fail and
+be retried."""
 KEEP_S = 30 * 24 * 3600
 
 
@@ -68,7 +70,7 @@ class _BudgetBlock:
     block: Block
     """The run's block in the window, an element of `new.blocks`."""
     at: float
-    """A moment within the window, in Unix seconds."""
+    """A time within the window, in Unix seconds."""
 
     @property
     def used(self) -> int:
@@ -102,7 +104,7 @@ async def reserve(
         demands = [
             Demand(h.block.budget, h.block.unit, h.need(worst) - h.free, used=h.used - h.block.reported) for h in short
         ]
-        # The draw's number comes from the session's version, so a repeat after a crash finds its own rows.
+        # The draw's number is derived from the session's version, so a retry after a crash finds its own rows.
         taken = (
             await engine.budgets.draw(new.run_id, new.version * ROUNDS + rounds, demands) if rounds < ROUNDS else None
         )
@@ -150,8 +152,8 @@ async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Budg
 
 
 async def _drop_passed(engine: Engine, new: SessionRow) -> None:
-    """Return the unused amounts of closed blocks in past windows, and drop these blocks, because a run may last
-    for weeks. The blocks are final. So a repeat, or a worker that has lost the run, returns the same amounts."""
+    """Return the unused amounts of closed blocks in past windows, and drop these blocks, because a run may last for
+    weeks. The blocks are final, so a repeat, or a worker that has lost the run, returns the same amounts."""
     latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
     passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
     if passed:
@@ -190,8 +192,8 @@ def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput,
 def _affordable(
     engine: Engine, estimate: Estimate | None, held: Sequence[_BudgetBlock], room: dict[str, int]
 ) -> int | None:
-    """Return the length in tokens of a shorter answer that the budgets allow, at least `least_output_tokens`. Return None
-    if they allow none, or if the answer cannot be shortened."""
+    """Return the length, in tokens, of a shorter answer that the budgets allow. It is at least `least_output_tokens`.
+    Return None if they allow no such answer, or if the answer cannot be shortened."""
     if estimate is None or not estimate.shrinks:
         return None
     tokens = min((room[h.block.budget] for h in held if h.block.unit == "tokens"), default=None)
@@ -244,8 +246,8 @@ def _worse(one: AlertLevel | Literal[""], other: AlertLevel | None) -> AlertLeve
 
 
 async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[""]:
-    """Return the highest alert level of the session's budgets, as far as the run knows it. If the run has not drawn
-    from their current windows yet, their states are read."""
+    """Return the highest alert level of the session's budgets that the run knows of. If the run has not drawn from
+    their current windows yet, their states are read."""
     if new.bounds is None:
         return ""
     now = engine.clock.now()
@@ -264,15 +266,15 @@ def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
     """Return the amounts to charge to the budgets for the claimed call: what was billed, regardless of the reservation.
 
     If an attempt may have used more than was reported, everything that was reserved for it is charged. Without a known
-    price, the settings' worst-case price applies, up to the reserved amount. If more tokens
-    were used than reserved, this bound grows in proportion.
+    price, the settings' worst-case price applies, up to the reserved amount. If more tokens were used than reserved,
+    this limit grows in proportion.
     """
     tokens, micros = usage.total_tokens, usage.cost_micros
     if usage.unknown_calls or (not usage.priced and not tokens):
         return Worst(max(tokens, claim.tokens), max(micros, claim.micros))
     if not usage.priced:
         ceiling = tokens * engine.settings.worst_case_micros_per_token
-        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # usage beyond the bound is charged in proportion
+        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # use beyond the reservation is charged in proportion
         micros = max(micros, min(ceil(claim.micros * beyond), ceiling))
     return Worst(tokens, micros)
 
@@ -290,7 +292,7 @@ def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
 
 
 def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
-    """Return by how much a late answer exceeded its reservation. The run treats this amount as spent."""
+    """Return the amount by which a late answer exceeded its reservation. The run treats this amount as spent."""
     cost = charged(engine, claim, usage)
     over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
     bound = claim.micros or claim.tokens
@@ -330,7 +332,7 @@ async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None
         used = {block.budget: block.spent + block.assumed for block in blocks}
         await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEEP_S))
         over = {block.budget for block in blocks if used[block.budget] > block.drawn}
-        if over:  # more was used than was ever drawn, so less of the window is left
+        if over:  # more was used than drawn, so less of the window is left
             now = engine.clock.now()
             windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
             passed = sorted(over & windows.keys())

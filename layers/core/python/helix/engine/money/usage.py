@@ -1,8 +1,7 @@
 """Records model calls that have no answer in history, and counts a run's usage exactly once.
 
-Law: every call that was paid for is in exactly one row: the staged answer, or an attempt row. The transaction that
-closes a run's effects adds its usage to the counters. A later call adds its own usage, in the transaction that writes
-its row.
+Law: every paid call is in exactly one row: the staged answer, or an attempt row. The transaction that closes a run's
+effects adds its usage to the counters. A later call adds its own usage, in the transaction that writes its row.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Spelled = dict[str, Scalar]
 
 
 def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
-    """Put the attempt row of the claimed call, whose answer was a final error. Its usage is counted with the run's."""
+    """Put the attempt row of the claimed call, which ended in a final error. Its usage is counted with the run's."""
     claim = _claim(session)
     return _put(session.session_id, _attempt(claim, "failed", model, now, usage=usage, error=error))
 
@@ -61,8 +60,8 @@ def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: 
 
 
 async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
-    """Record an answer to the call that `session` had claimed. It was refused because this delivery no longer has the
-    run, but the call must be paid all the same. The run's effects count it, or the counters do if the effects are
+    """Record an answer to the call that `session` had claimed. The answer was refused because this delivery no longer
+    has the run, but the call must still be paid for. The run's effects count it, or the counters do if the effects are
     closed. Does nothing if the session is being deleted."""
     claim = _claim(session)
     key = row_key(session.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
@@ -75,7 +74,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
         known = None if value is None else AttemptRow.read(key.partition, key.sort, value)
         if known is not None and known.outcome == "lost":
             return
-        # The real usage replaces the assumed one, which is taken back if it was counted.
+        # The actual usage replaces the assumed usage, which is subtracted if it was counted.
         assumed = {} if known is None else known.model_dump(include={"assumed_micros", "assumed_tokens"})
         row = _attempt(claim, "lost", model, engine.clock.now(), usage=usage, **assumed)
         put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
@@ -104,9 +103,9 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
 
 
 async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
-    """Mark the ended run's effects as done, together with `more` (no conditions), and count its usage. True for the one
-    caller that did it, so usage is reported once. A caller whose transaction got a late response gets False and reports
-    nothing."""
+    """Mark the ended run's effects as done, together with `more` (which has no conditions), and count the run's usage.
+    Return True to the one caller that did it, so usage is reported once. A caller whose transaction got a late response
+    gets False and reports nothing."""
     spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
     while run.effects == "open":
         attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
@@ -153,8 +152,8 @@ async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunR
 
 
 def _spelled(value: Value, *names: str) -> Spelled:
-    """Return the fields as the row stores them. A default value is usually left out, but may be stored. A condition
-    must use the stored form, or it never holds."""
+    """Return the fields as the row stores them. A default value is usually omitted, but may be stored. A condition must
+    use the stored form, or it never holds."""
     return {name: value.get(name) for name in names}
 
 

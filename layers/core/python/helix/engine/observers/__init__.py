@@ -1,8 +1,8 @@
-"""The observers of a run's facts: the stream, hooks, metrics and traces. The table in `helix.engine.facts` says what
-each of them gets.
+"""The observers of a run's facts: the stream, hooks, metrics and traces. The table in `helix.engine.facts` lists what
+each of them receives.
 
-Law: a fact reaches its observers in this order, and only the stream can fail a run. A new observer is one more line
-here.
+Law: a fact reaches its observers in this order, and only the stream can fail a run. Adding an observer takes one more
+line here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns facts into chunks, in the same way in every runtime."""
+"""Turns facts into chunks, identically in every runtime."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             writer = Writer("call", view.step, call_id=f"view:{version}")  # `committed`: the log drops a second record
             run.stream.put(writer, [shown], boundary=Boundary("committed"))
         case facts.RunQueued(queued, expires_at, reason):
-            session = run.session  # under the present step, so that the stream keeps it once
+            session = run.session  # under the current step, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step
             chunk = RunQueuedChunk(queued=queued, expires_at=expires_at, reason=reason)
             run.stream.put(Writer("call", step, call_id="queue"), [chunk])
@@ -176,8 +176,8 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last, seen=claimed.stream_end))
     if claimed.missed is not None:
         _missed(stream, claimed.missed)
-    # This includes results that the claim did not write: a slow tool or a person may have given one while no turn was
-    # open.
+    # This includes results that the claim did not write: a slow tool or a person may have provided one while no turn
+    # was open.
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
@@ -201,7 +201,7 @@ def _commit(stream: RunStream, row: AssistantRow) -> None:
 
 
 def _missed(stream: RunStream, missed: Missed) -> None:
-    """Put the commits that the previous worker may not have written. The log drops those that it has."""
+    """Put the commits that the previous worker may not have written. The log drops those that it already has."""
     first = missed.checkpoints[0]
     if missed.answer is not None:
         _commit(stream, missed.answer)
@@ -212,8 +212,8 @@ def _missed(stream: RunStream, missed: Missed) -> None:
 
 
 def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonObject | None = None) -> None:
-    """Put the `tool_end` of a call that is done, after a `subagent_end` if a sub-agent gave the result. The log keeps
-    it once per call."""
+    """Put the `tool_end` of a call that is done, after a `subagent_end` if a sub-agent produced the result. The log
+    keeps it once per call."""
     if not has_end(row):
         return
     result, error = call_value(row), None if row.success else call_error(row)

@@ -1,4 +1,4 @@
-"""Calls the hooks of facts, with one event id for each (run, step, hook, call)."""
+"""Calls the hooks for each fact, with one event id for each (run, step, hook, call)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Payload = Mapping[str, Any]
 
 
 async def call_hooks(run: RunContext, fact: facts.Fact) -> None:
-    """Call the hooks of the fact, if there are any. Never raises because of a hook."""
+    """Call the hooks for the fact, if there are any. Never raises because of a hook."""
     if not run.engine.hooks.any_wanted(run.agent.hooks):
         return
     match fact:
@@ -118,7 +118,7 @@ async def _finish(run: RunContext, ended: RunRow) -> None:
 
 async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject, *, live: bool) -> None:
     """Call a run-level hook at least once: each finisher calls it until its mark is stored. Two finishers in one
-    process call it only once, for example an abort and the run that it ends, or a hook that sends the next message."""
+    process, such as an abort and the run that it ends, or a hook that sends the next message, call it only once."""
     engine = run.engine
     key, calling = row_key(run.session_id, hook_mark_sort(run.run_id, name)), f"{run.run_id}/{name}"
     if calling in engine.calling_hooks:
@@ -147,7 +147,7 @@ async def _call(
     state: JsonObject | None = None,
     live: bool = True,
 ) -> None:
-    """Call the hook. `live`: the run goes on, so the hook may put events on its stream."""
+    """Call the hook. `live`: the run continues, so the hook may put events on its stream."""
     if not _wanted(run, name):
         return
     session = run.session

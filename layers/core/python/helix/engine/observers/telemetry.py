@@ -1,14 +1,12 @@
 """Turns facts into metrics and spans.
 
-    run <agent>                    from claim to end; the root, or below a parent's execute_tool
-    ├─ queue wait                  from claim to admission, where the run had to wait
-    └─ invoke_agent <agent>        the agent at work
-       ├─ chat <model>             one for each attempt
-       └─ execute_tool <tool>      one for each claim of a call; for a sub-agent, one for each of its runs
+    run <agent> from claim to end; the root, or below a parent's execute_tool ├─ queue wait from claim to admission, if
+    the run had to wait └─ invoke_agent <agent> the agent at work ├─ chat <model> one for each attempt └─ execute_tool
+    <tool> one for each claim of a call; for a sub-agent, one for each of its runs
 
-Law: the worker that does some work measures it, once. A delivery that finds its work done measures nothing. A span that
-cannot be made never fails the work that it describes. A run's spans are computed from its row alone, so a second
-finisher records the same ones.
+Law: the worker that does the work measures it, once. A delivery that finds its work already done measures nothing. A
+span that cannot be created never fails the work that it describes. A run's spans are computed from its row alone, so a
+second finisher records the same ones.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ def _record(run: RunContext, values: dict[str, float], details: Details) -> None
 
 
 def _run_end(run: RunContext, ended: RunRow) -> None:
-    """Record the metrics of a run's end. A run that a person stopped, or that waits for people, is not a failure."""
+    """Record the metrics at a run's end. A run that a person stopped, or that waits for people, is not a failure."""
     aborted = ended.error is not None and ended.error.code == "aborted"
     if ended.status == "failed" and not aborted:
         name = "RunsFailed"
@@ -114,7 +112,7 @@ def _model_call(run: RunContext, call: facts.ModelCallEnded) -> None:
         "TotalTokens": usage.total_tokens,
         "CostUsd": usage.cost_usd,
     }
-    if not (failed and call.throttled):  # the time of a call that was throttled to its end says nothing about the model
+    if not (failed and call.throttled):  # a call that failed from throttling says nothing about the model's latency
         values["ModelLatency"] = latency
     if call.first is not None and not failed:
         values["TimeToFirstToken"] = (call.first - call.begun) * 1000
@@ -125,7 +123,7 @@ def _model_call(run: RunContext, call: facts.ModelCallEnded) -> None:
 GOES_ON = frozenset(
     {"continue", "with_confirmation", "with_message", "takeover", "retry", "from_start", "from_checkpoint", "abort"}
 )
-"""The modes of runs that go on where another one stopped, and are linked to it."""
+"""The modes of runs that continue where another run stopped, and are linked to it."""
 
 
 def record_spans(run: RunContext, fact: facts.Fact) -> None:
@@ -307,7 +305,7 @@ def _agent_span(session: SessionRow, run: RunRow) -> Span:
         **genai.usage_attributes(run.usage),
     }
     events: list[SpanEvent] = []
-    if run.claim is not None:  # its answer was never recorded
+    if run.claim is not None:  # the answer of its open call was never recorded
         which = {genai.STEP: run.claim.step, genai.ATTEMPT: run.claim.attempt}
         events.append(SpanEvent("helix.attempt_abandoned", run.ended_at or run.started_at, which))
     ref = SpanRef(above.trace_id, agent_span_id(run.run_id))
@@ -325,7 +323,7 @@ def _queue_span(session: SessionRow, run: RunRow, granted: float) -> Span:
 
 
 def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
-    """Make the span of the parent's tool call, for the part of the call that this run of the sub-agent covers."""
+    """Create the span of the parent's tool call, for the part of the call that this run of the sub-agent covers."""
     if run.trace is None or session.parent is None:
         return None
     attributes: dict[str, Attribute] = {
@@ -339,8 +337,8 @@ def _parent_call_span(session: SessionRow, run: RunRow) -> Span | None:
 
 
 def _of_run(run: RunRow, span: Span) -> Span:
-    """Return the span with the time from the run's claim to its end. Only a failed run's span has an error, not that of
-    a run that waits or was stopped."""
+    """Return the span with the time from the run's claim to its end. Only the span of a failed run has an error; the
+    span of a run that waits or was stopped does not."""
     error = (run.error.code if run.error is not None else "failed") if run.status == "failed" else None
     end = max(run.started_at, run.ended_at or 0.0)
     return replace(span, start=run.started_at, end=end, attributes={**span.attributes, **_failed(error)}, error=error)

@@ -1,1 +1,1 @@
-"""The begin and end of runs: admission, the start of an execution, and the effects of an end."""
+"""The beginning and end of runs: admission, the start of an execution, and the effects of an end."""

@@ -1,11 +1,12 @@
 """Admission: decides which runs work and which wait, and starts executions (docs/protocol.md#slots).
 
 Law: a run holds a slot from before its execution starts until it has ended, unless no limit applies to it. A slot is
-granted only while the run is running, and taken back only when it has ended, however long it was silent. A sub-agent
-works in the slot of an ancestor's run. It asks for a slot only if none of its ancestors is at work, so a tree of agents
-cannot deadlock.
+granted only while the run is running, and reclaimed only when the run has ended, however long it was silent. A
+sub-agent works in the slot of an ancestor's run. It asks for a slot only if none of its ancestors is at work, so a tree
+of agents cannot deadlock.
 
-The claim is durable before anything is announced or started, and every step from it to the execution may be repeated.
+The claim is durable before anything is announced or started, and every step between the claim and the execution may be
+repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class InLine(NamedTuple):
     """The place of a waiting run in the queue for a slot."""
 
     place: int
-    """The position in the queue of its agent. 1 goes next."""
+    """The position in its agent's queue. Position 1 is next."""
     expires_at: float
     """The time (Unix seconds) after which the run has waited too long."""
     reason: str | None = None
@@ -48,7 +49,7 @@ class InLine(NamedTuple):
 
 
 GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
-"""The modes of claims that go on with an admitted run. They are never refused because a queue is full."""
+"""The modes of claims that continue an admitted run. They are never refused because a queue is full."""
 FREE = Admission("free")
 COUNTED_AT_ONCE = 1_000
 
@@ -64,8 +65,8 @@ def default_limit(agent: AnyAgent) -> int | None:
 
 
 async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-    """Raise `QueueFullError` before a claim whose run could neither work nor wait. Nothing is written. A session that
-    is running already is left to the claim, which refuses it."""
+    """Raise `QueueFullError` before a claim whose run could neither work nor wait. Nothing is written. If the session
+    is already running, the claim itself refuses it."""
     if engine.slots is None or mode in GOING_ON:
         return
     counter = await engine.slots.full(agent.name, default=default_limit(agent))
@@ -76,8 +77,8 @@ async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_i
 
 
 async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> Admission:
-    """Return what the claimed run may do now. `waits` without a ticket: a run above it waits for a slot, and begins
-    this run when it works."""
+    """Return what the claimed run may do now. `waits` without a ticket: an ancestor's run waits for a slot, and begins
+    this run once it works."""
     slots = engine.slots
     if slots is None:
         return FREE
@@ -126,8 +127,9 @@ def waiting_reason(stopped_by: str | None) -> str | None:
 
 
 async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
-    """Return QueueDepth, RunsActive and, if there is a limit, ConcurrencyLimit by agent type, and of all agents under
-    None. Runs of agents without a limit are counted in the index of open runs, which has sub-agents too."""
+    """Return QueueDepth, RunsActive and, if there is a limit, ConcurrencyLimit by agent type, with the values for all
+    agents under None. Runs of agents without a limit are counted from the index of open runs, which includes
+    sub-agents."""
     counters = await engine.slots.counters() if engine.slots is not None else {}
     found: dict[str | None, dict[str, float]] = {None: {"QueueDepth": 0, "RunsActive": 0}}
     for number in range(PARTITIONS):
@@ -151,7 +153,7 @@ async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
 
 
 async def at_work_above(engine: Engine, session: SessionRow) -> SessionRow | None:
-    """Return the topmost session above this one, if all sessions between the two are running."""
+    """Return the topmost ancestor of this session, if all sessions between the two are running."""
     top = None
     while session.parent is not None:
         above = await engine.history.session(session.parent.session_id)
@@ -162,7 +164,7 @@ async def at_work_above(engine: Engine, session: SessionRow) -> SessionRow | Non
 
 
 async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
-    """Whether the session's run has a slot, or needs none."""
+    """Return whether the session's run has a slot, or needs none."""
     counters = await slots.counters()
     limited = [
         c for c in (counters.get(session.agent_type), counters.get(None)) if c is not None and c.bound is not None
@@ -171,8 +173,8 @@ async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
 
 
 async def _insist(engine: Engine, verb: Callable[[], Awaitable[T]]) -> T:
-    """Repeat the verb until the store answers. All verbs may be repeated, and a repeat finds what was written if only
-    the response was lost."""
+    """Repeat the verb until the store responds. All verbs may be repeated. If only the response was lost, a repeat
+    finds what was written."""
     for attempt in range(TRIES - 1):
         try:
             return await verb()
@@ -203,8 +205,8 @@ async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run:
 
 
 async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
-    """Start the runs that waited and now have a slot, in order. A run that cannot be started here is left to a sweep. A
-    run that has ended passes its slot on itself."""
+    """Start the runs that waited and now have a slot, in order. A run that cannot be started here is left to a sweep.
+    If a run has ended, its own end passes on the slot."""
     for heir in granted:
         try:
             session = await engine.history.session(heir.session_id)

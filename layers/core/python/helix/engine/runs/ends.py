@@ -1,4 +1,4 @@
-"""Ends of runs: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
+"""The ends of runs: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
 
 Law: `finish_run` depends on the run row, not on its writer. Repeating any part of it changes nothing.
 """
@@ -69,8 +69,8 @@ async def finish_run(
     context: RunContext | None = None,
 ) -> list[Claimed]:
     """Apply the effects of an ended run, each at most once. `context`: the context of the worker that ended it. Returns
-    the runs that were claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile;
-    the deletion then applies the remaining effects."""
+    the runs that were claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted in the
+    meantime; the deletion then applies the remaining effects."""
     try:
         return await _finish_run(engine, agent, session_id, run_id, delivery, context)
     except (StoreError, SessionNotFoundError):
@@ -116,15 +116,15 @@ async def _finish_run(
 
 
 def _just_ended(run: RunContext) -> tuple[SessionRow, RunRow] | None:
-    """Return the session and the run as this worker wrote them when it ended the run a moment ago, so that they need
-    not be read. None after `JUST_S`: the session may have been deleted, and then nothing is left to finish."""
+    """Return the session and the run as this worker wrote them when it ended the run a moment ago, which saves a read.
+    None after `JUST_S`, because the session may have been deleted, leaving nothing to finish."""
     row = run.row
     ended = row is not None and row.ended_at is not None and run.now() - row.ended_at <= JUST_S
     return (run.session, row) if row is not None and ended else None
 
 
 async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:
-    """Ask the run (default: the current one) to stop at the next point where it can. False if it is not running. The
+    """Ask the run (by default the current one) to stop at the next possible point. False if it is not running. The
     request never stops a later run."""
     check_reason(reason)
     session = await engine.history.existing(session_id)
@@ -135,7 +135,7 @@ async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason:
 
 
 async def put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
-    """Record the stop, if its run is running. False: it is not."""
+    """Record the stop, if its run is running. False: the run is not running."""
     key = row_key(session_id, stop_sort(stop.run_id))
     running = Check(session_key(session_id), held_by_run(stop.run_id))
     value = {"kind": "stop", **stop.dump()}
@@ -160,8 +160,8 @@ async def abort(
     *,
     run_id: str | None = None,
 ) -> list[Claimed]:
-    """Fail the running, paused or interrupted session for good, and its sub-agents too. Idempotent. A session that has
-    ended stays as it is, and so does one whose run is not `run_id`. A session with a damaged row fails as
+    """Fail the running, paused or interrupted session permanently, along with its sub-agents. Idempotent. A session
+    that has ended, or whose run is not `run_id`, is left unchanged. A session with a damaged row fails as
     `damaged_row`."""
     check_reason(reason)
     try:
@@ -191,7 +191,7 @@ async def _abort(
         aborted: list[Operation] = [session_put(new, at_version(session)), ended]
         if await commit(engine, "abort", aborted, lambda: _aborted(engine, session_id)):
             break
-    if engine.launcher is not None and session.parent is None:  # a sub-agent's ends at its next delivery
+    if engine.launcher is not None and session.parent is None:  # a sub-agent's execution ends at its next delivery
         run = await engine.history.run(session_id, session.run_id)
         await engine.launcher.stop(part_of(engine, agent, run), reason or "aborted")
     return await finish_run(engine, agent, session_id, session.run_id, delivery)
@@ -199,7 +199,7 @@ async def _abort(
 
 async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, reason: str | None) -> str | None:
     """Claim the session for a run that fails in the same transaction, and return the run's id. None: another writer was
-    first. The run that paused has had its effects; this one has its own, so each happens once."""
+    first. The paused run's effects were already applied; this run has its own, so each happens once."""
     now = engine.clock.now()
     run_id = make_run_id(session.turn + 1, engine.ids.new("run"))
     changes = {"run_id": run_id, "turn": session.turn + 1, "pending": [], "run_steps": 0, "run_usage": Usage()}
@@ -248,8 +248,8 @@ def _abort_error(reason: str | None) -> ErrorInfo:
 
 
 async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
-    """Return the sub-agents of the open step without a result, and those that a claim closed without completing their
-    end."""
+    """Return the sub-agents of the open step that have no result, and those that a claim closed without completing
+    their end."""
     calls = await engine.history.open_calls(session)
     return [row.child for row in calls if row.child is not None and (row.state == "claimed" or row.by == "close")]
 
@@ -262,7 +262,7 @@ async def _abort_children(
         child_agent = agent.find_agent(ref.agent_type) or engine.agents(ref.agent_type)
         if await engine.history.session(ref.session_id) is not None:
             await abort(engine, child_agent, ref.session_id, reason, delivery)
-            # the sub-agent may have ended before, under a worker that died before its effects
+            # the sub-agent may have ended earlier, and its worker died before applying the effects
             await sweep_session(engine, child_agent, ref.session_id, delivery)
 
 
@@ -291,9 +291,9 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
 async def fail_run(
     engine: Engine, agent: AnyAgent, position: Position, delivery: Delivery, *, cause: str = ""
 ) -> list[Claimed]:
-    """Fail a run whose execution has ended, if the run has not. The end of an old part never fails the run if its next
-    part executes it. That part is started then, which is harmless if it was started before. Returns the runs claimed by
-    reporting to a parent."""
+    """Fail a run whose execution has ended, unless the run itself has ended. The end of an old part never fails a run
+    that has a next part. The next part is started instead, which is harmless if it was started before. Returns the runs
+    that were claimed by reporting to a parent."""
     session_id, run_id = position.session_id, position.run_id
     while True:
         run = await engine.history.run(session_id, run_id)
@@ -330,8 +330,8 @@ async def sweep_session(
     seen: Newest | None = None,
 ) -> list[Claimed]:
     """Complete the effects of ended runs whose finisher died (docs/protocol.md#sweep). `limit` is the number of newest
-    runs that are checked. None checks all of them, which finds those that several dead processes left. `seen`: the
-    session and these runs as the caller has just read them."""
+    runs to check. None checks all of them, which also finds runs that several dead processes left behind. `seen`: the
+    session and these runs, if the caller has just read them."""
     claimed: list[Claimed] = []
     session, runs = seen or await engine.history.newest(session_id, limit)
     finished = False
@@ -345,7 +345,7 @@ async def sweep_session(
     if finished:
         session = await engine.history.session(session_id)
     for call in await engine.history.open_calls(session) if session is not None and session.status != DELETING else ():
-        if call.child is not None and call.by == "child":  # it reported, and may have died before its other effects
+        if call.child is not None and call.by == "child":  # it reported, but other effects may be missing
             child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)
             claimed.extend(await sweep_session(engine, child_agent, call.child.session_id, delivery))
     return claimed
@@ -359,9 +359,9 @@ async def children_left(engine: Engine, session: SessionRow | None, ask: ClaimIn
 
 
 async def leave_children(engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], delivery: Delivery) -> None:
-    """Abort the sub-agents that a claim left behind, since no one will ask for their result. Call it after the claim:
-    before it, the end of a sub-agent would claim a paused parent."""
+    """Abort the sub-agents that a claim left behind, since their results are no longer needed. Call this after the
+    claim; before it, the end of a sub-agent would claim a paused parent."""
     try:
         await _abort_children(engine, agent, children, "its parent went on without it", delivery)
-    except StoreError as error:  # the claimed run goes on all the same
+    except StoreError as error:  # the claimed run continues regardless
         logger.warning("not all sub-agents that were left behind could be aborted: %s", error)

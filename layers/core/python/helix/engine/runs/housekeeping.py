@@ -1,14 +1,14 @@
 """Housekeeping of stored sessions: ends runs with damaged rows, and deletes old checkpoints.
 
 Law: a run whose rows cannot be read fails with the code `damaged_row`, and its session can be listed, aborted and
-deleted. A session row that cannot be read is made again from the newest checkpoint that can. A worker that holds the
-old row is refused at its next write, because no condition on it holds.
+deleted. A session row that cannot be read is rebuilt from the newest readable checkpoint. A worker that holds the old
+row is refused at its next write, because no condition on the old row holds.
 
-Of a session's checkpoints, the newest `Settings.keep_checkpoints` stay, and so do those with a name. Checkpoints also
-stay if the session or the start of its current run refers to them, or if they hold the custom state of one that stays.
-A deletion is a transaction on the session's version as read. A session that moved on is read again, and a rewind checks
-that its state still exists. Root sessions that may expire are listed in the control table by the time at which to check
-them (docs/protocol.md#retention).
+A session keeps its newest `Settings.keep_checkpoints` checkpoints and all named ones. It also keeps checkpoints that
+the session or the start of its current run refers to, and those that hold the custom state of another kept checkpoint.
+A deletion is a transaction conditional on the session's version. A session that has advanced is read again, and a
+rewind checks that its state still exists. Root sessions that may expire are listed in the control table by the time at
+which to check them (docs/protocol.md#retention).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RETAINED = (
 
 @contextmanager
 def skipping_damage(what: str) -> Iterator[None]:
-    """Leave the block when it meets an unreadable or missing row, so that the work after the block is still done."""
+    """Leave the block at an unreadable or missing row, so that the work after the block is still done."""
     try:
         yield
     except (DamagedRowError, RowMissingError) as error:
@@ -64,7 +64,7 @@ def skipping_damage(what: str) -> Iterator[None]:
 async def fail_damaged(
     engine: Engine, agent_type: str, session_id: str, problem: DamagedRowError, run_id: str | None = None
 ) -> str | None:
-    """Fail the session's run (with `run_id`: if that is its run), and return its id. None if it is not running."""
+    """Fail the session's run and return its id. With `run_id`, only that run is failed. None if it is not running."""
     while True:
         now = engine.clock.now()
         more: list[Operation] = []
@@ -78,7 +78,7 @@ async def fail_damaged(
             rebuilt = await _rebuilt(engine, agent_type, session_id, now)
             if rebuilt is None:
                 continue
-            session, lineage = rebuilt  # two rebuilds of a row make the same lineage, which must be absent
+            session, lineage = rebuilt  # two rebuilds of a row create the same lineage, which must be absent
             more = [Put(row_key(session_id, lineage_sort(lineage.lineage)), lineage.dump(), ABSENT)]
         new = advance(session, now)
         # A retry would read the damaged rows again. The session can continue only with a new message or from an older
@@ -97,8 +97,7 @@ async def fail_damaged(
 
 
 async def _end_run(engine: Engine, session: SessionRow, error: ErrorInfo, now: float) -> list[Operation]:
-    """Return the operations that end the session's run. A run row that is missing or cannot be read is written
-    whole."""
+    """Return the operations that end the session's run. A run row that is missing or unreadable is written in full."""
     key = row_key(session.session_id, run_sort(session.run_id))
     ended = end(session, End("failed", error=error), now)
     if not session.run_id:
@@ -120,8 +119,8 @@ async def _failed(engine: Engine, session_id: str) -> bool:
 async def _rebuilt(
     engine: Engine, agent_type: str, session_id: str, now: float
 ) -> tuple[SessionRow, LineageRow] | None:
-    """Return the session at its newest checkpoint that can be read, in a new lineage, without rows that were staged
-    behind it. None: the session's row can be read now."""
+    """Return the session at its newest readable checkpoint, in a new lineage, without rows that were staged after it.
+    None: the session's row is readable now."""
     lineages = await _newest(engine, session_id, "l#")  # read before the row, so that no other repair is missed
     (value,) = await engine.store.get([session_key(session_id)])
     if value is None:
@@ -172,7 +171,7 @@ async def _newest(engine: Engine, session_id: str, prefix: str) -> Row | None:
 
 
 async def _newest_checkpoint(engine: Engine, session_id: str) -> tuple[CheckpointRow | None, int]:
-    """Return the newest checkpoint with a state that can be read, and the version of the newest of all."""
+    """Return the newest checkpoint with a readable state, and the version of the newest checkpoint of all."""
     newest, last = 0, "c$"
     while rows := await engine.store.query("sessions", session_id, start="c#", end=last, limit=PAGE, reverse=True):
         newest = newest or int(rows[0].key.sort[2:])
@@ -194,7 +193,7 @@ TRIES = 5
 
 
 async def unfinished(engine: Engine, session_id: str) -> SessionRow | None:
-    """Return the session if its run has ended, and the worker that should apply the effects is silent. Otherwise
+    """Return the session if its run has ended and the worker that should apply the effects is silent. Otherwise return
     None."""
     session = await engine.history.session(session_id)
     if session is None or session.status not in ENDS:
@@ -222,8 +221,8 @@ async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, n
 
 
 async def prune_checkpoints(engine: Engine, session_id: str) -> None:
-    """Delete the session's old checkpoints, if `Settings.keep_checkpoints` says so. Those that are left after a crash,
-    or while others write the session, are deleted at the end of its next run."""
+    """Delete the session's old checkpoints, if `Settings.keep_checkpoints` is set. Checkpoints that remain after a
+    crash, or because of concurrent writes to the session, are deleted at the end of its next run."""
     if engine.settings.keep_checkpoints is None:
         return
     try:
@@ -235,7 +234,7 @@ async def prune_checkpoints(engine: Engine, session_id: str) -> None:
 
 
 async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
-    """Try once to delete the old checkpoints. False: the session or a checkpoint changed meanwhile."""
+    """Try once to delete the old checkpoints. False: the session or a checkpoint changed in the meantime."""
     session = await engine.history.session(session_id)
     if session is None or session.status == DELETING:
         return True

@@ -1,8 +1,8 @@
-"""The way from a claim to an execution, a place in the queue, or a refusal (docs/protocol.md#claim-start).
+"""The path from a claim to an execution, a place in the queue, or a refusal (docs/protocol.md#claim-start).
 
-Law: only a run that may work is started. A run that waits is in the index of open runs like any other. So the sweep
-repairs it if a process dies between its claim and its end. A request to stop a waiting run ends it, because no
-execution would.
+Law: only a run that may work is started. A waiting run is in the index of open runs like any other, so the sweep
+repairs it if a process dies between its claim and its end. A request to stop a waiting run ends it directly, because it
+has no execution that could.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from helix.services.slot_rows import Admission, Candidate
 async def begin(
     engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery, *, attached: bool = False
 ) -> None:
-    """Announce a run that was just claimed, and start its first execution once it may work. `attached`: it is a
-    sub-agent's run, and its parent run begins it."""
+    """Announce a run that was just claimed, and start its first execution once it may work. `attached`: the run is a
+    sub-agent's, and its parent run begins it."""
     session, run = claimed.session, claimed.run
     context = make_context(engine, agent, session, run, delivery)
     show(context, RunClaimed(claimed))
@@ -65,7 +65,7 @@ async def begin(
 
 
 async def begin_all(engine: Engine, claims: list[Claimed], delivery: Delivery) -> None:
-    """Begin the runs of waiting parents, which the end of a sub-agent has claimed."""
+    """Begin the runs of waiting parents that the end of a sub-agent has claimed."""
     for claimed in claims:
         await begin(engine, engine.agents(claimed.session.agent_type), claimed, delivery)
 
@@ -93,8 +93,8 @@ async def go_on(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRo
 
 
 async def stop_waiting(engine: Engine, session_id: str, run_id: str, delivery: Delivery) -> None:
-    """End a run that waits, after a stop record was put, because no execution will see the record. A worker that puts a
-    ticket looks for the record afterwards, so one of the two sees the other."""
+    """End a waiting run after a stop record was put, because no execution will see the record. A worker that puts a
+    ticket looks for the record afterwards, so one of the two always sees the other."""
     slots, session = engine.slots, await engine.history.session(session_id)
     if slots is None or session is None or session.run_id != run_id or session.status != "running":
         return
@@ -110,16 +110,17 @@ async def stop_waiting(engine: Engine, session_id: str, run_id: str, delivery: D
 
 
 async def set_limit(engine: Engine, agent_type: str | None, limit: int | None) -> None:
-    """Set the limit of an agent, or of the account (`agent_type` None), and begin the runs that need not wait any
-    longer. A limit of None restores that of the agent's definition; 0 admits no run. A lower limit ends no run."""
+    """Set the limit of an agent, or of the account (`agent_type` None), and begin the runs that no longer need to wait.
+    A limit of None restores the limit from the agent's definition; 0 admits no runs. Lowering the limit ends no
+    runs."""
     assert engine.slots is not None, "this engine admits every run"
     await engine.slots.set_limit(agent_type, limit)
     await begin_granted(engine, await engine.slots.grant())
 
 
 async def tidy(engine: Engine) -> Counter[str]:
-    """Release leftover slots and tickets of runs whose session was deleted or that another runtime finished. Give free
-    slots to waiting runs. Return the numbers of released slots and tickets, and of granted slots."""
+    """Release leftover slots and tickets of runs whose session was deleted, or that another runtime finished. Give free
+    slots to waiting runs. Return the numbers of released slots, released tickets and granted slots."""
     done: Counter[str] = Counter()
     if engine.slots is None:
         return done
@@ -162,7 +163,7 @@ async def _follow(
 
 
 async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, delivery: Delivery) -> bool:
-    """End a run that waited too long, unless it has just got a slot, or works after all."""
+    """End a run that waited too long, unless it has just been granted a slot or is already working."""
     assert engine.slots is not None
     if not await engine.slots.leave(candidate_of(run)):
         return False
@@ -176,8 +177,8 @@ async def _time_out(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
 async def _fail(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, error: ErrorInfo, delivery: Delivery
 ) -> bool:
-    """Fail a run without an execution. False if the session was written since it was read, which means that the run has
-    an execution."""
+    """Fail a run that has no execution. False if the session was written after it was read, which means that the run
+    does have an execution."""
     context = make_context(engine, agent, session, run, delivery)
     ended = await close_run(context, session, Ending("failed", error=error))
     await context.stream.close()
@@ -188,8 +189,8 @@ async def _fail(
 
 
 async def _parent_works(engine: Engine, session: SessionRow) -> bool:
-    """Whether the execution of the topmost running ancestor runs. Its slot does not show that, because a run that was
-    started before there was a limit has no slot."""
+    """Return whether the topmost running ancestor has a running execution. Its slot does not show this, because a run
+    that was started before there was a limit has no slot."""
     session = await at_work_above(engine, session) or session
     run = await engine.history.run(session.session_id, session.run_id)
     return await launcher_of(engine).state(part_of(engine, engine.agents(session.agent_type), run)) == "running"

@@ -1,7 +1,7 @@
-"""Parts: the executions of a run, one after the other (docs/protocol.md#roll-over).
+"""Parts: the consecutive executions of a run (docs/protocol.md#roll-over).
 
 Law: the run's row names the current part, so the end of an older part never fails the run. A part begins with one
-transaction. The start of its execution may be lost; a delivery of an older part repeats it, or the sweep does.
+transaction. The start of its execution may be lost; a delivery of an older part or the sweep then repeats it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _next_part(run: RunRow, step: int) -> Update:
 
 
 async def _expire_silent(engine: Engine, session: SessionRow) -> list[Operation]:
-    """Return the operations that expire the claims of silent workers on the step or on its calls, if those are still as
-    read. Empty: no worker is silent."""
+    """Return the operations that expire the claims of silent workers on the step or on its calls, if the claims are
+    still unchanged. Empty: no worker is silent."""
     before = engine.clock.now() - engine.settings.skew_s
     claim = session.claim
     if session.open is None:
@@ -103,5 +103,6 @@ def _is_silent(row: CallRow, before: float) -> bool:
 
 
 def _has_lapsed(deadline: float, before: float) -> bool:
-    """Whether a claim's holder let its deadline pass. A claim that was released or expired has the deadline `DEAD`."""
+    """Return whether a claim's holder let its deadline pass. A claim that was released or expired has the deadline
+    `DEAD`."""
     return DEAD < deadline < before

@@ -1,7 +1,7 @@
-"""Asks the model: makes the request, chooses the route's model, streams the answer, and decides when to give up.
+"""Asks the model: builds the request, chooses the route's model, streams the answer, and decides when to give up.
 
-Law: `core.routing` makes the choice. This module supplies its numbers. They are the prompt's estimated size, windows
-and prices from the catalog, the latency of each model in this process, and the used part of the run's budgets.
+Law: `core.routing` makes the choice. This module supplies its inputs: the prompt's estimated size, windows and prices
+from the catalog, the latency of each model in this process, and the used fraction of the run's budgets.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ LATEST_SHARE = 0.3
 
 
 async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInput) -> LLMGenerateInput:
-    """Return the request with the best model of its route; the others that fit are its fallbacks. `new` is the session
-    with its budgets bound. Raises `ContextTooLargeError` if the prompt and its answer fit no model."""
+    """Return the request with the best model of its route; the other models that fit are its fallbacks. `new` is the
+    session with its budgets bound. Raises `ContextTooLargeError` if the prompt and its answer do not fit any model."""
     config = request.config
     route = config.route
     if route is None:
@@ -101,7 +101,7 @@ async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInpu
 
 
 def note_latency(engine: Engine, model: str | None, seconds: float) -> None:
-    """Remember how long a model took, for the next choice of this process."""
+    """Remember how long a model took, for later choices in this process."""
     if model is not None:
         before = engine.latencies.get(model, seconds * 1000)
         engine.latencies[model] = before + LATEST_SHARE * (seconds * 1000 - before)
@@ -138,7 +138,7 @@ MAX_LATE = 3
 """The number of attempts without an answer after which the run fails as `model_timed_out`. The worker of each such
 attempt had no time left, or was silent."""
 GRACE_S = 2.0
-"""The seconds after the timeout in which an adapter may report the timeout itself."""
+"""The number of seconds after the timeout during which an adapter may report the timeout itself."""
 FUNCTION = LLMConfig(model="function")
 
 
@@ -153,16 +153,17 @@ class ModelAnswer:
 
 
 def reads_state(agent: AnyAgent) -> bool:
-    """Whether a request depends on the custom state."""
+    """Return whether a request depends on the custom state."""
     return callable(agent.system_prompt) or callable(agent.llm_config)
 
 
 async def prepare(
     run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
 ) -> Prepared | ErrorInfo:
-    """Make the request for the next step, from the view of history and the fold's messages. The request names the model
-    that the agent's route chose, and carries the answer if the cache has it. If history has outgrown the window, the
-    request asks for a summary instead. Returns an error if an agent function raises, or if the prompt fits no model."""
+    """Build the request for the next step from the view of history and the fold's messages. The request names the model
+    that the agent's route chose, and includes the answer if it is cached. If history has outgrown the window, the
+    request asks for a summary instead. Returns an error if an agent function raises, or if the prompt does not fit any
+    model."""
     engine, agent = run.engine, run.agent
     history = await _history(engine, session, folding)
     view = await engine.history.view(session)
@@ -237,7 +238,7 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
     callbacks = _callbacks(run, call)
-    if claim.summary:  # readers see the summary once it is written
+    if claim.summary:  # readers see the summary only once it is written
         callbacks = LLMStreamCallbacks(on_error=callbacks.on_error)
     request = replace(prepared, callbacks=callbacks, timeout_s=run.model_time())
     await record(run, ModelAsked(request))
@@ -271,7 +272,7 @@ def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
     assert claim is not None
     late = claim.late + 1
     logger.warning("run %s: attempt %d at step %d: %s", run.run_id, claim.attempt, claim.step, result.error)
-    if late < MAX_LATE:  # written with the release of the claim
+    if late < MAX_LATE:  # stored when the claim is released
         run.session.claim = claim.model_copy(update={"late": late})
         raise WorkInProgressError(f"a step of session {run.session_id!r}: its model call", run.now())
     text = (
@@ -311,7 +312,7 @@ def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
 
 
 async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateInput) -> AnyStepResult | None:
-    """Return the model's answer, or None if the stop came first. The call is recorded as a fact in any case."""
+    """Return the model's answer, or None if the stop came first. Either way, the call is recorded as a fact."""
     call.error = "cancelled"
     try:
         with within_chat(run, call.claim.attempt_id):
@@ -349,8 +350,8 @@ async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch
 
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
-    """Call the adapter. If it raises, return a failed answer with the error's name, because a run must not end without
-    a record; its usage until then is unknown. An adapter that continues after its timeout is cancelled."""
+    """Call the adapter. If it raises, return a failed answer with the error's name and unknown usage, because a run
+    must not end without a record. An adapter that continues after its timeout is cancelled."""
     most = None if request.timeout_s is None else request.timeout_s + GRACE_S
     usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
     try:

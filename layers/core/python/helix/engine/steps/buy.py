@@ -1,7 +1,7 @@
-"""buy_step: fold the step before, claim this one, ask the model, stage its answer (docs/protocol.md#call-model).
+"""buy_step: fold the previous step, claim this one, ask the model, stage its answer (docs/protocol.md#call-model).
 
 Law: no answer is bought twice for the same messages. After a crash at any line, the next delivery starts here again,
-and the rows say where to go on. The numbered comments are the protocol's points.
+and the rows say where to continue. The numbers in the comments refer to the points of the protocol.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ EXCEEDED = "budget_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The values that the purchase of a step begins with."""
+    """The values with which the purchase of a step begins."""
 
     session: SessionRow
     """The session's row as read."""
     folding: Folding | None
-    """The step before, which the claim of this step folds. None: no step is waiting to be folded."""
+    """The previous step, which the claim of this step folds. None: no step is waiting to be folded."""
     budgets: int
-    """The number of times that any budget was defined or changed, as read with the session."""
+    """The number of budget changes, as read with the session."""
 
 
 async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: StepView | None = None) -> Outcome:
-    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: the rows as
-    the caller has just read them. `view`: the step before, as this worker wrote it."""
+    """Buy step `step` for this run, unless the rows show that something else must be done first. `seen`: the rows that
+    the caller has just read. `view`: the previous step, as this worker wrote it."""
     while True:
         known, seen = await _read_start(run, seen, view)
         session, stop_value, budgets = seen
         seen = view = None
         if session.run_id != run.run_id or session.status != "running":  # 1
             return Over((await run.engine.history.run(run.session_id, run.run_id)).status)
-        if session.step >= step:  # 1: the step is history already, so its calls are done
+        if session.step >= step:  # 1: the step is already history, so its calls are done
             await show_missed(run, session)
             return Staged(step, ())
         run.session = session
@@ -83,9 +83,9 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
 
 
 async def _read_start(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
-    """Return the rows that the start of the step needs. A worker that wrote the session last knows it, and the results
-    that it recorded, without a read. The next write is conditional on the session's version, so it is refused if they
-    have changed."""
+    """Return the rows that the start of the step needs. The worker that last wrote the session knows it, and the
+    results that it recorded, without a read. The next write is conditional on the session's version, so it is refused
+    if they have changed."""
     known = view.finished() if view is not None and view.session.version == run.session.version else None
     fresh, run.fresh = run.fresh, False
     if known is not None or fresh:
@@ -97,8 +97,7 @@ async def _read_start(run: RunContext, seen: Seen | None, view: StepView | None)
 async def _finish_step(
     run: RunContext, session: SessionRow, rows: OpenRows, stop: StopRow | None, budgets: int
 ) -> Outcome | None:
-    """2 to 4: the step before is staged. Fold it if all its calls are done; otherwise return the calls that are
-    missing."""
+    """2 to 4: the previous step is staged. Fold it if all its calls are done; otherwise return the missing calls."""
     done = [row for row in rows.calls if row is not None and row.state == "done"]
     assert session.open is not None
     if len(done) < len(rows.calls):
@@ -121,7 +120,7 @@ async def _finish_step(
     for row in done:  # results from outside the run: its execution may not have waited for their records
         if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
-        if row.by == "child" and not run.engine.placement.executes_children:  # else its worker did
+        if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
     folding = (rows, fold)
     if fold.next.move != "continue":
@@ -133,8 +132,8 @@ async def _finish_step(
 
 
 async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> None:
-    """Write some of the results that the fold changes, because there are more than its transaction holds. The rows are
-    then read again. The version moves, so a fold that was computed from the old rows is refused."""
+    """Write some of the results that the fold changes, because its transaction cannot hold them all. The rows are then
+    read again. The version is bumped, so a fold that was computed from the old rows is refused."""
     assert session.open is not None
     new, first = run.next_version(session), session.open.base + 1
     page = fold.refused[: run.engine.settings.calls_at_once]
@@ -143,21 +142,20 @@ async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> No
 
 
 def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
-    """5: the step is staged already, by this run or the previous one. Record its marks again, and return the calls that
-    are left."""
+    """5: the step was already staged, by this run or the previous one. Record its marks again, and return the remaining
+    calls."""
     assert session.open is not None
     show(run, StepStaged(rows.answer))
     return Staged(session.open.step, show_results(run, rows, [request.id for request in rows.answer.tool_calls]))
 
 
 async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: list[Pending]) -> Outcome | None:
-    """4b: everything that is missing waits for people. Each of those calls must still wait when the pause is
-    written."""
+    """4b: all missing results are waiting for people. Each of those calls must still wait when the pause is written."""
     assert session.open is not None
     checks: list[Operation] = []
     waiting = {p.call_id for p in pending}
     for place, row in enumerate(rows.calls):
-        if session.open.wide:  # each result moves the version, so AT(v) is enough
+        if session.open.wide:  # each result bumps the version, so AT(v) is enough
             break
         if row is not None and row.call_id in waiting:
             checks.append(Check(call_key(session, place), When(equal={"state": row.state})))
@@ -195,7 +193,7 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
             await _return_draws(run, session)
         return None
     answer = await ask_model(run, new, reserved.request)  # 7
-    await run.stream.flush()  # 8: all chunks acknowledged by the log before the answer is staged
+    await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged
     if answer.stop is not None:
         return await stop_run(run, new, answer.stop)
     return await _take_answer(run, new, prepared, _cut_short(answer) if reserved.cut else answer)
@@ -204,7 +202,7 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
 async def _reserve(
     run: RunContext, begun: Begun, new: SessionRow
 ) -> tuple[Prepared, Reserved | Refused] | ErrorInfo | None:
-    """Prepare the request and reserve its worst case. If no budget has room for a summary, the step goes on without
+    """Prepare the request and reserve its worst case. If no budget has room for a summary, the step continues without
     one. None: the budgets that bind the session have changed."""
     while True:
         prepared = await prepare(run, begun.session, begun.folding, new)
@@ -212,7 +210,7 @@ async def _reserve(
             return prepared
         try:
             reserved = await reserve(run.engine, run.agent, new, prepared.request)
-        except ContentionError as met:  # many runs draw what little is left; the next delivery finds this one's draws
+        except ContentionError as met:  # many runs compete for the remainder; the next delivery finds this one's draws
             raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
         if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
             return None if reserved is None else (prepared, reserved)
@@ -220,8 +218,9 @@ async def _reserve(
 
 
 async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answer: ModelAnswer) -> Outcome | None:
-    """9: write what the model answered. If the write is refused, the cost of the answer is recorded for the run's end,
-    and the rows say how to go on. A request for a summary, which may come at any time, loses no answer."""
+    """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
+    the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
+    lost."""
     result, session = answer.result, new
     assert result is not None
     while True:
@@ -245,12 +244,12 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
     """Return the number of this attempt, and the operations that record an earlier attempt that died. The reservation
     of the dead attempt is assumed spent in `new`. Raises `WorkInProgressError` while another worker's attempt is alive,
-    and `LostClaimError` if this worker's was expired."""
+    and `LostClaimError` if this worker's attempt was expired."""
     held = session.claim
     if held is None or held.step != new.step + 1:
         return 1 + new.context.attempts(new.step + 1), []
     what = f"step {held.step} of session {session.session_id!r}"
-    if held.deadline == DEAD and run.owns(session):  # expired, since this worker was silent: another one buys
+    if held.deadline == DEAD and run.owns(session):  # expired because this worker was silent: another one buys the step
         raise LostClaimError(what)
     if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):
         raise WorkInProgressError(what, held.deadline)
@@ -261,7 +260,7 @@ async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow
 
 
 def _too_late(session: SessionRow) -> ErrorInfo | None:
-    """Return the error of a run whose workers asked for this step too often without an answer, the last of them
+    """Return the error of a run whose workers asked for this step too often without an answer, if the last of them went
     silent."""
     claim = session.claim
     if claim is None or claim.run_id != session.run_id or claim.late < MAX_LATE:
@@ -280,8 +279,8 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
-    """Record the fold of another delivery, which claimed the next step but did not get its answer. It may have died
-    before it recorded that fold. If runs are claimed, the claim that takes the run over records it."""
+    """Record the fold of another delivery, which claimed the next step but did not get its answer. That delivery may
+    have died before it recorded the fold. If runs are claimed, the claim that takes the run over records it."""
     held = session.claim
     if run.engine.placement.claims_runs or held is None:
         return
@@ -297,7 +296,7 @@ async def _claim_step(
     plan: ViewPlan,
     reserved: Reserved,
 ) -> bool:
-    """6: fold the step before if it is complete, claim the step and reserve its worst case, in one transaction."""
+    """6: in one transaction, fold the previous step if it is complete, claim this step and reserve its worst case."""
     now, session, (number, unheard) = run.now(), begun.session, attempt
     attempt_id = f"{run.delivery.owner}.{session.version}"
     before = session.claim if number > 1 else None
@@ -329,8 +328,8 @@ async def _claim_step(
 
 
 async def _return_draws(run: RunContext, session: SessionRow) -> None:
-    """Return a block that was drawn for a claim that was refused. If the run has ended meanwhile, its effects may have
-    missed it."""
+    """Return a block that was drawn for a refused claim. If the run has ended in the meantime, its effects may have
+    missed the block."""
     row = await run.engine.history.run(session.session_id, run.run_id)
     if row.status != "running":
         await return_draws(run.engine, session, row)

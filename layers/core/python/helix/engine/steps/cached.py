@@ -1,8 +1,8 @@
 """The response cache in the loop: its lookups, and the answers that it stores.
 
-Law: an answer is stored only if it is whole, valid for its agent, given by the model that was asked, and allowed by the
-agent's policy. An error is never stored. The lookup happens before money is reserved. A failure of the cache costs a
-model call, but does not fail the run.
+Law: an answer is stored only if it is complete, valid for its agent, from the model that was asked, and allowed by the
+agent's policy. Errors are never stored. The lookup happens before money is reserved. A cache failure costs a model
+call, but does not fail the run.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
 
 
 async def find_cached(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
-    """Return the request with its cache question and, if the cache has it, the answer. The request is returned
-    unchanged if the agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache
-    cannot follow."""
+    """Return the request with its cache question and, on a hit, the cached answer. The request is returned unchanged if
+    the agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache does not
+    support."""
     engine, agent, session = run.engine, run.agent, run.session
     policy = request.config.response_cache
     if engine.cache is None or policy is None or agent.function is not None or _too_random(request, policy):
@@ -69,7 +69,7 @@ async def find_cached(run: RunContext, request: LLMGenerateInput) -> LLMGenerate
 async def remember(
     engine: Engine, agent: AnyAgent, session: SessionRow, request: LLMGenerateInput, result: AnyStepResult
 ) -> None:
-    """Store the answer if it may be given again. Never raises."""
+    """Store the answer if it may be reused. Never raises."""
     policy = request.config.response_cache
     if engine.cache is None or policy is None or request.question is None:
         return
@@ -94,8 +94,8 @@ async def remember(
 
 
 def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question:
-    """Make the question from everything that changes the answer: the conversation, the tools, and all settings but
-    those without effect."""
+    """Build the question from everything that affects the answer: the conversation, the tools, and all settings except
+    those that have no effect."""
     messages = [sent_parts(message) for message in request.messages]
     around = {
         "tools": [[tool.name, tool.description, tool.parameters, tool.strict] for tool in request.tools],

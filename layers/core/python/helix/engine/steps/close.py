@@ -1,6 +1,6 @@
 """Ending a run between steps, and the fold that comes with it (docs/protocol.md#fold).
 
-Law: one transaction on AT(v) folds the step before, if it is complete, and ends the run. If it is refused, nothing is
+Law: one transaction on AT(v) folds the previous step, if it is complete, and ends the run. If it is refused, nothing is
 written and the rows are read again.
 """
 
@@ -38,13 +38,13 @@ class Ending:
     error: ErrorInfo | None = None
     """The error of a failed run. It takes precedence over that of `next_`."""
     reason: str | None = None
-    """The reason of a pause, an interrupt or an abort. None: none was given."""
+    """The reason for a pause, an interrupt or an abort. None: none was given."""
     pending: list[Pending] = field(default_factory=list)
     """The calls that a paused run waits for."""
     checks: list[Operation] = field(default_factory=list)
-    """Further operations of the transaction: the calls of a pause must still wait."""
+    """Further operations of the transaction. For a pause they check that its calls still wait."""
     assume: bool = False
-    """Whether the reservation of the open attempt counts as spent, because the attempt is cancelled."""
+    """Whether the open attempt's reservation counts as spent, because the attempt is cancelled."""
 
 
 def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> SessionRow:
@@ -65,7 +65,7 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
 
 
 async def after_fold(run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow) -> None:
-    """Cache and record the messages that the commit of this checkpoint added to history."""
+    """Cache and record the messages that this checkpoint's commit added to history."""
     entries: list[AnyEntry] = []
     history, new = run.engine.history, run.session
     if folding is not None:
@@ -80,7 +80,7 @@ async def after_fold(run: RunContext, before: SessionRow, folding: Folding | Non
 async def close_run(
     run: RunContext, session: SessionRow, ending: Ending, folding: Folding | None = None
 ) -> Over | None:
-    """Fold the step before, if it is complete, and end the run, in one transaction AT(v). None: the transaction was
+    """Fold the previous step, if it is complete, and end the run, in one transaction AT(v). None: the transaction was
     refused, so read the rows again."""
     now, status, next_, error = run.now(), ending.status, ending.next_, ending.error
     new = folded(run, session, folding)
@@ -92,7 +92,7 @@ async def close_run(
         new.aborted, new.abort_reason = True, ending.reason
     ops: list[Operation] = []
     row: CheckpointRow | None = None
-    if status != "failed" or folding is not None:  # a failure writes none: retry goes on from the last good one
+    if status != "failed" or folding is not None:  # a retry after a failure continues from the last good checkpoint
         row, puts = fold_checkpoint(new, folding, now)
         ops.extend(puts)
     completion = next_.reason if next_ else ending.reason if status == "paused" else None
@@ -108,8 +108,8 @@ async def close_run(
 
 
 def fold_checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tuple[CheckpointRow, list[Operation]]:
-    """Return the checkpoint and the writes of the fold: the checkpoint's, and those of the calls whose result the merge
-    of the state changed."""
+    """Return the checkpoint and the fold's writes: the checkpoint itself, and the calls whose results changed when the
+    state was merged."""
     if folding is None:
         row, put = checkpoint(new, now, state=None)
         return row, [put]
@@ -124,14 +124,14 @@ async def ended_with(engine: Engine, session: SessionRow, status: EndStatus) -> 
 
 
 async def ended_so(run: RunContext, session: SessionRow, status: EndStatus) -> bool:
-    """Whether the run has ended with this status, after the store's response was lost. Another worker may have ended
-    it."""
+    """Return whether the run has ended with this status, for use after the store's response was lost. Another worker
+    may have ended it."""
     run.row = None
     return await ended_with(run.engine, session, status)
 
 
 async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:
-    """End the run because of a stop, which takes precedence over going on."""
+    """End the run because of a stop, which takes precedence over continuing."""
     if stop.stop == "abort":
         error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
         return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)

@@ -1,9 +1,9 @@
 """Staging: the model's answer becomes durable before any of its tools runs (docs/protocol.md#stage).
 
 Law: one transaction on AT(v). If there are calls to execute, the answer is staged after the counted messages, and its
-step is open. Otherwise message, status, output and checkpoint are written together. A step may have more calls than one
-transaction holds (docs/protocol.md#wide). It is staged with the first rows, and with the results of all calls that are
-not executed.
+step is open. Otherwise the message, status, output and checkpoint are written together. A step may have more calls than
+one transaction can hold (docs/protocol.md#wide). It is then staged with the first rows, and with the results of all
+calls that are not executed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
     message, claim = plan.assistant_message_plan, session.claim
     assert message is not None and claim is not None
     children = {}
-    for call in plan.pending_sub_agent_calls:  # made here, so that no delivery can start a second child
+    for call in plan.pending_sub_agent_calls:  # created here, so that no delivery can start a second child
         ref = ChildRef(
             session_id=engine.ids.new("ses"), run_id=make_run_id(1, engine.ids.new("run")), agent_type=call.agent_type
         )
@@ -114,7 +114,7 @@ def _resolved_rows(run: RunContext, plan: StepProcessingPlan, row: AssistantRow)
 
 async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
     """Stage an answer with calls to execute. The step stays open until they are done. The same transaction claims the
-    calls that this worker executes, where that is allowed."""
+    calls that this worker executes, if that is allowed."""
     base, calls, at_once = session.count, len(row.tool_calls), run.engine.settings.calls_at_once
     step = OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=calls, wide=calls > at_once)
     new = run.next_version(

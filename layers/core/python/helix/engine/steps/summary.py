@@ -1,8 +1,8 @@
-"""Writes a summary, which takes the place of the beginning of a conversation (docs/protocol.md#views).
+"""Writes a summary, which replaces the beginning of a conversation (docs/protocol.md#views).
 
 Law: one transaction on AT(v) writes the view and records the call's usage. The call has an attempt row instead of an
-answer, and does not count as a step of the run. If the summary is empty, is longer than what it replaces, or fails, the
-same transaction records that in place of the view, and the run goes on without it.
+answer, and does not count as a step of the run. If the summary fails, is empty, or is longer than the text it replaces,
+the same transaction records the failure instead of the view, and the run continues without a summary.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Operation
 
 MOST_TOKENS = 4_096
-"""The most tokens that a summary may have."""
+"""The maximum length of a summary, in tokens."""
 INSTRUCTIONS = """\
 Stop working on the task for a moment. Write a summary of this conversation, because its beginning will be removed and \
 only your summary will remain of it. Do not call a tool, and do not address the user. State, in this order:
@@ -46,8 +46,8 @@ Keep everything that is needed to continue. Leave out everything that is not. Wr
 def summary_request(
     request: LLMGenerateInput, view: ViewRow | None, history: Sequence[AnyMessage], summary: Summary, recall: bool
 ) -> LLMGenerateInput:
-    """Return the request for the summary. It has the same beginning as `request`, which the provider's prompt cache
-    may still hold, and the instructions in place of the rest."""
+    """Return the request for the summary. It begins like `request`, which the provider's prompt cache may still hold,
+    and ends with the summary instructions instead of the rest."""
     system = [message for message in request.messages if message.role == "system"]
     asked = INSTRUCTIONS if not summary.focus else f"{INSTRUCTIONS}\nPay particular attention to: {summary.focus}"
     messages = [*system, *show_history(view, history[: summary.upto], recall=recall), UserMessage(content=asked)]
@@ -70,7 +70,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
     settle(engine, new, result.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
     answered = prepared.plan.cause == "request" and session.context.asked == summary.focus
-    asked = None if answered else session.context.asked  # another request may have come meanwhile
+    asked = None if answered else session.context.asked  # another request may have arrived in the meantime
     changes = {"step": claim.step, "attempt": claim.attempt, "asked": asked}
     overflows = _overflows(session, claim)
     row: ViewRow | None = None
@@ -105,7 +105,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
 
 
 def _text_of(result: AnyStepResult, view: ViewRow | None, history: Sequence[AnyMessage]) -> tuple[str, str | None]:
-    """Return the summary, and why it cannot be used, or None if it can."""
+    """Return the summary, and the reason why it cannot be used, or None if it can."""
     if isinstance(result, ErrorStepResult):
         return "", result.code
     if not isinstance(result, TextStepResult) or not result.content.strip():
@@ -118,27 +118,28 @@ def _text_of(result: AnyStepResult, view: ViewRow | None, history: Sequence[AnyM
 
 
 async def _is_recorded(run: RunContext, claim: StepClaim) -> bool:
-    """Whether this worker's transaction was applied, after the store's response was lost: it alone settles the
-    attempt."""
+    """Return whether this worker's transaction was applied, for use after the store's response was lost. Only that
+    transaction settles the attempt."""
     key = row_key(run.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
     (value,) = await run.engine.store.get([key])
     return value is not None and value.get("outcome") in ("summary", "failed")
 
 
 def without_summary(session: SessionRow) -> ContextMark:
-    """Return the session's context after a summary that was not written."""
+    """Return the session's context after a summary could not be written."""
     return session.context.model_copy(update={"failed": session.step + 1, "asked": None})
 
 
 def may_shorten(session: SessionRow) -> bool:
-    """Return whether a prompt that was refused as too long is shortened. This is done `MOST_OVERFLOWS` times per step."""
+    """Return whether a prompt that was refused as too long may be shortened. This is allowed `MOST_OVERFLOWS` times per
+    step."""
     claim = session.claim
     return claim is not None and _overflows(session, claim) < MOST_OVERFLOWS
 
 
 async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepResult) -> bool:
-    """Record that the provider refused the step's prompt as too long. The step is then begun again with less. False:
-    the write was refused."""
+    """Record that the provider refused the step's prompt as too long. The step then starts over with a shorter prompt.
+    False: the write was refused."""
     claim = session.claim
     assert claim is not None
     new = run.next_version(session)

@@ -1,7 +1,7 @@
-"""Decides what the model is shown at a step (`core.context_policy`).
+"""Decides which part of the history the model sees at a step (`core.context_policy`).
 
-Law: the decision is a pure function of the rows and the agent, so a takeover decides the same. A view that code makes
-is written with the claim of its step. A summary needs a call of its own first (`engine.steps.summary`).
+Law: the decision is a pure function of the rows and the agent, so a takeover makes the same decision. A view that code
+creates is written with the claim of its step. A summary first needs a model call of its own (`engine.steps.summary`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Operation
 
 TOO_LONG = "context_too_long"
-"""The error code of a prompt that the provider refuses as too long."""
+"""The error code for a prompt that the provider refuses as too long."""
 MOST_OVERFLOWS = 2
-"""The number of times that one step's prompt may be refused as too long and shortened. After that the run fails."""
+"""The number of times that one step's prompt may be shortened after a refusal as too long. After that, the run
+fails."""
 STEPS_BETWEEN = 4
-"""The number of steps after which a summary is tried again, if one has failed."""
+"""The number of steps to wait before a failed summary is tried again."""
 LEAST_FREED = 0.3
-"""The share of a refused prompt that clearing must free. If it frees less, a summary is written."""
+"""The fraction of a refused prompt that clearing must free. If it frees less, a summary is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ViewPlan:
     """The view of a step's prompt."""
 
     view: ViewRow | None
-    """The view that the model is shown. None: it is shown the whole history."""
+    """The view that the model is shown. None: the model is shown the whole history."""
     new: bool = False
     """Whether `view` is new, so that the claim of the step writes it."""
     summary: Summary | None = None
@@ -53,8 +54,8 @@ class ViewPlan:
     """Why the summary is written."""
 
     def recalls(self, agent: AnyAgent) -> bool:
-        """Return whether the model is offered the tool `recall`: once something is cleared or hidden, unless the agent
-        has a tool of that name."""
+        """Return whether the model is offered the tool `recall`. It is offered once something is cleared or hidden,
+        unless the agent has a tool of that name."""
         return self.view is not None and agent.find_tool(RECALL) is None
 
 
@@ -71,8 +72,8 @@ class Prepared:
 
 
 def window_of(engine: Engine, agent: AnyAgent, config: LLMConfig) -> int | None:
-    """Return the size of the context window in tokens: the agent's setting, or the largest that the catalog knows of
-    the models that may be called. None if neither is known."""
+    """Return the size of the context window in tokens: the agent's setting, or the largest known window of the models
+    that may be called. None if neither is known."""
     if agent.context.window is not None:
         return agent.context.window
     route = config.route.models if config.route is not None else ()
@@ -93,11 +94,11 @@ def plan_view(
     config: LLMConfig,
     measure: Callable[[Sequence[AnyMessage]], int],
 ) -> ViewPlan | ErrorInfo:
-    """Plan the view of the next step. `view` is the current one, and `measure` estimates the tokens of a prompt with
-    these messages. Returns an error if the provider refused the prompt as too long and nothing more can be left out.
-    Raises what a policy raises."""
+    """Plan the view of the next step. `view` is the current view, and `measure` estimates the tokens of a prompt with
+    given messages. Returns an error if the provider refused the prompt as too long and nothing more can be omitted. Any
+    exception that a policy raises is propagated."""
     context, mark, step = run.agent.context, new.context, new.step + 1
-    if view is not None and view.step == step:  # this step's view, which its worker may not have shown
+    if view is not None and view.step == step:  # this step's view, which its worker may not have recorded
         show(run, ContextChanged(view, mark.view))
     window = window_of(run.engine, run.agent, config)
     overflows = mark.overflows if mark.step == step else 0
@@ -132,8 +133,8 @@ def plan_view(
 
 
 def _counted(mark: ContextMark, history: Sequence[AnyMessage]) -> int:
-    """Return the tokens that the provider counted, and an estimate of the messages after its last answer. 0 if the
-    provider has not counted this view."""
+    """Return the number of tokens that the provider counted, plus an estimate for the messages after its last answer. 0
+    if the provider has not counted this view."""
     if not mark.tokens:
         return 0
     added = 0
@@ -146,11 +147,11 @@ def _counted(mark: ContextMark, history: Sequence[AnyMessage]) -> int:
 
 Choice = Callable[[ShownContext], Change | None]
 SHORTEST: Sequence[Choice] = (lambda now: Hide(now.before(1)), lambda now: Clear(len(now.messages)))
-"""The changes that leave the shortest prompt: only the last step is shown, and its long results are cleared."""
+"""The changes that yield the shortest prompt: only the last step is shown, and its long results are cleared."""
 
 
 def _requested(context: Context, mark: ContextMark, state: ShownContext) -> Summary | None:
-    """Return the summary that a person asked for. None if nobody asked, or if there is nothing to summarise."""
+    """Return the summary that a person requested. None if none was requested, or if there is nothing to summarise."""
     if mark.asked is None:
         return None
     upto = state.before(context.keep_steps) or state.before(1)
@@ -180,8 +181,8 @@ def _summariser(context: Context) -> str | None:
 
 
 def _valid(change: Change | None, state: ShownContext) -> Change | None:
-    """Return the change at the nearest place before it where a step or a user's message begins. None if it leaves
-    everything as it is."""
+    """Return the change, moved back to the nearest point where a step or a user's message begins. None if it would have
+    no effect."""
     if change is None:
         return None
     upto = min(change.upto, len(state.messages))
@@ -218,7 +219,7 @@ def _row(
 
 
 def write_view(new: SessionRow, plan: ViewPlan) -> list[Operation]:
-    """Return the operations of the claim that write the plan's view, and name it in `new`."""
+    """Return the operations by which the claim writes the plan's view, and record the view in `new`."""
     if plan.new and plan.view is not None:
         new.context = new.context.model_copy(update={"view": new.version, "tokens": 0, "asked": None})
         return [view_put(new, plan.view)]
@@ -235,8 +236,8 @@ def show_view(run: RunContext, new: SessionRow, plan: ViewPlan) -> None:
 
 
 def context_after(run: RunContext, session: SessionRow, row: AssistantRow) -> ContextMark:
-    """Return the session's context after an answer, with the tokens of its prompt and itself. They are 0 if they are of
-    several attempts, or if no window is known that they could be compared with."""
+    """Return the session's context after an answer, with the token counts of the prompt and the answer. The counts are
+    0 if they include several attempts, or if there is no known window to compare them with."""
     usage, context = row.usage, session.context
     known = run.agent.context.window is not None or (row.model is not None and _known_window(run.engine, row.model))
     tokens = usage.total_tokens if known and usage.calls == 1 else 0
