@@ -1,4 +1,4 @@
-"""Services that are rows of any state store: slots, budgets, the response cache, streams, the work queue.
+"""Services built on rows of any state store: slots, budgets, the response cache, streams and the work queue.
 
-Law: they do no I/O of their own. They read and write through the `StateStore` that they get.
+Law: services do no I/O of their own. They read and write through the `StateStore` that is passed to them.
 """

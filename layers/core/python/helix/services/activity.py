@@ -1,8 +1,8 @@
-"""Two rows that show whether a deployed stage is at rest (idle).
+"""Two rows that show whether a deployed stage is idle.
 
 Both are rows of `control`, in the partition `health#app`:
 
-- `activity` has `at`, the time when the last run began, and `since`, the time when the stage last woke from its rest.
+- `activity` has `at`, the time when the last run began, and `since`, the time when the stage last became active.
 - `sweep` has `at`, the time of the last sweep, and `found_at`, the time when a sweep last found open work.
 
 Law: a process writes `activity` before it claims a run. If that write is lost, the hourly sweep finds the run.
@@ -22,29 +22,29 @@ ACTIVITY, SWEEP = (Key("control", "health#app", name) for name in ("activity", "
 NOTE_S = 60.0
 """The shortest time between two writes of `activity` by one process."""
 REST_S = 7_200.0
-"""The time without work after which a stage is at rest: limits, alarms and health have settled."""
+"""The time without work after which a stage is idle: limits, alarms and health have settled."""
 LOOK_S = 3_600.0
-"""The time between two sweeps of a stage at rest."""
+"""The time between two sweeps of an idle stage."""
 logger = get_logger("helix")
 
 
 async def note_activity(store: StateStore, now: float) -> None:
-    """Record that the stage works now. Raises `StoreError`."""
+    """Record that the stage is working now. Raises `StoreError`."""
     at_work = Update(ACTIVITY, set={"at": now}, when=When(at_least={"at": now - REST_S}))
     if await refused(store, "note_activity", [at_work]) is not None:
         await store.transact("note_activity", [Put(ACTIVITY, {"at": now, "since": now})])
 
 
 class Activity:
-    """Writes `activity` for this process."""
+    """The writer of `activity` for this process."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._noted_at = float("-inf")
 
     async def note(self) -> None:
-        """Write that the stage works, unless this process has just done so. A failure is only logged, and the work goes
-        on."""
+        """Record that the stage is working, unless this process has just done so. A failure is only logged, and the
+        work continues."""
         now = self._clock.now()
         if now < self._noted_at + NOTE_S:
             return
@@ -63,23 +63,23 @@ class Beats:
     swept_at: float | None = None
     """The time of the last sweep. None before the first sweep."""
     found_at: float = 0.0
-    """The time when a sweep last found open work. 0 if none did."""
+    """The time when a sweep last found open work. 0 if none ever did."""
     worked_at: float = 0.0
-    """The time when a run last began, accurate to a minute. 0 if the stage never worked."""
+    """The time when a run last began, accurate to a minute. 0 if no run ever did."""
     since: float = 0.0
-    """The time when the stage last woke from its rest. 0 if it never worked."""
+    """The time when the stage last became active. 0 if it never was."""
 
     @classmethod
     def of(cls, activity: Value | None, sweep: Value | None) -> Beats:
         worked_at, since = (activity["at"], activity["since"]) if activity else (0.0, 0.0)
         if sweep is None:
             return cls(None, 0.0, worked_at, since)
-        # An older version's sweep did not say whether it had found anything.
+        # The sweep of an older version did not record whether it had found anything.
         return cls(sweep["at"], sweep["found_at" if "found_at" in sweep else "at"], worked_at, since)
 
     def due_at(self, now: float) -> float:
-        """Return the time of the next sweep. At rest it is `LOOK_S` after the last one; otherwise it has passed, so the
-        sweep is due now."""
+        """Return the time of the next sweep. On an idle stage it is `LOOK_S` after the last sweep; otherwise it is in
+        the past, so the sweep is due now."""
         if self.swept_at is None:
             return self.since or now
         rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)
@@ -91,7 +91,7 @@ async def read_beats(store: StateStore) -> Beats:
 
 
 async def note_sweep(store: StateStore, now: float, found: bool) -> None:
-    """Record that a sweep ran. A failure is only logged, because the results of the sweep are stored already."""
+    """Record that a sweep ran. A failure is only logged, because the results of the sweep are already stored."""
     try:
         before = (await read_beats(store)).found_at
         await store.transact("note_sweep", [Put(SWEEP, {"at": now, "found_at": now if found else before})])

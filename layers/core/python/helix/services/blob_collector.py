@@ -1,6 +1,7 @@
 """Deletes the blobs that no session holds (`services.blob_rows` has the rows and states).
 
-Law: the due row of a blob goes after its bytes. So whatever a dead process left is found by the next call.
+Law: the due row of a blob is deleted after its bytes, so the next call finds everything that a dead process left
+behind.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ DELETING = "deleting"
 
 
 class BlobCollector:
-    """Deletes blobs without holders. Any number of collectors may work at once."""
+    """A collector that deletes blobs without holders. Any number of collectors may work at once."""
 
     def __init__(self, store: StateStore, blobs: Blobs, clock: Clock) -> None:
         self._store, self._blobs, self._clock = store, blobs, clock
 
     async def collect(self, until: float = math.inf) -> int:
-        """Delete all blobs that are due: those without a holder for an hour, and uploads that no message took. Release
+        """Delete all blobs that are due: those without a holder for an hour, and uploads that no message used. Release
         the holds of sessions that do not exist. Return the number of deleted blobs. Stops at the time `until` (Unix
-        seconds); the next call continues. A row that cannot be handled is logged and does not delay the others."""
+        seconds); the next call continues. A row that cannot be processed is logged and does not delay the others."""
         count, now = 0, self._clock.now()
         for number in range(PARTITIONS):
             async for rows in pages(self._store, due_partition(number), end=f"{now:015.3f}"):
@@ -54,11 +55,12 @@ class BlobCollector:
         return count
 
     async def delete_orphans(self, prefix: str = "blobs/", after: str = "", limit: int = 1000) -> str | None:
-        """Delete bytes that no row names: a process stored them after its row had expired, or the rows were lost. Checks
-        up to `limit` keys after the key `after`. Return the last key, to continue after it; None at the end.
+        """Delete bytes that no row refers to, because a process stored them after its row had expired, or the rows were
+        lost. Checks up to `limit` keys after the key `after`. Return the last key, from which to continue, or None at
+        the end.
 
-        A blob's row is written before its bytes, and their key is never used again. So no row will ever name bytes that
-        have none when they are listed. The store of blobs must not be shared with another state store.
+        A blob's row is written before its bytes, and the key of the bytes is never reused. So if no row refers to the
+        bytes when they are listed, none ever will. The blob store must not be shared with another state store.
         """
         keys = await self._blobs.list(prefix, after, limit)
         for key in keys:
@@ -71,15 +73,15 @@ class BlobCollector:
         return keys[-1] if len(keys) == limit else None
 
     async def _handle(self, row: Row) -> int:
-        """Handle a due row. Return the number of deleted blobs."""
+        """Process a due row. Return the number of deleted blobs."""
         if "session_id" in row.value:
             await self._confirm(row.key, row.value)
             return 0
         return await self._delete(row.key, row.value)
 
     async def _confirm(self, key: Key, value: Value) -> None:
-        """Release the holds of a session that does not exist, or is being deleted. Its deletion may have listed its holds
-        before these were written."""
+        """Release the holds of a session that does not exist or is being deleted. The deletion may have listed the
+        session's holds before these were written."""
         session = Key("sessions", value["session_id"], SESSION)
         (found,) = await self._store.get([session])
         if found is not None and found.get("status") != DELETING:
@@ -92,7 +94,7 @@ class BlobCollector:
                 hold = held_key(value["session_id"], sha256, value["owner"])
                 await release_blob(self._store, self._clock, hold, [guard])
         except ConditionFailedError:
-            return  # the session was created or deleted meanwhile: the next call looks again
+            return  # the session was created or deleted in the meantime: the next call checks again
         await self._store.transact("confirm_hold", [Delete(key)])
 
     async def _delete(self, key: Key, value: Value) -> int:
@@ -101,7 +103,7 @@ class BlobCollector:
         row = read_blob(owner, sha256, found)
         if row is not None and row.key == name:
             if row.due is None or f"{row.due:015.3f}" != key.sort.partition("#")[0]:
-                await self._store.transact("drop_due", [Delete(key)])  # it is due at another time, or live
+                await self._store.transact("drop_due", [Delete(key)])  # the blob is due at another time, or live
                 return 0
             take: list[Operation] = [
                 Delete(blob_key(owner, sha256), unchanged(row)),

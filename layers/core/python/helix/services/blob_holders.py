@@ -1,7 +1,7 @@
 """The sessions that hold blobs (`services.blob_rows` has the rows and states).
 
-Law: a session's hold is registered before the message that names the file. It is written once per blob and session, so the
-steps of a session write nothing for the files that it holds.
+Law: a session's hold is written before the message that names the file. It is written once per blob and session, so
+later steps write nothing for files that the session already holds.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from helix.services.file_inputs import ReadFile
 from helix.services.paging import pages
 
 BATCH = 20
-"""The number of blobs that one transaction holds. It has up to four operations for each."""
+"""The number of blobs for which one transaction writes holds. Each needs up to four operations."""
 UPLOADS = 5
-"""The most times that `store` uploads its files again because they were deleted before it held them."""
+"""The maximum number of times that `store` uploads its files again because they were deleted before it held them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class HeldBlob:
     """A blob that a session holds."""
 
     owner: str
-    """The owner of the blob (`blob_owner`). In a branch it may be the owner of the session that it was copied from."""
+    """The owner of the blob (`blob_owner`). In a branch, it may be the owner of the session from which the branch was
+    copied."""
     key: str
-    """The key of the bytes in the store of blobs."""
+    """The key of the bytes in the blob store."""
 
 
 class BlobHolders:
@@ -58,8 +59,8 @@ class BlobHolders:
         self._store, self._uploads, self._clock, self._ids = store, uploads, clock, ids
 
     async def store(self, owner: str, session_id: str, files: Sequence[ReadFile]) -> list[FilePart]:
-        """Store the files of a message, and hold them for the session. Return them as the message contains them. Raises
-        `FileMissingError` for a file without bytes that the owner does not have."""
+        """Store the files of a message, and hold them for the session. Return them in the form that the message
+        contains. Raises `FileMissingError` for a file without bytes that the owner does not have."""
         ours = {file.part.sha256 for file in files if file.data is not None}
         left = UPLOADS
         while True:
@@ -72,11 +73,11 @@ class BlobHolders:
                     raise
 
     async def hold(self, owner: str, session_id: str, files: Sequence[FilePart]) -> list[FilePart]:
-        """Hold the files for the session before a message names them, and return them with the facts of their blobs.
-        Files at a URL are returned as they are. Idempotent; a repeat writes nothing.
+        """Hold the files for the session before a message names them, and return them with the metadata of their blobs.
+        Files at a URL are returned unchanged. Idempotent; a repeat writes nothing.
 
-        Raises `FileMissingError` for a file that neither the owner nor the session has. Files that were held before it
-        stay held until the session is deleted.
+        Raises `FileMissingError` for a file that neither the owner nor the session has. Files that were already held at
+        that point stay held until the session is deleted.
         """
         wanted = {file.sha256: file for file in files if file.sha256 is not None}
         found: dict[str, BlobRow] = {}
@@ -90,7 +91,8 @@ class BlobHolders:
 
     def checks(self, owner: str, session_id: str, files: Sequence[FilePart]) -> list[Check]:
         """Return the conditions that the session still holds these files. The transaction that writes their message
-        includes them: `collect` releases the files of a session whose first message does not come for an hour."""
+        includes them, because `collect` releases the files of a session if its first message does not arrive within an
+        hour."""
         hashes = dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)
         return [Check(held_key(session_id, sha256, owner), When()) for sha256 in hashes]
 
@@ -104,8 +106,8 @@ class BlobHolders:
         return found
 
     async def share(self, source_id: str, target_id: str, hashes: Collection[str] | None = None) -> None:
-        """Hold the blobs of one session for another, such as a branch, before its messages are written. `hashes`: those
-        to hold; None for all. Idempotent. The source must hold them until this returns."""
+        """Hold one session's blobs for another session, such as a branch, before that session's messages are written.
+        `hashes`: the blobs to hold; None for all. Idempotent. The source must hold the blobs until this returns."""
         for sha256, blob in (await self.held(source_id)).items():
             if hashes is None or sha256 in hashes:
                 part = FilePart(kind="file", media_type="*/*", sha256=sha256)
@@ -133,7 +135,7 @@ class BlobHolders:
     async def _read(
         self, owner: str, session_id: str, files: Sequence[FilePart]
     ) -> Sequence[tuple[Value | None, Value | None, Value | None]]:
-        """Return the values of each blob's row, its row of this holder, and the session's row of the hold."""
+        """Return the values of each blob's row, its row for this holder, and the session's row for the hold."""
         keys = [
             key
             for file in files
@@ -147,7 +149,7 @@ class BlobHolders:
         return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
     async def _held_from_another(self, session_id: str, file: FilePart) -> BlobRow:
-        """Return the blob if the session holds it from another owner, as a branch does. Raises `FileMissingError`."""
+        """Return the blob if the session holds another owner's blob, as a branch does. Raises `FileMissingError`."""
         start = f"{HELD_START}{file.sha256}#"
         for held in await self._store.query("sessions", session_id, start=start, end=f"{start}~", limit=1):
             sha256, owner = parse_held(held.key.sort)
@@ -170,13 +172,13 @@ def _hold_operations(
     row: BlobRow,
     values: tuple[Value | None, Value | None, Value | None],
 ) -> list[Operation]:
-    """Return what makes the session a holder of the blob. Empty if it is one."""
+    """Return the operations that make the session a holder of the blob. Empty if it already is one."""
     _, holder, held = values
     if holder is not None and held is not None and row.state == "live":
         return []
     key = blob_key(owner, sha256)
     operations: list[Operation] = [Put(held_key(session_id, sha256, owner), {"kind": "held_blob", "key": row.key})]
-    if holder is not None:  # the session's own row was lost
+    if holder is not None:  # the session's own row of the hold was lost
         return [Check(key, unchanged(row)), *operations]
     operations.append(Put(holder_key(owner, sha256, session_id), {"session_id": session_id}, ABSENT))
     if row.state == "live":

@@ -1,7 +1,7 @@
-"""Releases of blobs: a session that is deleted no longer holds its files (`services.blob_rows` has the rows and states).
+"""Releases the blobs of deleted sessions (`services.blob_rows` has the rows and states).
 
-Law: a hold leaves the session's partition only in the transaction that takes the session from the blob's holders. So a
-deletion may stop anywhere, and the next one finds the holds that are left.
+Law: a hold is deleted from the session's partition only in the transaction that removes the session from the blob's
+holders. So a deletion may stop anywhere, and the next one finds the remaining holds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = get_logger("helix")
 
 
 def is_hold(key: Key) -> bool:
-    """Return whether this is a session's row of a blob that it holds."""
+    """Return whether this is the key of a session's row for a blob that it holds."""
     return key.sort.startswith(HELD_START)
 
 
@@ -68,7 +68,8 @@ async def release_blob(store: StateStore, clock: Clock, hold: Key, guard: Sequen
 
 
 def _without_holder(owner: str, sha256: str, value: Value | None, due: float) -> list[Operation]:
-    """Return the changes of a blob that loses a holder. `due`: the time at which it is deleted if this was the last."""
+    """Return the operations for a blob that loses a holder. `due`: the time at which the blob is deleted if this was
+    its last holder."""
     try:
         row = read_blob(owner, sha256, value)
     except DamagedRowError as error:

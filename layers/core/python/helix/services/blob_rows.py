@@ -6,7 +6,7 @@
     control / blobs-due#<n> / <due>#<key>            bytes that `collect` then deletes: {owner, sha256, key, deleting}
     control / blobs-due#<n> / <due>#hold#<id>        holds that `collect` confirms then: {session_id, owner, hashes}
 
-The states of a blob. Each line but the last is one transaction. Only `collect` deletes bytes.
+The states of a blob. Every line except the last is one transaction. Only `collect` deletes bytes.
 
     | From              | To        | By                | When                                                          |
     |-------------------|-----------|-------------------|---------------------------------------------------------------|
@@ -18,10 +18,10 @@ The states of a blob. Each line but the last is one transaction. Only `collect` 
     | uploading, marked | deleting  | `collect`         | it is due: its row is deleted, and its due row says so        |
     | deleting          | none      | `collect`         | its bytes were deleted, and then its due row                  |
 
-Law: the bytes of a held blob exist. A blob is deleted only if no session holds it, because `hold` and `collect` write its
-row under conditions that only one of them can meet. The key of the bytes is never used again: a file that is uploaded while
-its old bytes are deleted gets a new key. So a collector that stops between two lines, for however long, cannot delete bytes
-that were uploaded since, and no upload waits for a collector.
+Law: the bytes of a held blob exist. A blob is deleted only if no session holds it, because `hold` and `collect` write
+its row under conditions that only one of them can meet. The key of the bytes is never reused: a file that is uploaded
+while its old bytes are being deleted gets a new key. So a collector that pauses between two lines, for however long,
+cannot delete bytes that were uploaded later, and no upload waits for a collector.
 
 Law: owners never share a blob, even if their bytes are the same.
 """
@@ -44,25 +44,28 @@ HELD_START, HELD_END = "b#", "b$"
 PARTITIONS = 8
 """The number of partitions of the due rows. A partition takes 1,000 writes/s."""
 UNUSED_S = 3_600.0
-"""The time in seconds for which a blob without a holder stays, so that a session that holds it again need not upload it."""
+"""The number of seconds that a blob without a holder is kept, so that a session can hold it again without another
+upload."""
 UPLOADED_S = 86_400.0
-"""The time in seconds within which a message must name a file that a client has uploaded."""
+"""The number of seconds within which a message must name a file that a client has uploaded."""
 UPLOAD_S = 3_600.0
-"""The time in seconds that an upload may take after its request has expired, or after a server has begun it."""
+"""The maximum number of seconds that an upload may take after its request has expired, or after a server has begun
+it."""
 CONFIRM_S = 3_600.0
-"""The time in seconds after which a hold is released if its session does not exist: its first message never came."""
+"""The number of seconds after which a hold is released if its session does not exist because its first message never
+arrived."""
 
 
 class BlobRow(Stored):
-    """A blob: its state, the key of its bytes, and the facts that messages repeat."""
+    """A blob: its state, the key of its bytes, and the metadata that messages copy."""
 
     state: AsStored[Literal["uploading", "marked", "live"]]
     """`uploading`: the bytes may be missing. `marked`: they exist, and no session holds them. `live`: sessions hold
     them."""
     key: str
-    """The key of the bytes in the store of blobs. It is new for each upload."""
+    """The key of the bytes in the blob store. Each upload gets a new key."""
     media_type: str = BINARY
-    """The type, read from the bytes. While the blob is uploading, the one that the client announced."""
+    """The media type, detected from the bytes. While the blob is uploading, the type that the client announced."""
     size: int
     """The number of bytes. While the blob is uploading, the number that the client announced."""
     width: int | None = None
@@ -79,7 +82,8 @@ class BlobRow(Stored):
     """The time at which its upload began (Unix seconds)."""
 
     def describe(self, sha256: str, name: str | None = None, after_text: int = 0) -> FilePart:
-        """Return the file as a message contains it. Its facts come from this row, whatever a client said of it."""
+        """Return the file in the form that a message contains. Its metadata comes from this row, whatever a client
+        claimed."""
         return FilePart(
             kind=kind_of(self.media_type),
             media_type=self.media_type,
@@ -95,23 +99,24 @@ class BlobRow(Stored):
 
 def blob_owner(user_id: str | None, session_id: str) -> str:
     """Return the owner of a session's files: a digest of the user, or of the session if its user is not known. For a
-    sub-agent, `session_id` is the root session. As a digest, an owner of any alphabet is part of a key."""
+    sub-agent, `session_id` is the root session. A digest is a valid part of a key, whatever characters the user's id
+    contains."""
     named = f"session\0{session_id}" if user_id is None else f"user\0{user_id}"
     return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def owner_prefix(owner: str) -> str:
-    """Return the prefix of the keys of all bytes of an owner."""
+    """Return the key prefix of all bytes that belong to an owner."""
     return f"blobs/{owner}/"
 
 
 def new_object_key(owner: str, sha256: str, fresh: str) -> str:
-    """Return the key of new bytes, `blobs/<owner>/<sha256>.<16 characters>`. `fresh`: an id of the Ids port."""
+    """Return the key for new bytes, `blobs/<owner>/<sha256>.<16 characters>`. `fresh`: an id from the Ids port."""
     return f"{owner_prefix(owner)}{sha256}.{fresh.rpartition('_')[2][-16:]}"
 
 
 def parse_object_key(key: str) -> tuple[str, str] | None:
-    """Return the owner and the hash in a key. None if `new_object_key` did not make it."""
+    """Return the owner and the hash in a key. None if the key does not come from `new_object_key`."""
     parts = key.split("/")
     if len(parts) != 3 or parts[0] != "blobs" or "." not in parts[2]:
         return None
@@ -131,8 +136,8 @@ def holder_key(owner: str, sha256: str, session_id: str) -> Key:
 
 
 def held_key(session_id: str, sha256: str, owner: str) -> Key:
-    """Return the key of a hold in the session's own partition. The hash comes first, so that a session finds a file that
-    it got from another owner."""
+    """Return the key of a hold in the session's own partition. The hash comes first, so that a session can find a file
+    that it got from another owner."""
     return Key("sessions", session_id, f"{HELD_START}{sha256}#{owner}")
 
 
@@ -161,12 +166,12 @@ def due_put(owner: str, sha256: str, row: BlobRow, due: float) -> Put:
 
 
 def due_deletes(row: BlobRow) -> list[Delete]:
-    """Return the deletion of the row's due row, if it has one."""
+    """Return the operation that deletes the blob's due row, if there is one."""
     return [] if row.due is None else [Delete(due_key(row.due, row.key))]
 
 
 def unchanged(row: BlobRow) -> When:
-    """Return the condition that the blob has the same state, bytes and due time as when it was read."""
+    """Return the condition that the blob's state, bytes and due time are unchanged since it was read."""
     return When(equal={"state": row.state, "key": row.key, "due": row.due})
 
 

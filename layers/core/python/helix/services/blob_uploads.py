@@ -1,7 +1,7 @@
-"""Uploads: the bytes of a file on their way into the store of blobs (`services.blob_rows` has the states).
+"""Uploads of files to the blob store (`services.blob_rows` has the states).
 
-Law: the row of a blob exists before its bytes, so bytes that a dead process left are found and deleted. Bytes count as
-stored only after they were read and checked.
+Law: the row of a blob exists before its bytes, so bytes that a dead process left behind are found and deleted. Bytes
+count as stored only after they have been read and checked.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class BlobUploads:
         self._store, self._blobs, self._clock, self._ids = store, blobs, clock, ids
 
     async def store(self, owner: str, files: Sequence[ReadFile]) -> None:
-        """Store the bytes of these files, unless the owner has them already. Bytes that were deleted behind Helix's back
-        are stored again."""
+        """Store the bytes of these files, unless the owner already has them. Bytes that were deleted behind Helix's
+        back are stored again."""
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def store(file: ReadFile) -> None:
@@ -59,9 +59,9 @@ class BlobUploads:
     async def begin(
         self, owner: str, sha256: str, size: int, media_type: str, expires_s: float, name: str | None = None
     ) -> tuple[bool, Upload | None]:
-        """Return whether the owner has these bytes already, and the request by which the client uploads them. The request
-        is None if they are there, and if the bytes go through `receive`. Raises `InvalidFileError` for a size that no file
-        may have."""
+        """Return whether the owner already has these bytes, and the request with which the client uploads them. The
+        request is None if the bytes are already stored, or if they go through `receive`. Raises `InvalidFileError` if
+        the size is not allowed."""
         check_size(None, size, label(name))
         given = BlobRow(state="uploading", key="", media_type=clean_media_type(media_type) or BINARY, size=size)
         row = await self._reserve(owner, sha256, given, expires_s + UPLOAD_S)
@@ -70,8 +70,8 @@ class BlobUploads:
         return False, await self._blobs.upload(row.key, row.size, sha256, row.media_type, expires_s)
 
     async def receive(self, owner: str, sha256: str, data: bytes, name: str | None = None) -> None:
-        """Store bytes for a client that called `begin`, where the store of blobs has no requests of its own. Raises
-        `InvalidFileError` unless the bytes are the announced ones."""
+        """Store bytes for a client that called `begin`, if the blob store does not support direct uploads. Raises
+        `InvalidFileError` if the bytes are not the announced ones."""
         row = await self._read(owner, sha256)
         if row is None:
             raise FileMissingError(sha256, name)
@@ -83,10 +83,11 @@ class BlobUploads:
             await self._blobs.put(row.key, data, row.media_type)
 
     async def finish(self, owner: str, sha256: str, name: str | None = None) -> FilePart:
-        """Check the bytes that a client has uploaded, and return the file that a message may name from now on. Idempotent.
+        """Check the bytes that a client has uploaded, and return the file, which messages may name from now on.
+        Idempotent.
 
-        The store of blobs has checked their hash. Raises `FileMissingError` if they did not arrive, and
-        `InvalidFileError` if they break a limit; `collect` then deletes them.
+        The blob store has already checked their hash. Raises `FileMissingError` if they did not arrive, and
+        `InvalidFileError` if they exceed a limit; `collect` then deletes them.
         """
         row = await self._read(owner, sha256)
         if row is None:
@@ -126,7 +127,7 @@ class BlobUploads:
         return read_blob(owner, sha256, value)
 
     async def _reserve(self, owner: str, sha256: str, given: BlobRow, lasts_s: float) -> BlobRow:
-        """Return the blob's row. It is made if there is none, and stays for at least `lasts_s`. `given` has the announced
+        """Return the blob's row, creating it if necessary. It is kept for at least `lasts_s`. `given` has the announced
         type and size."""
 
         async def attempt() -> BlobRow | Literal[Again.AGAIN]:
@@ -154,7 +155,7 @@ class BlobUploads:
         return row if await refused(self._store, "reserve_blob", operations) is None else Again.AGAIN
 
     async def _mark_uploaded(self, owner: str, part: FilePart, row: BlobRow) -> bool:
-        """Write that the bytes exist. Return False if the row has changed meanwhile."""
+        """Record that the bytes exist. Return False if the row has changed in the meantime."""
         sha256, due = part.sha256 or "", due_time(self._clock.now(), UPLOADED_S)
         facts = {"media_type": part.media_type, "width": part.width, "height": part.height, "pages": part.pages}
         change = Update(

@@ -1,7 +1,7 @@
-"""The return of draws to their budgets: which amounts of an ended run go back to which parts (`row_budgets`).
+"""Returns the draws of ended runs to their budgets: computes which amount goes back to which part (`row_budgets`).
 
-Law: a draw is closed once, in the transaction that returns its amount. A shard is never below 0, so the window's row
-pays for use beyond the draws.
+Law: a draw is closed once, in the transaction that returns its amount. A shard is never below 0, so usage beyond the
+draws is charged to the window's row.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from helix.ports.state_store import MAX_OPERATIONS, Key, Operation, Row, Update,
 from helix.services.budget_rows import part_key
 
 CLOSED_AT_ONCE = MAX_OPERATIONS // 2
-"""The most draws that one transaction closes. The parts that they return to need as many operations again."""
+"""The maximum number of draws that one transaction closes. The parts to which they return need as many operations
+again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The return of some draws of one budget: as many as fit into a transaction."""
+    """The return of some draws of one budget, as many as fit into a transaction."""
 
     budget: str
     """The name of the window's budget."""
     returned: dict[Key, int]
-    """The amount that each draw returns, by the key of its row. It is below 0 if more was used than drawn."""
+    """The amount that each draw returns, by the key of its row. Negative if more was used than drawn."""
     parts: dict[Key, int]
-    """The part that each draw returns to: the number of a shard, or 0 for the window's row."""
+    """The part to which each draw returns: the number of a shard, or 0 for the window's row."""
     reserved: dict[Key, int]
     """The amount that each draw added to the window's `reserved`."""
     expires: int | None
@@ -41,8 +42,8 @@ class Closing:
         ]
 
     def returns(self) -> list[Operation]:
-        """Return the amounts to their parts. The window's row pays for use beyond the draws, because a shard is never
-        below 0."""
+        """Return the operations that return the amounts to their parts. Usage beyond the draws is charged to the
+        window's row, because a shard is never below 0."""
         back, reserved = Counter[int](), Counter[int]()
         for key, amount in self.returned.items():
             back[self.parts[key]] += amount
@@ -54,8 +55,8 @@ class Closing:
 
 
 def closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[Closing]:
-    """Return the closings of the open draws. Each draw is charged with as much of the budget's use as it covers. The
-    last draw of a budget is charged with the rest, even beyond its amount: more was used than was reserved."""
+    """Return the closings of the open draws. Each draw is charged with as much of the budget's usage as it covers. The
+    last draw of a budget is charged with the rest. That may exceed its amount, if more was used than was reserved."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
     parts = {row.key: row.value.get("part", 0) for row in rows}
     reserved = {row.key: row.value.get("reserved", 0) for row in rows}

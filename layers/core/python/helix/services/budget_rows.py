@@ -29,8 +29,8 @@ DEFINITIONS = "budgets"
 ALERTS, UNPUBLISHED = "alerts", "alerts#untold"
 WINDOW = "budget"
 VERSION = Key("control", "budgets", "version")
-"""The row whose `n` counts the changes of definitions. It does not exist before the first definition. A process reads
-it first, and reads the definitions only if it has changed."""
+"""The row whose `n` counts the changes to definitions. It does not exist before the first definition. A process reads
+it first, and reads the definitions only if the count has changed."""
 COPIES = 16
 """The number of copies of the count. Each step reads one copy, because a DynamoDB item serves 3,000 reads a second.
 Each change writes all copies."""
@@ -45,9 +45,9 @@ class Demand:
     unit: Unit
     """The unit of the amounts: tokens, or micros (millionths of a US dollar)."""
     estimate: int
-    """The least amount that the run needs. The draw is refused if the budget has less."""
+    """The minimum amount that the run needs. The draw is refused if the budget has less."""
     wish: int | None = None
-    """The amount to draw if the budget has plenty. None for about a hundredth of what remains."""
+    """The amount to draw if the budget has plenty. None for about a hundredth of the remainder."""
     used: int = 0
     """The part of the run's earlier draws that it has used and not yet reported."""
 
@@ -63,18 +63,18 @@ class BudgetState:
     limit: int
     """The amount that may be used in the window."""
     remaining: int
-    """The amount that runs may still draw. It is below 0 if more was used than drawn, or if the limit was lowered."""
+    """The amount that runs may still draw. Negative if more was used than drawn, or if the limit was lowered."""
     reported: frozenset[AlertLevel] = frozenset()
     """The levels for which an alert was raised in this window."""
     bound: bool = False
-    """Whether `remaining` is only a lower bound, because the shards were not read."""
+    """Whether `remaining` is only a lower bound because the shards were not read."""
     reserved: int = 0
     """The part of the drawn amount that no run has reported as used."""
 
     @property
     def spent(self) -> int:
         """The amount that is used, or assumed to be used, as far as runs have reported it. They report at each draw and
-        at their end. It never falls while the limit stays."""
+        at their end. The amount never decreases while the limit is unchanged."""
         return self.limit - self.remaining - self.reserved
 
 
@@ -92,7 +92,7 @@ def budget_key(budget: str) -> Key:
 
 def part_key(budget: str, number: int) -> Key:
     """Return the key of a shard, or of the window itself for 0. Each shard is a partition of its own, because DynamoDB
-    bounds the writes of one partition."""
+    limits the writes to one partition."""
     return Key("control", f"budget#{budget}#{number:02d}", "shard") if number else budget_key(budget)
 
 
@@ -114,8 +114,8 @@ def window_value(definition: BudgetDefinition, window: Window) -> Value:
 
 
 def limit_change(budget: str, before: int, after: int) -> Update:
-    """Return the update that gives a window another limit. A raise counts as a new definition: each level raises its
-    alert anew."""
+    """Return the update that changes a window's limit. A higher limit counts as a new definition, so each level raises
+    its alert again."""
     cleared = {raised_at(level): None for level in LEVELS} if after > before else {}
     move = after - before
     seen = When(equal={"limit": before})
@@ -127,17 +127,18 @@ def raised_at(level: AlertLevel) -> str:
 
 
 def state_of(budget: str, value: Value) -> BudgetState:
-    """Return the state as the window's own row has it, without its shards."""
+    """Return the state according to the window's own row, without its shards."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
     bound, reserved = "shards" in value, value.get("reserved", 0)
     return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, bound, reserved)
 
 
 class BudgetChanges:
-    """The count of changes of budget definitions, which each step reads. Steps read copies of the row.
+    """The number of changes to budget definitions. Each step reads it from a copy of the row.
 
-    A change writes the row and all copies in one transaction (`row_budgets`), so any copy says whether something changed.
-    Before this version has made its first change there are no copies. A process then reads the row itself, once.
+    A change writes the row and all copies in one transaction (`row_budgets`), so any copy shows whether something
+    changed. The copies do not exist until this version has made its first change. A process then reads the row itself,
+    once.
     """
 
     def __init__(self, store: StateStore) -> None:
@@ -145,7 +146,7 @@ class BudgetChanges:
         self._uncopied: int | None = None
 
     async def read(self, session_id: str, keys: Sequence[Key]) -> tuple[list[Value | None], int]:
-        """Return the rows, and the count, in one read."""
+        """Return the rows and the count with one read."""
         copy, first = version_copy(crc32(session_id.encode())), self._uncopied is None
         *values, version = await self._store.get([*keys, *([VERSION] if first else []), copy])
         if first:

@@ -1,13 +1,13 @@
-"""Divides a window's allowance into parts, so that many draws a second do not contend for one row
+"""Divides a window's allowance into parts, so that many draws per second do not contend for one row
 (docs/protocol.md#budgets).
 
-Law: the window's row is part 0, its shards are the parts from 1. The remainder of the window is the sum of its parts. A
-draw takes only what a part has, so no limit is exceeded. A shard is never below 0: part 0 pays for use beyond the draws
-of a shard, and for a lower limit. While part 0 is below 0, nothing is drawn before the shards have made up for it. Each
-transaction that moves an amount between parts counts `moves` in part 0. If `moves` is the same before and after a read
-of the parts, that read is consistent.
+Law: the window's row is part 0, and its shards are the parts from 1. The remainder of the window is the sum of its
+parts. A draw takes only what a part has, so no limit is exceeded. A shard is never below 0: usage beyond a shard's
+draws is charged to part 0, and so is a reduction of the limit. While part 0 is below 0, nothing is drawn until the
+shards have made up the difference. Each transaction that moves an amount between parts increments `moves` in part 0. If
+`moves` is the same before and after a read of the parts, that read is consistent.
 
-A window that does not hold `CALLS_EACH` calls for each shard is not divided. A divided one stays divided.
+A window that does not have room for `CALLS_EACH` calls per shard is not divided. A divided window stays divided.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from helix.services.budget_rows import BudgetState, Demand, budget_key, part_key
 from helix.services.committing import refused
 
 SHARDS = 48
-"""The number of shards on a deployed stage. 1,000 runs a second that draw and return are 42 transactions a second on
-each."""
+"""The number of shards on a deployed stage. If 1,000 runs per second draw and return, each shard gets 42 transactions
+per second."""
 CALLS_EACH = 4
 LENT_CALLS = 16
-"""The fewest calls that are lent at a time."""
+"""The minimum number of calls that are lent at a time."""
 BLOCK_CALLS = 8
-"""The number of calls that a draw takes room for, if that is a small part of its shard. A run then draws once."""
+"""The number of calls for which a draw takes room, if that is a small part of its shard. A run then draws only once."""
 TOGETHER = 8
-"""The most parts in one transaction. A transaction on many parts would always conflict with another."""
+"""The maximum number of parts in one transaction. A transaction on many parts would always conflict with another
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,10 @@ class Window:
     value: Value
     """The window's row, which is part 0."""
     shards: tuple[int | None, ...] = ()
-    """The remaining amounts of the shards, from number 1. None for a shard whose row does not exist. Empty for a window
-    that is not divided, or whose shards were not read."""
+    """The remaining amounts of the shards, from number 1. None for a shard whose row does not exist. Empty if the
+    window is not divided, or if its shards were not read."""
     reserved: int = 0
-    """The reserved amount of all shards together, without that of the window's row."""
+    """The total reserved amount of all shards, excluding that of the window's row."""
 
     @property
     def own(self) -> int:
@@ -65,15 +66,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A possible draw, with its operations."""
+    """A possible draw and its operations."""
 
     amount: int
     """The amount that the draw takes."""
     part: int
-    """The part to which the draw is returned: the run's shard, wherever the amount is taken from. 0 for an undivided
-    window."""
+    """The part to which the draw is returned: the run's shard, regardless of where the amount is taken from. 0 for an
+    undivided window."""
     operations: list[Operation]
-    """The operations that take the amount. They are conditional on the parts having it."""
+    """The operations that take the amount, on condition that the parts have it."""
 
 
 async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]:
@@ -85,7 +86,8 @@ async def read(store: StateStore, budgets: Sequence[str]) -> list[Window | None]
 
 
 async def complete(store: StateStore, windows: Sequence[Window]) -> list[Window]:
-    """Return the windows with their shards. The read is repeated until nothing moved between the parts meanwhile."""
+    """Return the windows with their shards. The read is repeated until nothing moves between the parts during the
+    read."""
     found = {window.budget: window for window in windows}
     divided = [window for window in windows if window.value.get("shards")]
     while divided:
@@ -113,7 +115,7 @@ def divisible(window: Window, estimate: int, shards: int) -> bool:
 
 
 async def divide(store: StateStore, window: Window, shards: int) -> None:
-    """Lend half of what remains to shards, unless another process has done so."""
+    """Lend half of the remainder to shards, unless another process has done so."""
     each = window.own // (2 * shards)
     seen = When(equal={"shards": None}, at_least={"remaining": each * shards})
     main = Update(budget_key(window.budget), {"shards": shards}, {"remaining": -each * shards, "moves": 1}, seen)
@@ -123,7 +125,7 @@ async def divide(store: StateStore, window: Window, shards: int) -> None:
 
 
 def take(window: Window, demand: Demand, number: int, has: int) -> Taken | None:
-    """Take the amount from the shard `number`, in which `has` remains, or from a new loan of the window. None if
+    """Take the amount from the shard `number`, in which `has` remains, or from a new loan by the window. None if
     neither is enough."""
     if window.own < 0:
         return None
@@ -179,8 +181,8 @@ def _from(window: Window, number: int, amount: int) -> Operation:
 
 
 def _amount(demand: Demand, remaining: int) -> int:
-    """Return the amount to take from a part. If room for several calls is a small share of the part, the draw takes it,
-    so that the run draws less often."""
+    """Return the amount to take from a part. If room for several calls is only a small fraction of the part, the draw
+    takes that much, so that the run draws less often."""
     several = max(block_size(remaining, demand.estimate), min(BLOCK_CALLS * demand.estimate, remaining // 16))
     return max(demand.estimate, min(several if demand.wish is None else demand.wish, remaining))
 
@@ -193,14 +195,14 @@ def reserving(taken: Sequence[Operation], reserved: int) -> list[Operation]:
 
 
 def charge(window: Window, number: int, has: int, used: int) -> Operation:
-    """Charge use that was not drawn: to the shard if it has enough, otherwise to the window's row."""
+    """Charge usage that was not drawn to the shard if it has enough, otherwise to the window's row."""
     if has < used:
         return Update(budget_key(window.budget), add={"remaining": -used})
     return Update(part_key(window.budget, number), add={"remaining": -used}, when=When(at_least={"remaining": used}))
 
 
 async def gather(store: StateStore, window: Window, wanted: int) -> None:
-    """Move `wanted`, or what the `TOGETHER` richest shards have, to the window's row. Do nothing if other draws are
+    """Move `wanted`, or whatever the `TOGETHER` richest shards have, to the window's row. Do nothing if other draws are
     faster."""
     rich = sorted(((has, number) for number, has in enumerate(window.shards, 1) if has), reverse=True)[:TOGETHER]
     given = _split(window, wanted, [(number, has) for has, number in rich])

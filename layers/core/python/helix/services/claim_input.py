@@ -1,4 +1,4 @@
-"""The input of a claim: ids, texts and sizes, checked before anything is read or written."""
+"""The input of a claim, whose ids, strings and sizes are checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ KEY = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The values that a claim gives to a session that it makes. If the session exists, only `user_id` is used: a
+    """The values that a claim gives to a session that it creates. If the session exists, only `user_id` is used: a
     session of another user counts as missing."""
 
     user_id: str | None = None
     """The owner of the session, 1 to 256 bytes. None for a session without an owner."""
     tags: list[str] = field(default_factory=list)
-    """The labels that the creator gives. A sub-agent's session gets those of its parent."""
+    """The labels from the session's creator. A sub-agent's session gets those of its parent."""
     metadata: JsonObject = field(default_factory=dict)
-    """The JSON object that the creator gives. A sub-agent's session gets that of its parent."""
+    """The JSON object from the session's creator. A sub-agent's session gets that of its parent."""
     parent: Parent | None = None
     """For a sub-agent: the session, run and call that it works for. None for a root session."""
     ancestors: list[str] = field(default_factory=list)
-    """The agents above a sub-agent, the root's first. Empty for a root session."""
+    """The agents above a sub-agent, starting with the root's. Empty for a root session."""
     stream_id: str | None = None
-    """The stream that the chunks go to. None for the session's own; a sub-agent writes on its root's stream."""
+    """The stream to which the chunks go. None for the session's own stream; a sub-agent writes to its root's stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +47,39 @@ class ClaimInput:
     """A claim as a caller requests it."""
 
     mode: ClaimMode
-    """The kind of claim, which says where the run goes on from (docs/protocol.md#claim-modes)."""
+    """The kind of claim, which determines where the run continues (docs/protocol.md#claim-modes)."""
     message: str | None = None
     """The user's message. The modes `execute` and `with_message` need one."""
     state: JsonObject | None = None
-    """The custom state that the caller gives. It is merged into the session's state. None to leave the state as it is."""
+    """The caller's custom state, which is merged into the session's state. None to leave the state unchanged."""
     checkpoint_id: str | None = None
-    """The checkpoint to go back to. The mode `from_checkpoint` needs it, unless `point` is given."""
+    """The checkpoint to rewind to. The mode `from_checkpoint` needs it, unless `point` is given."""
     files: list[FilePart] = field(default_factory=list)
     """The files of the user's message, which the session holds."""
     metadata: JsonObject = field(default_factory=dict)
     """The metadata of the user's message."""
     run_id: str | None = None
-    """The id of the new run. None if the claim is to make one; a sub-agent's first run has its id from the parent's
-    answer."""
+    """The id of the new run. None if the claim should generate one; a sub-agent's first run gets its id from the
+    parent's answer."""
     opening: Opening = field(default_factory=Opening)
-    """The values for a session that this claim makes."""
+    """The values for a session that this claim creates."""
     extra: list[Operation] = field(default_factory=list)
-    """Operations that join the claim's transaction. They are based on the session at `version`."""
+    """The operations to add to the claim's transaction. They are based on the session at `version`."""
     version: int | None = None
-    """The session's version that the claim needs. If the session has moved on, the claim raises `StaleStateError`. None
-    for any version."""
+    """The session version that the claim requires. If the session has advanced, the claim raises `StaleStateError`.
+    None for any version."""
     deadline: float | None = None
     """The time (Unix seconds) when the parent's call stops waiting for a sub-agent's run. None for no limit."""
     priority: int | None = None
-    """The priority in the queue, from -999 to 999, of this run and those after it. None keeps that of the session."""
+    """The queue priority, from -999 to 999, of this run and later ones. None keeps the session's priority."""
     trace: Trace | None = None
-    """The trace that the spans of a sub-agent's run belong to. None for a trace of its own."""
+    """The trace to which the spans of a sub-agent's run belong. None for a trace of its own."""
     key: str | None = None
-    """The key of the request, see `services.request_keys`. A claim under a key that has a run is refused. None for no
+    """The key of the request (`services.request_keys`). A claim is refused if its key already has a run. None for no
     key."""
     made: bool = False
-    """Whether the session's id was made for this claim. Then nothing of the session can exist, and nothing is read."""
+    """Whether the session's id was generated for this claim. If so, none of the session's rows can exist, and nothing
+    is read."""
     point: CheckpointRow | None = None
     """For `from_checkpoint`: a position in the history to use instead of a stored checkpoint. None to use
     `checkpoint_id`."""

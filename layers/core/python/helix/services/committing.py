@@ -1,4 +1,4 @@
-"""Transactions that return a refusal as a result, and repeated attempts of writers that contend for the same rows."""
+"""Transactions that return a refusal as a result, and retries for writers that contend for the same rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from helix.ports.state_store import Operation, StateStore
 
 T = TypeVar("T")
 CONFLICTS, ATTEMPTS = 4, 100
-"""The most attempts that the store gives up because of conflicts (a few seconds each), and the most attempts in all.
-Their pauses add up to about 100 s."""
+"""The maximum number of attempts that the store gives up because of conflicts (a few seconds each), and the maximum
+number of attempts in total. Their pauses add up to about 100 s."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 
 
@@ -35,8 +35,9 @@ async def refused(store: StateStore, name: str, operations: Sequence[Operation])
 
 
 async def repeat_attempt(writer: str, attempt: Callable[[], Awaitable[T | Literal[Again.AGAIN]]]) -> T:
-    """Repeat `attempt` until it has a result: at once, then after pauses that grow and that differ between writers.
-    Raises `ContentionError` after `CONFLICTS` attempts that the store gave up, or `ATTEMPTS` in all."""
+    """Repeat `attempt` until it has a result: first immediately, then after increasing pauses that differ between
+    writers. Raises `ContentionError` after `CONFLICTS` attempts that the store gave up, or `ATTEMPTS` attempts in
+    total."""
     conflicts = 0
     for number in range(ATTEMPTS):
         try:

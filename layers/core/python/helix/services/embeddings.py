@@ -1,7 +1,7 @@
-"""Embeds texts as vectors, for a cache that recognises questions by their meaning.
+"""Embeds strings as vectors, for a cache that recognises questions by their meaning.
 
 Law: vectors are stored at length 1 in 32-bit floats, so that a dot product is the cosine. If an embedding function
-fails, only identical questions are found; the call never fails.
+fails, only identical questions are found, but the call never fails.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from operator import mul
 from helix._log import get_logger
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
-"""A function that returns a vector for each text, in order. All vectors have the same number of dimensions."""
+"""A function that returns a vector for each string, in order. All vectors have the same number of dimensions."""
 
 MEMORY = 64
 logger = get_logger(__name__)
 
 
 class Vectors:
-    """Calls `embed` and remembers the last few texts. A new question is embedded for two purposes: to look it up and to
-    store it."""
+    """A wrapper of `embed` that remembers the vectors of the last few strings, because a new question is embedded both
+    to look it up and to store it."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
         self._known: dict[str, array[float]] = {}
 
     async def of(self, text: str) -> array[float] | None:
-        """Return the vector of the text, or None if the function failed or its vector is zero or not finite."""
+        """Return the vector of the string, or None if the function failed or its vector is zero or not finite."""
         if text in self._known:
             return self._known[text]
         try:
@@ -60,7 +60,7 @@ def find_nearest(vector: array[float], others: Iterable[tuple[str, str]], thresh
     best: tuple[str, float] | None = None
     for name, text in others:
         other = array("f", base64.b64decode(text))
-        if len(other) != len(vector):  # a vector of another embedding function
+        if len(other) != len(vector):  # a vector from another embedding function
             continue
         cosine = min(1.0, sum(map(mul, vector, other)))
         if cosine >= threshold - 1e-6 and (best is None or cosine > best[1]):

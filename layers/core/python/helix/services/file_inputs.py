@@ -1,7 +1,7 @@
-"""The content of a message as a caller gives it, turned into the text and the files of the message.
+"""Converts the content of a message from a caller into the message's text and files.
 
-Law: the order of texts and files is preserved. Each file has its place in the text, so the same content becomes the same
-message and the same prompt each time.
+Law: the order of strings and files is preserved. Each file has its position in the text, so the same content always
+becomes the same message and the same prompt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReadFile:
     part: FilePart
     """The description of the file, which the message will contain."""
     data: bytes | None = field(default=None, repr=False)
-    """The bytes to store. None for a URL, and for a file that is stored already."""
+    """The bytes to store. None for a URL, and for a file that is already stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class ReadContent:
     text: str
     """The text of the message."""
     files: list[ReadFile]
-    """The files in their order. Each has its place in the text (`FilePart.after_text`)."""
+    """The files, in order. Each has its position in the text (`FilePart.after_text`)."""
 
 
 async def read_content(content: Content) -> ReadContent:
-    """Read a message's content, and the files on this machine that it names. Texts are paragraphs: a line break separates
-    each from the text before it.
+    """Read a message's content, and the files on this machine that it names. Strings are paragraphs: a line break
+    separates each from the text before it.
 
-    Raises `InvalidFileError` for a file that cannot be read or breaks a limit (`core.file_checks`), and
+    Raises `InvalidFileError` for a file that cannot be read or exceeds a limit (`core.file_checks`), and
     `InvalidInputError` for content of another type.
     """
     if isinstance(content, str):
@@ -78,8 +78,8 @@ async def read_input(agent: AnyAgent, given: Input | Content) -> tuple[AgentInpu
 
 
 def has_files(value: object) -> bool:
-    """Return whether a tool's result is content with files, and not a JSON value: a part, bytes, a path, or a list with one
-    of these in which everything else is a text."""
+    """Return whether a tool's result is content with files rather than a JSON value: a part, bytes, a path, or a list
+    that contains one of these and otherwise only strings."""
     if isinstance(value, list | tuple):
         return any(_is_file(item) for item in value) and all(isinstance(item, str) or _is_file(item) for item in value)
     return _is_file(value)
@@ -113,7 +113,7 @@ def _read(items: Sequence[Any]) -> ReadContent:
             continue
         found = _read_file(item, number)
         files.append(ReadFile(found.part.model_copy(update={"after_text": len(text)}), found.data))
-        check_message([file.part for file in files])  # after each, so that too many files are not all read
+        check_message([file.part for file in files])  # after each file, so that reading stops when there are too many
     return ReadContent(text, files)
 
 
@@ -159,7 +159,7 @@ def _is_local(value: Any) -> bool:
 
 
 def _read_bytes(source: LocalFile, what: str) -> bytes:
-    """Read a file whole, but no more than one byte over the limit, so that a huge file does not fill the memory."""
+    """Read a whole file, but no more than one byte over the limit, so that a huge file does not fill the memory."""
     limit = max(MAX_BYTES.values())
     try:
         with source.open("rb") as file:

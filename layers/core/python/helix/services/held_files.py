@@ -1,6 +1,6 @@
-"""The files of a session for a model call: the bytes come from the blobs that the session holds.
+"""The files of a session for a model call, read from the blobs that the session holds.
 
-Law: a file is read only through a hold of the session. So the hash of another user's file gives no access.
+Law: a file is read only through a hold of the session, so knowing the hash of another user's file gives no access.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from helix.services.blob_holders import HeldBlob
 
 
 class HeldFiles:
-    """Implements `helix.ports.model.Files`. `held`: what the session holds, as `BlobHolders.held` returns it."""
+    """An implementation of `helix.ports.model.Files`. `held`: the blobs that the session holds, as returned by
+    `BlobHolders.held`."""
 
     def __init__(self, blobs: Blobs, held: Mapping[str, HeldBlob]) -> None:
         self._blobs, self._held = blobs, held

@@ -1,4 +1,5 @@
-"""Calls hooks in order, isolated from each other, with a timeout of five seconds each. A hook never affects the run."""
+"""Calls hooks in order and isolated from each other, with a timeout of five seconds each. A hook never affects the
+run."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ NO_HOOKS = Hooks()
 
 @dataclass(frozen=True, slots=True)
 class HookContext:
-    """The context of an event, as its hook sees it."""
+    """The context of an event that is passed to its hook."""
 
     session_id: str
     """The session of the run."""
@@ -39,9 +40,9 @@ class HookContext:
     user_id: str | None = None
     """The owner of the session. None for a session without an owner."""
     tags: list[str] = field(default_factory=list)
-    """The labels that the session's creator gave."""
+    """The labels from the session's creator."""
     metadata: JsonObject = field(default_factory=dict)
-    """The JSON object that the session's creator gave."""
+    """The JSON object from the session's creator."""
     state: JsonObject = field(default_factory=dict)
     """The committed custom state. Use `get_state` for a copy that may be changed."""
     _emit: Callable[[str, JsonValue], None] | None = None
@@ -58,7 +59,7 @@ class HookContext:
 
 
 class HookManager:
-    """Calls the hooks of the executor first, then those of the agent."""
+    """A manager that calls the executor's hooks first, then the agent's."""
 
     def __init__(self, hooks: Hooks | Mapping[str, Any] | None = None) -> None:
         self._own = Hooks.of(hooks or {}, "executor")
@@ -73,7 +74,8 @@ class HookManager:
     async def invoke(
         self, name: str, agent_hooks: Hooks | Mapping[str, Any], payload: Mapping[str, Any], context: HookContext
     ) -> None:
-        """Call every hook of that name. An exception of a hook is logged, and the next hook is called all the same."""
+        """Call every hook with that name. If a hook raises, the exception is logged and the next hook is still
+        called."""
         chain = [*self._own.named(name), *(agent_hooks.named(name) if isinstance(agent_hooks, Hooks) else ())]
         for hook in chain:
             try:

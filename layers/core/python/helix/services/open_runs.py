@@ -1,7 +1,9 @@
-"""The index of open runs, from the claim of a run to its effects, for the sweep (docs/protocol.md#sweep).
+"""The index of open runs, which lists each run from its claim until its effects are done, for the sweep
+(docs/protocol.md#sweep).
 
-Law: a run enters the index in the transaction of its claim and leaves it in that of its effects; so does a session that
-is being deleted. The index is only for runs that deliveries execute. In process, opening a session repairs its runs.
+Law: a run enters the index in the transaction of its claim and leaves it in the transaction of its effects. A session
+that is being deleted is in the index too. The index is only used for runs that deliveries execute. For in-process runs,
+opening a session repairs its runs.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from helix.core.session_row import SessionRow
 from helix.ports.state_store import Key, Put
 
 PARTITIONS = 8
-"""The number of partitions of the index. A partition takes 1,000 writes/s, and a run writes here twice."""
+"""The number of partitions of the index. A partition takes 1,000 writes/s, and each run writes here twice."""
 
 
 def partition_name(number: int) -> str:
@@ -34,7 +36,7 @@ def open_deletion_put(session: SessionRow, now: float) -> Put:
 
 
 def open_run_put(run: RunRow) -> Put:
-    """Return the run's row in the index. A `priority` other than 0 is stored, because the sweep finds the run's ticket
-    by it."""
+    """Return the run's row in the index. A `priority` other than 0 is stored, because the sweep needs it to find the
+    run's ticket."""
     value = {"session_id": run.session_id, "agent_type": run.agent_type, "started_at": run.started_at}
     return Put(open_run_key(run.run_id), {**value, **({"priority": run.priority} if run.priority else {})})

@@ -18,8 +18,8 @@ async def pages(
     end: str | None = None,
     limit: int = PAGE,
 ) -> AsyncIterator[list[Row]]:
-    """Yield all rows with `start <= sort < end` that exist during the whole read, at most `limit` at once. The caller
-    may delete the rows that it got."""
+    """Yield all rows with `start <= sort < end` that exist throughout the read, at most `limit` per page. The caller
+    may delete the rows that it has received."""
     while rows := await store.query(table, partition, start=start, end=end, limit=limit):
         yield rows
         if len(rows) < limit:

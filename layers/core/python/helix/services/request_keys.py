@@ -1,8 +1,8 @@
-"""Request keys: a repeat of a request finds the run that the first one started.
+"""Request keys, with which a repeated request finds the run that the first one started.
 
 Law: the key is recorded in the transaction that claims the run, on condition that it is absent. So a key has at most
-one run, and a recorded key always has a claimed run. It holds for `HOLDS_S` from the claim, however many runs follow in
-the session.
+one run, and a recorded key always has a claimed run. It is valid for `HOLDS_S` from the claim, however many runs follow
+in the session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from helix.core.run_row import RunRow
 from helix.ports.state_store import ABSENT, Key, Put, StateStore
 
 HOLDS_S: Final = 86_400
-"""The time in seconds for which a key holds. A store may keep a key for longer, never for less."""
+"""The number of seconds for which a key is valid. A store may keep a key for longer, but never for less."""
 
 
 class KeyedRun(NamedTuple):

@@ -1,8 +1,8 @@
 """The retry policy of model calls: `LLMConfig.max_retries`. `wait_before_retry` is the rule for all adapters, and
-`retrying` applies it to an adapter that does not repeat failures itself.
+`retrying` applies it to an adapter that does not retry failures itself.
 
-Law: only a `retryable` failure is repeated, while the deadline and the budget leave room. The output of a failed try is
-discarded (`on_error`) before the next try starts.
+Law: a call is retried only after a `retryable` failure, and only while the deadline and the budget leave room. The
+output of a failed try is discarded (`on_error`) before the next try starts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from helix.ports.clock import Clock
 from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput, MaybeAwaitable
 
 MAX_WAIT_S = 60.0
-"""The longest pause between two tries. If a provider asks for a longer one, the call is given up. A fallback, or a
-retry by the caller (`retry_after_s`), is better than a process that sleeps."""
+"""The maximum pause between two tries. If a provider asks for a longer one, the call is given up, because a fallback,
+or a retry by the caller (`retry_after_s`), is better than a sleeping process."""
 
 
 class FailedTry(Protocol):
@@ -33,15 +33,15 @@ class FailedTry(Protocol):
 
     @property
     def retry_after_s(self) -> float | None:
-        """The seconds to wait before a retry, if the provider said so. None: it did not."""
+        """The number of seconds to wait before a retry. None: the provider did not specify it."""
 
 
 def wait_before_retry(
     request: LLMGenerateInput, failed: FailedTry, repeats: int, *, spent: Usage, now: float, until: float
 ) -> float | None:
-    """Return the seconds until the next try, after `repeats` of them: 1, 2, 4, ... or the time that the provider asked
-    for. None if there is no next try. `spent`: the usage of all tries so far. `until`: the time (Unix seconds) before
-    which another try may begin."""
+    """Return the number of seconds until the next try, after `repeats` retries: 1, 2, 4, ... or the time that the
+    provider asked for. None if there is no next try. `spent`: the usage of all tries so far. `until`: the time (Unix
+    seconds) before which another try may begin."""
     if not failed.retryable or repeats >= request.config.max_retries:
         return None
     wait = min(2.0**repeats, MAX_WAIT_S) if failed.retry_after_s is None else failed.retry_after_s
@@ -51,12 +51,12 @@ def wait_before_retry(
 
 
 def retrying(adapter: BaseAdapter, clock: Clock) -> LLMAdapter:
-    """Return the adapter with the policy around it, or the adapter itself if it repeats failures on its own."""
+    """Return the adapter wrapped in the policy, or the adapter itself if it retries failures on its own."""
     return adapter if adapter.repeats_failures else _Retrying(adapter, clock)
 
 
 class _Retrying:
-    """Implements `LLMAdapter`."""
+    """An implementation of `LLMAdapter`."""
 
     def __init__(self, adapter: LLMAdapter, clock: Clock) -> None:
         self._adapter, self._clock = adapter, clock
@@ -93,7 +93,7 @@ class _Retrying:
 
 
 def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exception], MaybeAwaitable]:
-    """Return a callback that notes the errors that the adapter reports itself, and passes them to the request's
+    """Return a callback that records the errors that the adapter itself reports, and passes them to the request's
     `on_error`."""
     callback = request.callbacks.on_error
 
@@ -117,5 +117,5 @@ def _result_of(error: ModelError) -> ErrorStepResult:
 
 def _error_of(result: ErrorStepResult) -> ModelError:
     error = ModelError(result.error, retryable=result.retryable, retry_after_s=result.retry_after_s)
-    vars(error)["code"] = result.code  # the class's code names the family; this instance is more exact
+    vars(error)["code"] = result.code  # the class's code names the family; this instance is more specific
     return error

@@ -1,12 +1,13 @@
 """Budgets and draws as rows of any state store (docs/protocol.md#budgets).
 
-Law: a budget row holds `remaining`, one number, because a condition can compare one number and not add two. A draw is
-one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
-its current window change in one transaction. A window is opened only if the count is still as read, so no window keeps
-the limit of a replaced definition. `limit = remaining + drawn` at every moment, where drawn counts open draws and what
-returned draws have used. `reserved` is the sum of what open draws added to it. A draw never takes more than there is.
-`remaining` is below 0 only if more was used than drawn, or if a limit was lowered. On a deployed stage a window for
-many calls is divided among shards (`budget_shards`): both numbers are the sums of its parts.
+Law: a budget row holds a single number, `remaining`, because a condition can compare one number but cannot add two. A
+draw is one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the
+limit of its current window change in one transaction. A window is opened only if the count is unchanged since it was
+read, so no window keeps the limit of a replaced definition. `limit = remaining + drawn` at all times, where drawn
+counts open draws and the usage of returned draws. `reserved` is the sum of the amounts that open draws added to it. A
+draw never takes more than is available. `remaining` is negative only if more was used than drawn, or if a limit was
+lowered. On a deployed stage, a window for many calls is divided among shards (`budget_shards`), and both numbers are
+the sums over its parts.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from helix.services.committing import Again, refused, repeat_attempt
 
 
 class RowBudgets:
-    """The budgets of one store. A `budget` is named by its window, see `BudgetDefinition.window(now)`.
+    """The budgets of one store. A `budget` is named by its window (`BudgetDefinition.window(now)`).
 
     `shards` is the number of shards among which this process divides a window that is not divided yet; 1 for none.
     `user_budgets` are the budgets that the project declares for each user.
@@ -55,8 +56,9 @@ class RowBudgets:
     async def definitions(
         self, scopes: Sequence[str] | None = None, *, kind: str | None = None
     ) -> list[BudgetDefinition]:
-        """Return the definitions of these scopes, in the given order, with those that the project declares for each
-        user. Without `scopes`, return all stored definitions, or all of a kind of scope (`agent`, `session`)."""
+        """Return the definitions of these scopes, in the given order, including those that the project declares for
+        each user. Without `scopes`, return all stored definitions, or all definitions for a kind of scope (`agent`,
+        `session`)."""
         values: Sequence[Value | None]
         if scopes is None:
             start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
@@ -76,8 +78,8 @@ class RowBudgets:
         return stored + [definition for definition in declared if definition.name not in names]
 
     async def fit_windows(self, definitions: Sequence[BudgetDefinition], now: float, version: int) -> None:
-        """Give the open windows of declared budgets the limits that the project declares now. No other method does
-        that, because these definitions are not stored. Changes nothing if definitions were set since `version`."""
+        """Give the open windows of declared budgets the limits that the project currently declares. No other method
+        does that, because these definitions are not stored. Changes nothing if definitions were set after `version`."""
         declared = {(d.period, d.unit, d.limit) for d in self.user_budgets}
         tenants = [d for d in definitions if d.scope.startswith("tenant:") and (d.period, d.unit, d.limit) in declared]
         names = [definition.window(now)[0] for definition in tenants]
@@ -91,16 +93,16 @@ class RowBudgets:
                 await self._cover(name)
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
-        """Make the budget, or replace its definition. Return the count of changes.
+        """Create the budget, or replace its definition. Return the count of changes.
 
-        The window of `now` gets the new limit at once: its `remaining` moves by the difference, below 0 if more is
-        drawn already. Other windows keep their limits. After a raise, each level raises its alert anew. Until this
-        returns, a call that was on its way may still draw under the old limit.
+        The window of `now` gets the new limit immediately: its `remaining` changes by the difference, and becomes
+        negative if more has already been drawn. Other windows keep their limits. After the limit is raised, each level
+        raises its alert again. Until this method returns, a call in progress may still draw under the old limit.
         """
         budget = definition.window(now)[0]
         key = budget_key(budget)
         while True:
-            # Read the count first: several rows are not read atomically, and any later change makes the write below
+            # Read the count first, because several rows are not read atomically. Any later change makes the write below
             # fail.
             (count,) = await self._store.get([VERSION])
             scope, there = await self._store.get([budget_rows.scope_key(definition.scope), key])
@@ -115,8 +117,8 @@ class RowBudgets:
                 return _count(count) + 1
 
     async def undefine(self, name: str) -> bool:
-        """Remove the budget, so that it no longer bounds anything. False if it does not exist. Draws from it can still
-        be returned."""
+        """Remove the budget, so that it no longer bounds anything. False if the budget does not exist. Draws from it
+        can still be returned."""
         scope = name.rsplit("/", 2)[0]
         while True:
             (count,) = await self._store.get([VERSION])
@@ -129,8 +131,8 @@ class RowBudgets:
                 return True
 
     async def forget(self, scope: str) -> None:
-        """Remove the definitions of a scope that was deleted for good, and their usage. No run may draw on the scope
-        any more. Harmless for a scope without definitions."""
+        """Remove the definitions of a permanently deleted scope, and their usage. No run may draw on the scope any
+        longer. Harmless for a scope without definitions."""
         while True:
             (count,) = await self._store.get([VERSION])
             (there,) = await self._store.get([budget_rows.scope_key(scope)])
@@ -150,37 +152,37 @@ class RowBudgets:
     # --- a window ---
 
     async def open(self, definition: BudgetDefinition, now: float, version: int) -> bool:
-        """Make the window of `now` with the definition's limit, unless it exists. False if definitions have changed
-        since `version`: then no window is made, and the caller must read them again."""
+        """Create the window of `now` with the definition's limit, unless it exists. False if definitions have changed
+        since `version`: then no window is created, and the caller must read them again."""
         budget, window = definition.window(now)
         row = Put(budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
         return await self._at_version("open_budget", version, row)
 
     async def _at_version(self, name: str, version: int, operation: Operation) -> bool:
         """Write the operation. False if definitions have changed since `version`: then nothing is written."""
-        seen = When(equal={"n": version}) if version else ABSENT  # 0: there was never a stored definition
+        seen = When(equal={"n": version}) if version else ABSENT  # 0: no definition was ever stored
         for count in (VERSION, budget_rows.version_copy(0)):  # an older version of Helix changes only the first
             if await refused(self._store, name, [Check(count, seen), operation]) != 0:
                 return True
         return False
 
     async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
-        """Return the budgets as they are now. None for a window that was never opened."""
+        """Return the current states of the budgets. None for a window that was never opened."""
         windows = await budget_shards.read(self._store, budgets)
         return [None if window is None else window.state for window in windows]
 
     async def at_least(self, budgets: Sequence[str]) -> list[BudgetState | None]:
-        """Return the budgets without reading their shards. If a state has `bound`, more may remain."""
+        """Return the states of the budgets without reading their shards. If a state has `bound`, more may remain."""
         values = await self._store.get([budget_key(budget) for budget in budgets])
         pairs = zip(budgets, values, strict=True)
         return [None if value is None else budget_rows.state_of(budget, value) for budget, value in pairs]
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
         """Take one block from every budget in one transaction. Return the amounts by budget, or None if a budget has
-        less than its estimate left; then nothing is taken.
+        less left than its estimate, in which case nothing is taken.
 
-        Draw (run, n) happens once: a repeat returns what was drawn then. It waits while others draw at the same time,
-        and raises `ContentionError` if that takes too long.
+        Draw (run, n) happens once: a repeat returns the amounts of the first draw. It waits while other runs draw at
+        the same time, and raises `ContentionError` if that takes too long.
         """
         return await repeat_attempt(f"{run_id}#{n}", partial(self._try_draw, run_id, n, demands))
 
@@ -196,13 +198,13 @@ class RowBudgets:
         amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
         ops: list[Operation] = []
         for demand, state, shard in zip(demands, states, own or [None] * len(names), strict=True):
-            if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
+            if demand.budget in amounts:  # perhaps not all: a budget was created after the first try
                 continue
             taken = (
                 None if state is None else await self._take_from(run_id, demand, Window(demand.budget, state), shard)
             )
             if taken is None:
-                # A second caller may have drawn it between the two reads: then it is drawn, not refused.
+                # A second caller may have drawn it between the two reads. If so, it is drawn, not refused.
                 missing = await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]
                 return None if missing else Again.AGAIN
             amounts[demand.budget] = taken.amount
@@ -216,8 +218,8 @@ class RowBudgets:
 
     async def _take_from(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
         """Return the operations that take the amount, from the run's shard or from another part. None if the window has
-        less. `shard` is the run's shard for this process's number of shards; another version may have divided this
-        window differently."""
+        less. `shard` is the run's shard according to this process's number of shards; another version may have divided
+        this window differently."""
         divided = self._shards
         while True:
             shards = window.value.get("shards")
@@ -244,13 +246,13 @@ class RowBudgets:
             window = Window(demand.budget, value)
 
     async def _busy(self, window: Window) -> bool:
-        """Return whether other runs draw and return at this moment. The remainder then stays spread over the shards,
-        and is not gathered."""
+        """Return whether other runs are drawing and returning right now. If so, the remainder stays spread over the
+        shards and is not gathered."""
         (again,) = await budget_shards.complete(self._store, [window])
         return again.shards != window.shards
 
     async def _cover(self, budget: str) -> None:
-        """Cover a negative remainder of the window's row from its shards, as far as they have enough."""
+        """Cover a negative remainder in the window's row from its shards, as far as they have enough."""
         while True:
             (window,) = await budget_shards.read(self._store, [budget])
             if window is None or window.own >= 0 or not any(window.shards):
@@ -260,9 +262,9 @@ class RowBudgets:
     async def charges(
         self, scopes: Sequence[str], tokens: int, micros: int, now: float
     ) -> list[tuple[BudgetDefinition, Operation]]:
-        """Return operations that take tokens and micro-dollars, which no run drew, from each budget of these scopes,
-        even beyond what remains. They are for a transaction of the caller, who calls again if it was refused. Windows
-        of `now` that were not open are opened."""
+        """Return operations that charge tokens and micro-dollars that no run drew to each budget of these scopes, even
+        beyond the remainder. They are for the caller's own transaction; the caller calls again if it is refused.
+        Windows of `now` that are not open are opened."""
         while True:
             (count,) = await self._store.get([VERSION])
             definitions = await self.definitions(scopes)
@@ -288,11 +290,11 @@ class RowBudgets:
         self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
     ) -> None:
         """Close the open draws of an ended run, and return all but `used` (spent and assumed, by budget). This includes
-        draws that the run never learned of. Use beyond the draws is taken from what remains.
+        draws that the run never learned of. Usage beyond the draws is taken from the remainder.
 
-        Each draw is closed once, and a repeat changes nothing. With `part` the run goes on: only the budgets in `used`
-        are closed, from which it draws no more. `expires` (Unix seconds) is the time after which the closed draws may
-        be deleted.
+        Each draw is closed once, and a repeat changes nothing. With `part`, the run continues: only the budgets in
+        `used` are closed, because the run no longer draws from them. `expires` (Unix seconds) is the time after which
+        the closed draws may be deleted.
         """
         await repeat_attempt(run_id, partial(self._try_return, run_id, used, part, expires))
 
@@ -303,7 +305,7 @@ class RowBudgets:
         wanted = [row for row in rows if not part or row.value["budget"] in used]
         for close in closings(wanted, used, expires):
             if not await self._close(close):
-                return Again.AGAIN  # another finisher closed some of it: count again
+                return Again.AGAIN  # another finisher closed some of the draws: count again
         return None
 
     async def _close(self, close: Closing) -> bool:
@@ -312,14 +314,14 @@ class RowBudgets:
         if index is None or index < len(draws):
             return index is None
         there = await self._store.get([operation.key for operation in returns])
-        # The window is long over and its row was deleted, so there is nothing to return to.
+        # The window ended long ago and its row was deleted, so there is nothing to return to.
         return None in there and await refused(self._store, "return_draw", draws) is None
 
     # --- alerts ---
 
     async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
-        """Raise the alert, unless one of its level was raised for this window. True for the one caller that raised it.
-        `expires` (Unix seconds) is the time after which its record may be deleted."""
+        """Raise the alert, unless one of the same level was already raised for this window. True for the one caller
+        that raised it. `expires` (Unix seconds) is the time after which its record may be deleted."""
         value = {**alert.model_dump(mode="json"), "ttl": expires}
         field = budget_rows.raised_at(alert.level)
         ops: list[Operation] = [
@@ -333,13 +335,14 @@ class RowBudgets:
 def _changed(
     scope: str, there: Value | None, count: Value | None, definitions: Sequence[BudgetDefinition]
 ) -> list[Operation]:
-    """Write the scope's row and the count, unless another process changed either since they were read."""
+    """Return the operations that write the scope's row and the count, unless another process has changed either since
+    they were read."""
     value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
     return [Put(budget_rows.scope_key(scope), value), *_counted(count)]
 
 
 def _counted(count: Value | None) -> list[Operation]:
-    """Count one change, unless another process made one since the count was read."""
+    """Return the operations that count one change, unless another process has made one since the count was read."""
     seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
     more = {"n": _count(count) + 1}
     return [Put(VERSION, more, seen), *(Put(budget_rows.version_copy(n), more) for n in range(budget_rows.COPIES))]

@@ -6,9 +6,9 @@
     count                 the number of index rows
 
 Law: `count` is the number of index rows, because every transaction that adds or removes one changes it. Eviction
-follows the rank, so a recent use protects an entry. A look-up reads one row and a hit moves one index row, however full
-the cache is. Only `entries` and `clear` read the whole tenant. A table's own TTL may remove entries and leave their
-index rows, which are evicted in their turn.
+follows the rank, so a recent use protects an entry. A lookup reads one row and a hit moves one index row, however full
+the cache is. Only `entries` and `clear` read the whole tenant. A table's own TTL may remove entries but leave their
+index rows, which are evicted in due course.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from helix.services.embeddings import Embed, Vectors, find_nearest, pack_vector
 
 DEFAULT_SIZE = 10_000
 PUT_TRIES = 200
-"""The number of refusals after which an answer is not stored. That costs a cache miss."""
+"""The number of refusals after which an answer is not stored. The only cost is a cache miss."""
 TRIES = 4
-"""The number of attempts to count a hit. If many hits conflict, one lost count does no harm."""
+"""The number of attempts to count a hit. If many hits conflict, a lost count does no harm."""
 PAGE = 24
 NEVER = 10**18 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An answer, and what it cost to get it."""
+    """An answer and its cost."""
 
     answer: JsonObject
     """The answer as JSON, in the form that the caller stored."""
     model: str
-    """The model that gave the answer."""
+    """The model that produced the answer."""
     input_tokens: int = 0
-    """The input tokens of the call. A hit saves them."""
+    """The input tokens of the call, which a hit saves."""
     output_tokens: int = 0
     """The output tokens of the call."""
     micros: int = 0
@@ -61,21 +61,21 @@ class CacheEntry:
     created_at: float
     """The time when the answer was stored."""
     used_at: float
-    """The time of the last hit before this look-up. Before the first hit, it is the time when the answer was stored."""
+    """The time of the last hit before this lookup. Before the first hit, it is the time when the answer was stored."""
     expires_at: float | None
-    """The time when the answer expires. None for never."""
+    """The time when the answer expires. None if it never expires."""
     hits: int = 0
-    """The number of hits before this look-up."""
+    """The number of hits before this lookup."""
     similarity: float = 1.0
     """The cosine between the question and the stored one. 1 for the exact question."""
 
 
 class RowCache:
-    """A response cache. Tenants never see each other's entries, and an entry is stored whole or not at all.
+    """A response cache. Tenants never see each other's entries, and an entry is stored completely or not at all.
 
-    An expired answer is never given, however late it is removed. A tenant has at most `max_size` entries, however many
-    callers write at once. `policy` is the eviction policy. `embed` turns texts into vectors, for questions that may be
-    worded differently. Raises `InvalidInputError` for a size below 1.
+    An expired answer is never returned, however late it is removed. A tenant has at most `max_size` entries, however
+    many callers write at once. `policy` is the eviction policy. `embed` turns strings into vectors, for questions that
+    may be worded differently. Raises `InvalidInputError` for a size below 1.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RowCache:
 
     async def put(self, tenant: str, question: Question, known: Known, ttl_s: float | None) -> None:
         """Store the answer for `ttl_s` seconds (None: it never expires). It replaces an earlier answer to the same
-        question. A full cache evicts one entry, never two, and none if the answer replaces another."""
+        question. A full cache evicts exactly one entry, or none if the answer replaces another."""
         self._check(question)
         now = self._clock.now()
         expires = None if ttl_s is None else now + ttl_s
@@ -145,7 +145,7 @@ class RowCache:
                 await self._evict(tenant, count["entries"])
                 continue
             if vector is None and old is not None:
-                value["context"] = old["context"]  # the stored vector belongs to the entry
+                value["context"] = old["context"]  # the entry keeps its stored vector
             when = ABSENT if old is None else When(equal={"rank": old["rank"]})
             written: list[Operation] = [Put(key, _lasting(value, expires), when), *ops]
             index = _index(tenant, value["rank"], question.exact)
@@ -158,7 +158,7 @@ class RowCache:
                 return
 
     async def entries(self, tenant: str) -> Sequence[CacheEntry]:
-        """Return all entries that have not expired. This reads the whole tenant, so it is meant for people and
+        """Return all entries that have not expired. This reads the whole tenant, so it is meant for interactive use and
         reports."""
         now = self._clock.now()
         rows = await self._store.query("control", _partition(tenant), start="e#", end="e$")
@@ -173,14 +173,14 @@ class RowCache:
                 return removed
             going = [row for row in rows if not expired_only or _expired(row.value, now)]
             if going and not await self._remove(tenant, going):
-                continue  # some were used meanwhile and have moved: read again
+                continue  # some were used in the meantime and have moved: read again
             removed += len(going)
             start = rows[-1].key.sort + "\x00"
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _fresh(self, tenant: str, digest: str) -> Row | None:
-        """Return the entry. Remove it instead if it has expired."""
+        """Return the entry, or remove it if it has expired."""
         key = _key(tenant, f"e#{digest}")
         (value,) = await self._store.get([key])
         if value is None:
@@ -201,7 +201,7 @@ class RowCache:
         return find_nearest(vector, others, threshold)
 
     async def _note_use(self, row: Row) -> None:
-        """Count one hit, and move the entry to the rank that follows from it."""
+        """Count one hit, and move the entry to its new rank."""
         tenant, digest = row.key.partition.partition("#")[2], _digest(row.key)
         value: Value | None = row.value
         for _ in range(TRIES):
@@ -230,12 +230,13 @@ class RowCache:
         if rows:
             await self._remove(tenant, rows)
             return
-        # Index rows were removed by hand, so the count is too high. Without a correction every put would wait for ever.
+        # Index rows were removed by hand, so the count is too high. Without a correction, every put would wait forever.
         recount = Put(_count(tenant), {"entries": 0}, When(equal={"entries": counted}))
         await refused(self._store, "cache_recount", [recount])
 
     async def _remove(self, tenant: str, indexed: Sequence[Row]) -> bool:
-        """Remove these index rows, and the entries that still have these ranks. False if an index row was gone."""
+        """Remove these index rows, and the entries that still have these ranks. False if an index row was already
+        gone."""
         digests = [row.value["digest"] for row in indexed]
         values = await self._store.get([_key(tenant, f"e#{digest}") for digest in digests])
         ops: list[Operation] = [Update(_count(tenant), add={"entries": -len(indexed)})]
@@ -253,8 +254,8 @@ class RowCache:
         return Update(_count(tenant), add={"entries": 1}, when=When(below={"entries": self._max_size}))
 
     def _rank(self, value: Value) -> str:
-        """Return the entry's place in the order of eviction; the least goes first. Numbers are padded, so that their
-        texts sort in the same order."""
+        """Return the entry's rank in the eviction order; the lowest rank is evicted first. Numbers are padded, so that
+        they sort correctly as strings."""
         used = f"{int(value['used'] * 1_000_000):018d}"
         match self._policy:
             case CacheEvictionPolicy.LRU:
@@ -308,7 +309,7 @@ def _expired(value: Value, now: float) -> bool:
 
 
 def _lasting(value: Value, expires: float | None) -> Value:
-    """Add the TTL attribute by which a table deletes rows itself. It is a day late, so that clock skew does not
+    """Add the TTL attribute by which a table deletes rows itself. It is one day late, so that clock skew does not
     matter."""
     return value if expires is None else {**value, "ttl": int(expires) + 86_400}
 

@@ -1,9 +1,10 @@
-"""Slots, tickets and their counters on any state store (docs/protocol.md#slots; the rows: `slot_rows`).
+"""Slots, tickets and their counters on any state store (docs/protocol.md#slots; `slot_rows` has the rows).
 
 Law: a row and its counters change in one transaction. `running` grows only in a transaction whose conditions are that
-the limits are as read and that there is room below them. A ticket needs no such condition: the process that puts it
-looks for a free slot afterwards. So does one that releases a slot or raises a limit. The later of any two of them sees
-the other, so no wake-up is lost. A slot is granted when its row is written, not when the run starts.
+the limits are unchanged and that there is room below them. A ticket needs no such condition: the process that puts it
+looks for a free slot afterwards, as does one that releases a slot or raises a limit. The later of any two such
+processes sees the other's change, so no wake-up is lost. A slot is granted when its row is written, not when the run
+starts.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ AT_ONCE = 32
 
 
 class RowSlots:
-    """The slots of one store. Any method may be repeated, also by several callers at once. After a `StoreError` it is
-    not known whether the method took effect: repeat it.
+    """The slots of one store. Any method may be repeated, even by several callers at once. After a `StoreError` it is
+    unknown whether the method took effect, so repeat it.
 
-    `account_limit` is the number of runs of all agents that may be at work at once, unless a limit was set. None is no
-    limit. STORED, for a process that only starts runs, is the limit that others on this store have written. `max_queue`
-    and `queue_timeout_s` (seconds) are for agents for which nothing else was set.
+    `account_limit` is the number of runs, over all agents, that may be at work at once, unless a limit was set. None
+    means no limit. STORED, for a process that only starts runs, is the limit that other processes on this store have
+    written. `max_queue` and `queue_timeout_s` (seconds) apply to agents without settings of their own.
     """
 
     def __init__(
@@ -54,9 +55,9 @@ class RowSlots:
     ) -> Admission:
         """Give the run a slot. If that would exceed a limit, or overtake waiting runs, give it a ticket.
 
-        `default` is the limit that the agent's definition asks for, which holds unless one was set. Nothing is written
-        unless `alive` holds at that moment. `bounded` refuses the run if the agent's queue is full; otherwise the queue
-        grows.
+        `default` is the limit from the agent's definition, which applies unless one was set. Nothing is written unless
+        `alive` holds at that moment. With `bounded`, the run is refused if the agent's queue is full; without it, the
+        queue may grow beyond its limit.
         """
         _check_number(f"the default limit of agent {run.agent_type!r}", default)
         if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
@@ -67,7 +68,7 @@ class RowSlots:
         while True:
             known = await self._counters.learn_defaults(run.agent_type, default)
             if known is None:
-                continue  # a row was made or changed: read again
+                continue  # a row was created or changed: read again
             mine, account = known[run.agent_type], known[None]
             if mine.bound is None and account.bound is None and not mine.queued:
                 return Admission("free")
@@ -94,8 +95,8 @@ class RowSlots:
                 return Admission("over")
 
     async def release(self, run: Candidate) -> list[Candidate]:
-        """Release the slot or the ticket. Return the runs that got a slot, which the caller must start. A run that
-        holds neither changes nothing."""
+        """Release the slot or the ticket. Return the runs that got a slot, which the caller must start. Has no effect
+        for a run that holds neither."""
         if await self._store.get([slot_rows.counter_key(run.agent_type)]) == [None]:
             return []  # the agent was never limited, so no run holds anything
         while True:
@@ -117,7 +118,7 @@ class RowSlots:
                 return True
 
     async def grant(self) -> list[Candidate]:
-        """Give free slots to the runs that wait, in queue order. A ticket that cannot get a slot does not hold up those
+        """Give free slots to the waiting runs, in queue order. A ticket that cannot get a slot does not hold up those
         of other agents. Return the runs that got a slot, which the caller must start. Call this after raising a
         limit."""
         return await self._grant(None)
@@ -125,19 +126,19 @@ class RowSlots:
     # --- limits ---------------------------------------------------------------------------------------------------
 
     async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
-        """Set the limit of an agent, or of the account (None). A limit of None restores the default; 0 admits no run. A
-        lower limit ends no run: new slots are granted once fewer are held."""
+        """Set the limit of an agent, or of the account (None). A limit of None restores the default; 0 admits no runs.
+        Lowering the limit ends no runs: new slots are granted once fewer are held."""
         _check_number("the limit of " + ("the account" if agent_type is None else f"agent {agent_type!r}"), limit)
         await self._set(agent_type, {"limit": limit, "stopped_by": None})
 
     async def change_limit(
         self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
     ) -> bool:
-        """Set the limit to `after`, on condition that the limit that applies is `before`, and that `alive` holds. A
-        repeat returns True.
+        """Set the limit to `after`, on condition that the current limit is `before` and that `alive` holds. A repeat
+        returns True.
 
-        False if the limit is neither `before` nor `after`, or if `alive` does not hold; then nothing changed.
-        `stopped_by` names the budget that sets the limit to 0. The waiting runs show it.
+        False if the limit is neither `before` nor `after`, or if `alive` does not hold; nothing has changed then.
+        `stopped_by` names the budget that sets the limit to 0. It is shown for the waiting runs.
         """
         _check_number(f"the limit of agent {agent_type!r}", after)
         guard: list[Operation] = [alive] if alive is not None else []
@@ -153,7 +154,8 @@ class RowSlots:
                 return False
 
     async def set_queue(self, agent_type: str, *, max_queue: int | None = None, timeout_s: float | None = None) -> None:
-        """Set how long the agent's queue may get, and how long a run may wait in it. None restores the default."""
+        """Set the maximum length of the agent's queue, and the maximum time that a run may wait in it. None restores
+        the default."""
         _check_number(f"max_queue of agent {agent_type!r}", max_queue)
         if timeout_s is not None and not timeout_s > 0:
             raise InvalidInputError(f"timeout_s of agent {agent_type!r} is {timeout_s}; it must be more than 0")
@@ -162,13 +164,13 @@ class RowSlots:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def counters(self) -> Counters:
-        """Return the counters by agent type, and the account's under None. Agents that were never limited have no
+        """Return the counters by agent type, with the account's under None. Agents that were never limited have no
         counter."""
         return await self._counters.read_all()
 
     async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
-        """Return the agent's counter, with `max_queue` as it applies, if a bounded `admit` would now be refused.
-        Otherwise None."""
+        """Return the agent's counter, with the `max_queue` that applies, if a bounded `admit` would now be refused.
+        Otherwise return None."""
         known = await self._counters.read_for(agent_type)
         for name, wanted in ((agent_type, default), (None, self._counters.account_default(known))):
             known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
@@ -201,20 +203,20 @@ class RowSlots:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _in_line(self, run: Candidate) -> Admission:
-        """Grant slots to the runs that can have one, and then return the admission of this run."""
+        """Grant slots to the runs that can get one, and then return the admission of this run."""
         granted = await self._grant(run.agent_type, run.run_id)
         others = tuple(other for other in granted if other != run)
         slot, ticket = await self._place(run)
         if slot is not None:
             return Admission("held", granted=others)
         if ticket is None:
-            return Admission("over", granted=others)  # it ended meanwhile
+            return Admission("over", granted=others)  # the run ended in the meantime
         counter = (await self._counters.read_for(run.agent_type))[run.agent_type]
         return Admission("waits", slot_rows.waiting(ticket), others, counter.queued, counter.stopped_by)
 
     async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
-        """Return the run's slot and ticket. They are not read atomically: a missing ticket may just have become the
-        slot, so the slot is read again."""
+        """Return the run's slot and ticket. They are not read atomically: a missing ticket may just have become a slot,
+        so the slot is read again."""
         slot, ticket = await self._store.get([slot_rows.slot_key(run), slot_rows.ticket_key(run)])
         if slot is None and ticket is None:
             (slot,) = await self._store.get([slot_rows.slot_key(run)])
@@ -222,7 +224,7 @@ class RowSlots:
 
     async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
         """Give free slots of the agent, or of all agents, to the first in line. If the account has a limit, all agents
-        share a line."""
+        share one line."""
         granted: list[Candidate] = []
         tries = 0
         try:
@@ -239,13 +241,13 @@ class RowSlots:
                     tries = 0
         except StoreError:
             if not granted:
-                raise  # otherwise start those that have a slot, and leave the others to the next caller
+                raise  # otherwise start the runs that have a slot; the next caller handles the others
         return granted
 
     async def _first(self, agent_type: str | None, spread: str) -> tuple[Candidate, list[Operation]] | None:
-        """Return the run that gets the next slot, and the operations for it. None if no run waits that could go.
-        `spread` is set after another process was quicker: then any run that may have a slot is picked, so that many
-        processes do not all try the first ticket again."""
+        """Return the run that gets the next slot, and the operations for it. None if no waiting run can get one.
+        `spread` is set after another process was faster: then any eligible run is picked, so that many processes do not
+        all retry the first ticket."""
         read = self.counters if agent_type is None else partial(self._counters.read_for, agent_type)
         while True:
             known = await read()
@@ -265,8 +267,8 @@ class RowSlots:
     async def _lines(
         self, known: Counters, account: SlotCounter, agent_type: str | None, most: int
     ) -> list[tuple[str, SlotCounter, list[Row]]]:
-        """Return, for each agent whose first ticket may get a slot, the ticket's sort key, the counter, and up to
-        `most` such tickets."""
+        """Return, for each agent whose first ticket is eligible for a slot, the ticket's sort key, the counter, and up
+        to `most` such tickets."""
         alone = agent_type is not None and account.bound is None
         lines = [
             (name, counter)
@@ -283,7 +285,7 @@ class RowSlots:
         return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, tickets, strict=True) if rows]
 
     async def _less(self, name: str, what: str, key: Key, row: dict[str, Any]) -> bool:
-        """Delete a slot (`running`) or a ticket (`queued`), and decrement its counter. False if it is gone already."""
+        """Delete a slot (`running`) or a ticket (`queued`), and decrement its counter. False if it is already gone."""
         run, lost = slot_rows.candidate(row), set[Key]()
         while True:
             ops = [slot_changes.gone(key, run)]

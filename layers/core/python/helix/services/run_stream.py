@@ -1,10 +1,10 @@
 """Writes the chunks of a run. Records are numbered per writer, and one flush is in flight at a time.
 
 Law: a flush is one append of records in order, repeated unchanged until the log confirms it. After a cancelled flush,
-the next one begins with the same records. Only records that the log has are acknowledged.
+the next one begins with the same records. Only records that are in the log are acknowledged.
 
-Words (text chunks) go to the log at once. Chunks that arrive while an append is in flight join the next one, so batches
-grow with the load. A log that charges for each append (`StreamManager.coalesces`) gets words at intervals.
+Words (text chunks) go to the log immediately. Chunks that arrive while an append is in flight join the next one, so
+batches grow with the load. A log that charges for each append (`StreamManager.coalesces`) receives words at intervals.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ WORDS_PER_S, OTHERS_PER_S, BURST = 600, 50, 50
 """The maximum number of appends per second for words and for other chunks in one event loop, and the size of a burst.
 These appends take about a fifth of a CPU core, and all runs share them."""
 SHARED_S = 1.0
-"""The maximum time that chunks without words wait for their share. The flush at the end of their step includes
-them."""
+"""The maximum time that chunks without words wait for their turn. The flush at the end of their step includes them."""
 READER_TURNS = 4
-"""The turns of the event loop that a reader needs to take the flushed records and pass them on."""
+"""The number of event loop iterations that a reader needs to take the flushed records and pass them on."""
 TRIES = 6
 Kind = Literal["run", "attempt", "call", "fold"]
 
 
 class Writer(NamedTuple):
-    """The source of records, which numbers them: an attempt at a step, one claim of a call, or the run itself."""
+    """The source of records, which numbers them: an attempt at a step, one claim on a call, or the run itself."""
 
     kind: Kind
-    """The kind of writer, as in `StreamRecord`. `fold` writes what a commit made of a step."""
+    """The kind of writer, as in `StreamRecord`. `fold` writes the result of committing a step."""
     step: int = 0
-    """The step that it works on. 0 for the run itself."""
+    """The step that the writer works on. 0 for the run itself."""
     attempt: int = 0
-    """The number of the attempt at the step, or of the claim of the call."""
+    """The number of the attempt at the step, or of the claim on the call."""
     call_id: str | None = None
     """The tool call. None unless `kind` is `call`."""
 
@@ -58,13 +57,13 @@ class Boundary(NamedTuple):
     mark: Mark | None
     """The kind of boundary. None for a record inside a turn."""
     last: tuple[int, int] | None = None
-    """The (step, attempt) that was staged or committed last. The sequencer closes an open attempt by it."""
+    """The (step, attempt) that was staged or committed last. The sequencer uses it to close an open attempt."""
     status: str | None = None
     """The session's status at the end of the turn. None elsewhere."""
     error: str | None = None
-    """The message of the error that ended the turn. None without one."""
+    """The message of the error that ended the turn. None if there was no error."""
     seen: tuple[int, float] | None = None
-    """For the start of a run: the end of the stream as its claim saw it, as the last sequence and its time. None if
+    """For the start of a run: the end of the stream that its claim saw, as the last sequence and its time. None if
     unknown."""
 
 
@@ -72,13 +71,13 @@ RUN = Writer("run")
 
 
 class _Slots:
-    """The times at which appends may begin: `rate` a second, after a burst."""
+    """The times at which appends may begin: `rate` per second, after a burst."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._next = rate, 0.0
 
     def take(self, now: float) -> float:
-        """Return the next time for an append. That is now if there were few recent appends."""
+        """Return the next time for an append, which is now if there were few recent appends."""
         self._next = max(self._next, now - BURST / self._rate) + 1 / self._rate
         return max(now, self._next)
 
@@ -87,7 +86,7 @@ class _Slots:
 
 
 class _Shared:
-    """The limits that the streams of one event loop share."""
+    """The limits shared by the streams of one event loop."""
 
     _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared]] = WeakKeyDictionary()
 
@@ -125,7 +124,7 @@ class RunStream:
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
     ) -> None:
-        """Add chunks of one writer, and fill in their envelope. They are flushed soon, and `flush` waits for that.
+        """Add chunks from one writer, and fill in their envelopes. They are flushed soon, and `flush` waits for that.
         Chunks of an unknown type are refused, because only readers use them."""
         for chunk in chunks:
             if isinstance(chunk, UnknownChunk):
@@ -133,7 +132,7 @@ class RunStream:
         if threading.get_ident() == self._thread:
             self._put(writer, chunks, version, boundary)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and an abandoned tool still writes
+            with contextlib.suppress(RuntimeError):  # the loop is closed, but an abandoned tool still writes
                 self._loop.call_soon_threadsafe(self._put, writer, chunks, version, boundary)
 
     def _put(self, writer: Writer, chunks: Sequence[ChunkBase], version: int, boundary: Boundary | None) -> None:
@@ -164,7 +163,7 @@ class RunStream:
 
     def _body(self, writer: Writer, chunk: ChunkBase, now: float) -> JsonObject:
         text: str | None = None
-        if isinstance(chunk, TextDeltaChunk):  # most chunks are text, and a model dump takes longer than the rest
+        if isinstance(chunk, TextDeltaChunk):  # most chunks are text, and a model dump is the slowest part
             text = chunk.delta
             body: JsonObject = {"delta": text}
         else:
@@ -180,15 +179,15 @@ class RunStream:
         return body
 
     def relief(self) -> Awaitable[None] | None:
-        """Return an awaitable that is done once the log has the words. It is for a model adapter that has blocked the
-        event loop for a while. None if nothing is late, and in other threads, which do not block the loop."""
+        """Return an awaitable that is done once the words are in the log. It is for a model adapter that has blocked
+        the event loop for a while. None if nothing is late, or in other threads, which do not block the loop."""
         if self._due is None or threading.get_ident() != self._thread:
             return None
         return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
 
     async def _relieve(self) -> None:
-        """Flush the first words at once, and later ones less and less often, so an adapter that never lets the event loop
-        run causes few appends."""
+        """Flush the first words immediately, and later ones less and less often, so an adapter that never lets the
+        event loop run causes few appends."""
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(Exception):  # kept in _failure
             await self.flush()
@@ -196,8 +195,8 @@ class RunStream:
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Return once the log has everything put so far. Raises `StoreError` if the log cannot be reached. Every further
-        call then raises it too."""
+        """Return once everything put so far is in the log. Raises `StoreError` if the log cannot be reached; every
+        later call then raises it too."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -212,7 +211,7 @@ class RunStream:
                 # recognizes by their numbers, and no later record overtakes them.
                 self._pending[:0] = records
                 raise
-            except Exception as error:  # of any kind: records that are not in the log must not count as written
+            except Exception as error:  # any kind: records that are not in the log must not count as written
                 self._failure = error
                 raise
 
@@ -228,8 +227,8 @@ class RunStream:
 
     @property
     def _urgent(self) -> bool:
-        """Whether to flush at once. If appends are free, all words are urgent. Otherwise only the first words are, and
-        every 4 KB."""
+        """Whether to flush immediately. If appends are free, all words are urgent. Otherwise only the first words and
+        every further 4 KB are."""
         first = not self._coalesces or self._interval == 0.0
         return (self._words and first) or self._bytes >= FLUSH_BYTES
 
@@ -245,8 +244,8 @@ class RunStream:
         self._timer = self._loop.create_task(self._flushes())
 
     async def _flushes(self) -> None:
-        """Flush until nothing is left. Urgent chunks go at once. Others wait for 50 ms, or for up to 125 ms if the log
-        coalesces. If the event loop makes many appends, they wait for up to a second."""
+        """Flush until nothing is left. Urgent chunks go immediately. Others wait for 50 ms, or for up to 125 ms if the
+        log coalesces. If the event loop makes many appends, they wait for up to a second."""
         while True:
             if not self._urgent:
                 await self._others()
@@ -279,7 +278,7 @@ class RunStream:
         self._shared.others.take(self._loop.time())
 
     async def _slot(self) -> None:
-        """Wait if this event loop makes many appends. Words that arrive meanwhile join the append."""
+        """Wait if this event loop makes many appends. Words that arrive in the meantime join the append."""
         if self._due is None:
             return
         now = self._loop.time()
@@ -290,7 +289,7 @@ class RunStream:
             await self._clock.sleep(slot - now)
 
     async def close(self) -> None:
-        """Flush what is left and stop the timer."""
+        """Flush the remaining chunks and stop the timer."""
         if self._timer is not None and not self._timer.done():
             self._timer.cancel()
         await self.flush()

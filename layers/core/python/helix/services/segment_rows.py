@@ -1,8 +1,8 @@
 """The value of a segment's row, in which the fields that messages share are stored once
 (docs/protocol.md#segment-rows).
 
-Law: reading gives the messages and the head that were written. A row with every field in full, as earlier versions
-wrote it, is read as well.
+Law: reading returns the messages and the head that were written. A row with every field in full, as earlier versions
+wrote it, can also be read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_BODY = ENVELOPE | {"type"}
 
 
 Place = dict[str, Any]
-"""The fields that hold for a message until an entry changes them."""
+"""The fields that apply to each message until an entry changes them."""
 
 
 def _start(stream_id: str) -> Place:
@@ -78,13 +78,12 @@ def _head(row: Row) -> Head:
 
 
 def _shared(over: bool) -> tuple[str, ...]:
-    """Return the fields of a session's head that are left out if they equal those of the last message."""
+    """Return the fields of a session's head that are omitted if they equal those of the last message."""
     return ("turn", "step", "attempt", *(("status",) if over else ("run_id", "agent_type")))
 
 
 def segment_end(row: Row, head: Head) -> tuple[int, str]:
-    """Return the `rev` and the log position of the stream's last segment, whose head is given. Raises
-    `DamagedRowError`."""
+    """Return the `rev` and the log position of the stream's last segment, given its head. Raises `DamagedRowError`."""
     rev, at = row.value.get("rev", 0), row.value.get("at", "")
     if type(rev) is not int or not isinstance(at, str) or not (at == "" or at.isdecimal()):
         raise damaged_row(*row.key, "rev or at: Input should be a number, and a text of digits")
@@ -127,7 +126,7 @@ def _first(row: Row) -> int:
 
 
 def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
-    """Yield the message's entry, after one with the fields that changed since the message before."""
+    """Yield the message's entry, preceded by one with the fields that have changed since the previous message."""
     chunk: Any = message.chunk
     now = {"session_id": message.session_id, "run_id": message.run_id, "turn": message.turn}
     later: float | None = None
@@ -163,7 +162,7 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
 
 
 def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
-    """Return whether the chunk's envelope is whole, and equals that of its message."""
+    """Return whether the chunk's envelope is complete and equals that of its message."""
     return (
         chunk.keys() >= ENVELOPE
         and chunk["session_id"] == chunk["agent_id"] == message.session_id
@@ -179,7 +178,8 @@ def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
 
 
 def _seconds(before: float, after: float) -> float | None:
-    """Return how many seconds later `after` is, if that number is exact and shorter than the time itself."""
+    """Return the seconds from `before` to `after`, if that number is exact and takes fewer characters than the time
+    itself."""
     later = round(after - before, 4)
     return later if later and before and _after(before, later) == after else None
 

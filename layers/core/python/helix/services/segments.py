@@ -1,16 +1,16 @@
 """Streams as segments in any state store.
 
 A segment is one row: messages, and the head after them. Its key is the first sequence, and it is put on condition that
-the key is free. So this one put is the compare-and-set of the whole stream.
+the key is free. This one put is therefore the compare-and-set of the whole stream.
 
 Law: every change of the head is stored, even without messages. An *empty* segment then takes the next key, and the next
-segment replaces it (`rev`). If records come with a log position, it is stored with the segment that they made, so a
-second delivery gets the same messages (`project`). Positions are compared, never calculated with.
+segment replaces it (`rev`). If records come with a log position, it is stored in their segment, so a second delivery
+gets the same messages (`project`). Positions are only compared, never used in arithmetic.
 
-Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist,
-with the creation time `created_at` of the records. If conditions are billed (with a `clock`), only a session that is
-new to the head of a stream needs one. A stream that begins without tombstones needs none. A deletion leaves tombstones
-at the keys of the stream and at the key after its end. They stop every writer that remembers an end of the stream.
+Law: no records of a deleted session are appended. A segment is put on condition that the sessions of its records exist,
+with the creation time `created_at` from the records. If conditions are billed (with a `clock`), only a session that is
+new to a stream's head needs one. A stream that begins without tombstones needs none. A deletion leaves tombstones at
+the keys of the stream and at the key after its end. They stop every writer that remembers an end of the stream.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from helix.services.stream_ends import (
 )
 
 SEGMENT_BYTES = 150_000  # of chunks; a record stays whole, and the store puts it elsewhere if it exceeds an item
-TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are projected
+TOMBSTONE_S = 86_400.0  # as long as records may stay in the log before they are projected
 PAGE = 10
 SESSIONS_AT_ONCE = 40
-"""The most sessions whose records share a segment, because each may need a condition."""
+"""The maximum number of sessions whose records share a segment, because each may need a condition."""
 TOMBSTONES_AT_ONCE = 100
 
 
 class Entry(NamedTuple):
-    """Records at one place in a log that feeds this one."""
+    """Records at one position in a log that feeds this one."""
 
     position: str
-    """The place in that log: decimal digits that grow within a stream. "" if there is no such log."""
+    """The position in that log: decimal digits that increase within a stream. "" if there is no such log."""
     records: Sequence[StreamRecord]
-    """The records at that place, in order."""
+    """The records at that position, in order."""
 
 
 class SegmentStreams:
     """A `StreamManager` on any `StateStore`. The sequencer runs inside `append`.
 
-    `ttl_s` is the time in seconds after which a segment may expire (its row's `ttl`, Unix seconds), or None for never.
-    It needs a `clock`. The segment in which the root's turn ends never expires by itself, so that sequences never begin
-    again.
+    `ttl_s` is the number of seconds after which a segment may expire (its row's `ttl`, Unix seconds), or None for
+    never. It requires a `clock`. The segment in which the root's turn ends never expires on its own, so that sequences
+    never start over.
 
-    Give a `clock` if other processes append records that lay in a log for a while. A deleted stream then leaves
+    Pass a `clock` if other processes append records that have been in a log for a while. A deleted stream then leaves
     tombstones, which are empty rows, for a day.
     """
 
@@ -81,12 +81,12 @@ class SegmentStreams:
         await self.project(stream_id, [Entry("", records)])
 
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
-        """Append all records in order, and return the messages that they make. Records that were appended already, by
-        their positions, return their earlier messages. Raises `StoreError`; some records may be appended then, so call
-        it again."""
+        """Append all records in order, and return the resulting messages. For records that were already appended,
+        according to their positions, the earlier messages are returned. Raises `StoreError`; some records may have been
+        appended by then, so call it again."""
         place = self._ends.get(stream_id)
-        # A run's first record reads the head anew, unless its claim saw the one that is remembered: the stream may have
-        # been deleted and begun again by another process.
+        # A run's first record reads the head again, unless its claim saw the one that is remembered, because another
+        # process may have deleted the stream and begun it again.
         begun = [record.seen for entry in entries for record in entry.records if record.mark == "started"]
         if begun:
             known = place or StreamEnd(Head())
@@ -111,11 +111,11 @@ class SegmentStreams:
                 await self._conflicted(conflicts)
 
     async def _conflicted(self, times: int) -> None:
-        """Handle a conflict: other writers were first, `times` times in a row. Subclasses may wait here."""
+        """Handle a conflict, after other writers were first `times` times in a row. Subclasses may wait here."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         """End the root's turn on the stream as failed, without a run. A stream without records gets its first turn.
-        Return the messages, as `project` does. A turn that is over stays as it is."""
+        Return the messages, as `project` does. A turn that is already over is left unchanged."""
         place = await self._read_place(stream_id)
         head = place.head
         root = head.sessions.get(head.root)
@@ -138,8 +138,8 @@ class SegmentStreams:
         return await self.project(stream_id, [Entry(position, [record])])
 
     async def delete(self, stream_id: str) -> None:
-        """Remove the stream of a session that is being deleted or is gone. Raises `StaleStateError` if the session exists:
-        a new one was made under the id."""
+        """Remove the stream of a session that is being deleted or is gone. Raises `StaleStateError` if the session
+        exists, because a new one was created under the id."""
         self._ends.forget(stream_id)
         guard = await self._deletion_guard(stream_id)
         try:
@@ -151,7 +151,8 @@ class SegmentStreams:
 
     async def _deletion_guard(self, stream_id: str) -> list[Operation]:
         """Return the condition that the session is still being deleted, or still gone. A slow deletion must not remove
-        the stream of a session that was made meanwhile. The list is empty if the session's row cannot be read."""
+        the stream of a session that was created in the meantime. The list is empty if the session's row cannot be
+        read."""
         if not stream_id.isascii():  # no session has such an id
             return []
         key = Key("sessions", stream_id, SESSION)
@@ -185,7 +186,7 @@ class SegmentStreams:
         exist = [Check(Key("sessions", name, SESSION), When(equal={"created_at": made})) for name, made in writers]
         try:
             await self._store.transact("append_segment", [put, *exist])
-        except DamagedRowError:  # whether the session exists cannot be known
+        except DamagedRowError:  # it cannot be determined whether the session exists
             await self._store.transact("append_segment", [put])
         except ConditionFailedError as error:
             if error.index:
@@ -200,15 +201,15 @@ class SegmentStreams:
         self, stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]
     ) -> tuple[Head, list[StreamMessage]]:
         """Return the head and the messages after the records were added at `place`. Records of earlier versions do not
-        name the creation time of their session; those from before a deletion are dropped."""
+        contain the creation time of their session; those from before a deletion are dropped."""
         if self._ttl_s is not None and place.tombstones and not place.head.sessions:
             deleted_at = max(deleted_at for _, deleted_at in place.tombstones)
             records = [record for record in records if record.created_at or record.time > deleted_at]
         return admit(stream_id, place.head, records)
 
     def _unproven(self, place: StreamEnd, records: Sequence[StreamRecord]) -> list[Writer]:
-        """Return the sessions of the records whose existence must be checked. With a clock there are none if the stream
-        begins and has no tombstones, since then nothing was deleted under its id."""
+        """Return the sessions of the records whose existence must be checked. With a clock, there are none if the
+        stream is just beginning and has no tombstones, since nothing was deleted under its id."""
         found = dict.fromkeys((record.session_id, record.created_at) for record in records if record.created_at)
         if self._clock is None:
             return list(found)
@@ -226,8 +227,8 @@ class SegmentStreams:
             await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
 
     async def _leave_tombstones(self, stream_id: str, guard: Sequence[Operation]) -> None:
-        """Leave a tombstone at the next key and in place of each segment, so that every writer meets one, whichever end
-        it remembers."""
+        """Leave a tombstone at the next key and in place of each segment, so that every writer encounters one,
+        whichever end it remembers."""
         assert self._clock is not None
         now = self._clock.now()
         while True:
@@ -276,7 +277,8 @@ class SegmentStreams:
         return rows
 
     async def has(self, stream_id: str, records: Sequence[StreamRecord]) -> bool:
-        """Return whether the log has all that these records say, so that appending them would change nothing."""
+        """Return whether the log already has the content of these records, so that appending them would change
+        nothing."""
         place = await self._read_place(stream_id)
         after, messages = self._admitted(stream_id, place, records)
         if (messages or after != place.head) and (writers := self._unproven(place, records)):
@@ -315,8 +317,8 @@ class SegmentStreams:
         )
 
     async def _awaited(self, stream_id: str) -> StreamInfo | None:
-        """Return the info of a stream without messages. Such a stream exists once its root session has a run, whose
-        first message is on its way."""
+        """Return the info for a stream without messages. Such a stream exists once its root session has a run, even if
+        the run's first message has not arrived yet."""
         (root,) = await self._store.get([Key("sessions", stream_id, SESSION)]) if stream_id.isascii() else (None,)
         if root is None or not root.get("run_id") or root["status"] == "deleting":
             return None
@@ -331,8 +333,8 @@ class SegmentStreams:
         )
 
     async def _said(self, stream_id: str, place: StreamEnd, entries: Sequence[Entry]) -> list[StreamMessage]:
-        """Return the messages that the log already has of these entries. Usually the entries are newer than the log,
-        and then nothing is read."""
+        """Return the messages that the log already has from these entries. Usually the entries are newer than the log,
+        and nothing is read."""
         first = next((entry.position for entry in entries if entry.position), "")
         if not first or not place.at or int(first) > int(place.at):
             return []
@@ -362,7 +364,7 @@ class SegmentStreams:
                 if not row.value.get("done", True):
                     unfinished = row.key.sort
             if segment is not None:
-                if not unfinished:  # its deletion has not come to this segment yet
+                if not unfinished:  # its deletion has not reached this segment yet
                     head = segment_head(segment)
                     place = StreamEnd(head, *segment_end(segment, head))
                 break
@@ -372,13 +374,13 @@ class SegmentStreams:
 
 
 def _tombstone(now: float, *, done: bool) -> Value:
-    """Make a tombstone. `done`: the deletion has removed all segments below it."""
+    """Create a tombstone. `done`: the deletion has removed all segments below it."""
     return {"buried_at": now, "done": done, "messages": [], "ttl": int(now + TOMBSTONE_S)}
 
 
 def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the same records, cut where a segment would become too large. A record is never cut, because it has one
-    number."""
+    """Yield the same records, split where a segment would become too large. A single record is never split, because it
+    has one number."""
     records: list[StreamRecord] = []
     total, position, sessions = 0, "", set[str]()
     for entry in entries:

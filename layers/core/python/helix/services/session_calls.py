@@ -1,6 +1,6 @@
-"""Lists every model call of a session, from its rows: the answers that were staged, and the attempts without an answer.
+"""Lists every model call of a session from its rows: the staged answers, and the attempts without an answer.
 
-Law: a call is listed once, in the session that paid for it. The answers that a copy of a session begins with belong to
+Law: a call is listed once, in the session that paid for it. The answers at the beginning of a copied session belong to
 the original.
 """
 
@@ -22,7 +22,7 @@ Outcome = Literal["answered", "failed", "lost", "cancelled", "dead", "summary"]
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a model."""
+    """One call to a model."""
 
     session_id: str
     """The session that paid for the call."""
@@ -33,7 +33,7 @@ class ModelCall:
     turn: int
     """The number of that run within its session."""
     step: int
-    """The step that the call was made for."""
+    """The step for which the call was made."""
     attempt: int
     """The number of the try within the step."""
     outcome: Outcome
@@ -41,7 +41,7 @@ class ModelCall:
     model: str | None
     """The model that was called. None if it is not known."""
     usage: Usage
-    """The usage that the provider reported. It is empty for `cancelled` and `dead` calls, of which only `assumed_*` is
+    """The usage that the provider reported. It is empty for `cancelled` and `dead` calls, for which only `assumed_*` is
     known."""
     assumed_micros: int = 0
     """The cost that is assumed for a call of unknown usage, in millionths of a US dollar. 0 for an answered or lost

@@ -1,7 +1,7 @@
-"""The files of sessions: the messages and results that name them, and the model calls that read them.
+"""The files of sessions, which messages and results name and model calls read.
 
-Law: the bytes come first, then the session's hold, and then the row that names the file. A crash between two of these
-leaves nothing that `collect` does not delete.
+Law: the bytes are written first, then the session's hold, and then the row that names the file. `collect` deletes
+everything that a crash between two of these leaves behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_FILES = 'this store has no place for files: give the executor `blobs`, such a
 
 
 class SessionFiles:
-    """Stores the files of sessions in a store of blobs, and reads them."""
+    """A component that stores the files of sessions in a blob store, and reads them."""
 
     def __init__(self, store: StateStore, blobs: Blobs, clock: Clock, ids: Ids) -> None:
         self._blobs = blobs
@@ -38,9 +38,9 @@ class SessionFiles:
     async def take(
         self, user_id: str | None, root_id: str, session_id: str, files: Sequence[ReadFile]
     ) -> list[FilePart]:
-        """Store the files and hold them for the session, and return them as a row names them. `root_id`: the root session,
-        which owns the files if it has no user. Raises `FileMissingError` for a file without bytes that the owner does not
-        have."""
+        """Store the files, hold them for the session, and return them in the form that rows contain. `root_id`: the
+        root session, which owns the files if it has no user. Raises `FileMissingError` for a file without bytes that
+        the owner does not have."""
         return await self.holders.store(blob_owner(user_id, root_id), session_id, files) if files else []
 
     def checks(self, user_id: str | None, root_id: str, session_id: str, files: Sequence[FilePart]) -> list[Check]:
@@ -48,8 +48,8 @@ class SessionFiles:
         return self.holders.checks(blob_owner(user_id, root_id), session_id, files)
 
     async def show(self, session_id: str, messages: Sequence[AnyMessage]) -> tuple[Sequence[AnyMessage], Files]:
-        """Return the messages of a model call and the source of their files. A note takes the place of a file that the
-        session does not hold, as after an import. Nothing is read if no file is stored."""
+        """Return the messages of a model call and the source of their files. A file that the session does not hold, for
+        example after an import, is replaced by a note. Nothing is read if no file is stored."""
         if all(file.sha256 is None for file in files_of(messages)):
             return messages, NoFiles()
         held = await self.holders.held(session_id)

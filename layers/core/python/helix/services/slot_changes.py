@@ -1,4 +1,4 @@
-"""The transactions of slots and their conditions, made from the counters as they were read (`row_slots`)."""
+"""The transactions of slots and their conditions, built from the counters as they were read (`row_slots`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from helix.services.slot_rows import Candidate, SlotCounter
 
 
 def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
-    """Return whether a newcomer may take a slot: a slot is free, and no run of its agent waits. If the account has a
-    limit, no run that could go may wait either. A run that cannot go, because its agent is full or stopped, does not
-    hold up others."""
+    """Return whether a newcomer may take a slot: a slot is free, and no run of its agent is waiting. If the account has
+    a limit, no other eligible run may be waiting either. A run that is not eligible, because its agent is full or
+    stopped, does not hold up others."""
     mine, account = known[agent_type], known[None]
     if mine.queued or not mine.has_room or not account.has_room:
         return False
@@ -24,14 +24,15 @@ def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
 def taking(
     run: Candidate, mine: SlotCounter, account: SlotCounter, *, ticket: dict[str, Any] | None = None
 ) -> list[Operation]:
-    """Return the operations that take a slot: in exchange for the run's ticket, or on condition that no run waits."""
+    """Return the operations that take a slot, either in exchange for the run's ticket or on condition that no run is
+    waiting."""
     shared = account.bound is not None
     alone = {} if ticket is not None else {"queued": 0}
     found = [slot_shards.take(mine, run, among(mine, account), alone)]
     if shared:
         found.append(slot_shards.take(account, run, among(account, account), {}))
     ops = [operation for operations, _ in found for operation in operations]
-    if ticket is None and among(mine, account) > 1:  # the condition has no `queued` of the whole agent
+    if ticket is None and among(mine, account) > 1:  # the condition does not cover the agent's total `queued`
         ops.append(Check(slot_rows.ticket_key(run), ABSENT))
     if ticket is not None:
         for counter, number in zip((mine, account), shards_of(ticket), strict=False):
@@ -44,8 +45,9 @@ def taking(
 def queueing(
     run: Candidate, mine: SlotCounter, account: SlotCounter, longest: int | None, timeout_s: float
 ) -> list[Operation]:
-    """Return the operations that put a ticket. A run with a slot gets no ticket, because a second caller may have got a
-    slot for the same run. `longest` is the most tickets of the queue. Empty if the queue is full."""
+    """Return the operations that put a ticket. They require that the run has no slot, because a second caller may have
+    acquired one for the same run. `longest` is the maximum number of tickets in the queue. Empty if the queue is
+    full."""
     shared = account.bound is not None
     counters = [(mine, longest), (account, None)] if shared else [(mine, longest)]
     counted = [slot_shards.queue(counter, run, among(counter, account), most) for counter, most in counters]
@@ -76,7 +78,8 @@ def shards_of(row: dict[str, Any]) -> list[int | None]:
 
 
 def change(counter: SlotCounter, **changes: Any) -> Update:
-    """Change the settings of the counter, if its limits are as read. A lower limit begins an epoch."""
+    """Return the update that changes the settings of the counter, if its limits are unchanged since they were read. A
+    lower limit begins a new epoch."""
     before, after = counter.bound, replace(counter, **changes).bound
     lower = after is not None and (before is None or after < before)
     seen = When(equal={"limit": counter.limit, "default": counter.default})

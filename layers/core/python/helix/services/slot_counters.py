@@ -1,7 +1,7 @@
-"""The counters of slots: reading them with their shards, and keeping their defaults and shards up to date.
+"""Reads the slot counters with their shards, and keeps their defaults and shards up to date.
 
 Law: each counter with a limit has a row, and the row has the default that applies, so every process that grants slots
-knows the limits. Slots that a shard was lent before a limit was lowered are merged before a slot is granted.
+knows the limits. Slots that were lent to a shard before a limit was lowered are merged before any slot is granted.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ STORED: Stored = "stored"
 
 
 class SlotCounters:
-    """The counters of the slots of one store. `account_limit` is that of `RowSlots`."""
+    """The slot counters of one store. `account_limit` is the same as in `RowSlots`."""
 
     def __init__(self, store: StateStore, account_limit: int | Stored | None) -> None:
         self._store, self._account_limit = store, account_limit
 
     async def read_all(self) -> Counters:
-        """Return the counters by agent type, and the account's under None. Agents that were never limited have no
+        """Return the counters by agent type, with the account's under None. Agents that were never limited have no
         counter."""
         rows = await self._store.query("control", slot_rows.COUNTERS)
         return await self._with_shards({counter.agent_type: counter for counter in map(slot_rows.counter, rows)})
 
     async def read_for(self, agent_type: str) -> Counters:
-        """Return the counters that decide about the agent: its own and the account's. The counters of all agents, of
+        """Return the counters that matter for the agent: its own and the account's. The counters of all agents, of
         which a fleet may have a thousand, are returned only if all agents share a limit."""
         names = (agent_type, None)
         values = await self._store.get([slot_rows.counter_key(name) for name in names])
@@ -47,9 +47,9 @@ class SlotCounters:
         return await self._with_shards(known) if account.bound is None else await self.read_all()
 
     async def learn_defaults(self, agent_type: str, default: int | None) -> Counters | None:
-        """Return the counters, with the defaults as this process knows them. The defaults are stored, so that every
-        granting process knows them, and each counter with a limit has a row. None if something was written, here or
-        elsewhere."""
+        """Return the counters with the defaults that this process knows. The defaults are stored, so that every process
+        that grants slots knows them, and each counter with a limit has a row. None if this process or another one wrote
+        something."""
         known = await self.read_for(agent_type)
         if await self.arrange_shards(known):
             return None
@@ -88,13 +88,13 @@ class SlotCounters:
         account = known.get(None, SlotCounter(None))
         for counter in known.values():
             if operations := slot_shards.lend(counter, slot_changes.among(counter, account)):
-                with contextlib.suppress(StoreError):  # others lend too, and there is a slot without that
+                with contextlib.suppress(StoreError):  # other processes lend too, and a slot is available anyway
                     await refused(self._store, "lend_slots", operations)
                     return True
         return False
 
     async def merge_shards(self, agent_type: str | None) -> None:
-        """Merge the slots that were lent before the limit was lowered, so that no run takes them any more."""
+        """Merge the slots that were lent before the limit was lowered, so that no run takes them any longer."""
         key = slot_rows.counter_key(agent_type)
         while True:
             (value,) = await self._store.get([key])
@@ -104,7 +104,7 @@ class SlotCounters:
             await self.arrange_shards(known)
 
     async def have_moved(self, known: Counters) -> bool:
-        """Return whether anything moved between a counter and its shards since the counters were read."""
+        """Return whether anything has moved between a counter and its shards since the counters were read."""
         divided = [counter for counter in known.values() if counter.divided]
         if not divided:
             return False

@@ -1,4 +1,4 @@
-"""Slots: the numbers of runs at work, of one agent and of all agents, and the runs that wait (docs/protocol.md#slots).
+"""Slots: the number of runs at work, per agent and in total, and the waiting runs (docs/protocol.md#slots).
 
 The rows in the control table:
 
@@ -27,16 +27,16 @@ MAX_PRIORITY = 999
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A run that asks for a slot. A run asks with the same values each time."""
+    """A run that asks for a slot. It uses the same values each time it asks."""
 
     agent_type: str
     """The agent of the run, whose limit and queue apply."""
     run_id: str
-    """The run that asks. Its id is the sort key of the slot's row."""
+    """The id of the run. It is the sort key of the slot's row."""
     session_id: str
     """The session of the run. A grant starts the run by this id."""
     order: float
-    """The time (Unix seconds) when the run was claimed. Among runs of the same priority the earlier claim goes
+    """The time (Unix seconds) when the run was claimed. Among runs of the same priority, the earliest claim goes
     first."""
     priority: int = 0
     """The rank in the queue, from -999 to 999. Higher priorities go first."""
@@ -49,7 +49,7 @@ class Waiting:
     candidate: Candidate
     """The run that waits."""
     expires_at: float
-    """The end of the wait, in Unix seconds. Afterwards, any process that notices it may end the run."""
+    """The end of the wait, in Unix seconds. After that, any process that notices may end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Shard:
     epoch: int
     """The epoch of the counter when it lent the slots. Slots of an earlier epoch are merged into the counter."""
     free: int
-    """The number of lent slots that no run holds."""
+    """The number of lent slots that are not held by a run."""
     queued: int
-    """The number of tickets that are counted in this shard."""
+    """The number of tickets counted in this shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +71,23 @@ class SlotCounter:
     """The slot numbers of one agent, or of the account (all runs together)."""
 
     agent_type: str | None
-    """The agent that is counted. None is the account."""
+    """The agent that is counted. None for the account."""
     limit: int | None = None
-    """The limit that was set for it. None if no limit was set; then `default` holds."""
+    """The limit that was set. None if no limit was set; `default` then applies."""
     default: int | None = None
-    """The limit that the agent's definition, or the setting for the account, asks for. None for no limit."""
+    """The limit from the agent's definition or the account's setting. None for no limit."""
     running: int = 0
     """The number of slots that runs hold. The stored row also counts the slots that it lent to its shards."""
     queued: int = 0
-    """The number of tickets, with those that shards count."""
+    """The number of tickets, including those counted in shards."""
     max_queue: int | None = None
-    """The longest queue that was set for this agent. None if the default of `RowSlots` holds."""
+    """The maximum queue length that was set for this agent. None if the default of `RowSlots` applies."""
     queue_timeout_s: float | None = None
-    """The longest wait that was set for this agent, in seconds. None if the default of `RowSlots` holds."""
+    """The maximum wait that was set for this agent, in seconds. None if the default of `RowSlots` applies."""
     epoch: int = 0
     """The number of times that the limit was lowered."""
     divided: bool = False
-    """Whether the counter has shards. Their numbers are part of `running` and `queued`."""
+    """Whether the counter has shards. Their counts are included in `running` and `queued`."""
     moves: int = 0
     """The number of transactions that moved slots or tickets between the row and a shard."""
     stopped_by: str | None = None
@@ -111,12 +111,12 @@ class SlotCounter:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The answer to a run that asks for a slot."""
+    """The result for a run that asks for a slot."""
 
     state: Literal["free", "held", "waits", "full", "over"]
     """`free`: no limit applies, and nothing was written. `held`: the run has a slot. `waits`: the run has the ticket
     `waiting`. `full`: it has neither, because the queue is full. `over`: it has neither, because the condition `alive`
-    failed or the run ended meanwhile."""
+    failed or the run ended in the meantime."""
     waiting: Waiting | None = None
     """The ticket of the run. None unless the state is `waits`."""
     granted: tuple[Candidate, ...] = ()

@@ -1,15 +1,15 @@
-"""Divides the counters of slots into shards, so that many admissions a second do not contend for one row
+"""Divides slot counters into shards, so that many admissions per second do not contend for one row
 (docs/protocol.md#slots).
 
 Law: a counter's row lends slots to its shards and counts them in `running`, whether they are held or free. It never
 lends more than the limit. A run takes a slot from a shard only if one is free, so no limit is exceeded. A lower limit
-begins an `epoch`: slots that were lent before are merged into the counter's row, and no run takes them any more. A slot
-or a ticket returns to the shard that counts it, or to the counter's row if that shard was merged. `moves` counts the
-transactions between the row and its shards. A reader that finds no room compares `moves` before and after, and so knows
-whether its reads were consistent.
+begins a new `epoch`: slots that were lent before are merged into the counter's row, and no run takes them any longer. A
+slot or a ticket returns to the shard that counts it, or to the counter's row if that shard was merged. `moves` counts
+the transactions between the row and its shards. A reader that finds no room compares `moves` before and after its
+reads, to find out whether they were consistent.
 
 A limit below 2 * `SLOTS_EACH` has no shards. A shard has few slots because an item takes one transaction at a time. If
-runs take a second, 32 transactions a second contend for it.
+each run takes a second, 32 transactions per second contend for the shard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.services.slot_rows import Candidate, Shard, SlotCounter, counter_key,
 
 SLOTS_EACH, MOST = 16, 192
 LENT_AT_ONCE, LENT_TO = 1_000, 96
-"""The slots for a shard where no limit applies, and the most shards in a transaction."""
+"""The number of slots lent to a shard if no limit applies, and the maximum number of shards in one transaction."""
 
 
 def shards_for(bound: int | None) -> int:
@@ -31,7 +31,7 @@ def shards_for(bound: int | None) -> int:
 
 
 def width(counter: SlotCounter, account: SlotCounter) -> int:
-    """Return the number of shards into which the counter is divided; 1 for none."""
+    """Return the number of shards into which the counter is divided; 1 if it is not divided."""
     return shards_for(account.bound if counter.bound is None else counter.bound)
 
 
@@ -51,15 +51,16 @@ def take(counter: SlotCounter, run: Candidate, among: int, equal: dict[str, int]
 
 
 def lend(counter: SlotCounter, among: int) -> list[Operation]:
-    """Return the operations that lend the free slots of the counter's row to shards. Empty if there are few, or no
-    shards."""
+    """Return the operations that lend the free slots of the counter's row to shards. Empty if there are few free slots,
+    or no shards."""
     there = {shard.number: shard for shard in counter.shards}
     free = sum(shard.free for shard in counter.shards)
     absent = [number for number in range(among) if number not in there][:LENT_TO]
     lendable = LENT_AT_ONCE * among if counter.bound is None else int(counter.room) - free
     if among == 1 or lendable < among or not (absent or free < min(lendable, among)):
         return []
-    # Shards in use get their slots one by one: a transaction on many of them would always conflict with another.
+    # Shards in use get their slots one at a time, because a transaction on many of them would always conflict with
+    # another one.
     poorest = absent or [min(there.values(), key=lambda shard: shard.free).number]
     each = min(lendable // len(poorest), LENT_AT_ONCE if counter.bound is None else counter.bound // among)
     total = each * len(poorest)
@@ -72,8 +73,8 @@ def lend(counter: SlotCounter, among: int) -> list[Operation]:
 def queue(
     counter: SlotCounter, run: Candidate, among: int, longest: int | None
 ) -> tuple[list[Operation], int | None] | None:
-    """Return the operations that count a ticket, and its shard. None if the queue is full. `longest` is the most
-    tickets, or None for no bound."""
+    """Return the operations that count a ticket, and its shard. None if the queue is full. `longest` is the maximum
+    number of tickets, or None for no limit."""
     if among == 1:
         room = None if longest is None else When(below={"queued": longest})
         return [Update(counter_key(counter.agent_type), add={"queued": 1}, when=room)], None
@@ -86,8 +87,8 @@ def queue(
 
 
 def give(agent_type: str | None, what: str, number: int | None) -> Operation:
-    """Return the operation that counts one held slot (`running`) or ticket (`queued`) fewer. `number` is its shard;
-    None for the counter's row."""
+    """Return the operation that decrements the count of held slots (`running`) or tickets (`queued`). `number` is the
+    shard; None for the counter's row."""
     if number is None:
         return Update(counter_key(agent_type), add={what: -1})
     return Update(shard_key(agent_type, number), add={"free": 1} if what == "running" else {what: -1})
@@ -99,7 +100,7 @@ def stale(counters: Iterable[SlotCounter]) -> list[list[Operation]]:
 
 
 def joined(operations: Sequence[Operation]) -> list[Operation]:
-    """Join the operations, so that each row has at most one, in the order of their first mention."""
+    """Join the operations, so that each row has at most one, in the order in which the rows first appear."""
     found: dict[Key, Operation] = {}
     for operation in operations:
         there = found.get(operation.key)
@@ -161,5 +162,6 @@ def _merge(counter: SlotCounter, shard: Shard) -> list[Operation]:
 
 
 def _order(run: Candidate, among: int) -> list[int]:
-    """Return the shards in the run's own order, so that runs whose shards are used up do not all try the same one."""
+    """Return the shards in an order specific to the run, so that runs whose shards are used up do not all try the same
+    one."""
     return sorted(range(among), key=lambda n: crc32(f"{run.run_id}{n}".encode()))

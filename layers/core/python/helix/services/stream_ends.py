@@ -1,8 +1,8 @@
-"""The end of a stream as it was read, the put of the next segment, and the ends that a process remembers
+"""The end of a stream as it was read, the operation that puts the next segment, and the ends that a process remembers
 (`helix.services.segments`).
 
 A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end. No writer gets past
-them, whichever end it remembers. A stream that begins again under the id writes over the tombstones at its keys.
+them, whichever end it remembers. A new stream under the same id overwrites the tombstones at its keys.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from helix.ports.state_store import ABSENT, Damaged, Key, Put, Row, Value, When
 Writer = tuple[str, float]
 """The id of a session and its creation time (Unix seconds)."""
 MAX_ENTRIES = 50_000
-"""The most sessions in all remembered ends, of about 500 bytes each. That is enough for every run at work in a
-process."""
+"""The maximum number of sessions in all remembered ends, at about 500 bytes each. That is enough for every run at work
+in a process."""
 
 
 class StreamEnd(NamedTuple):
@@ -31,9 +31,9 @@ class StreamEnd(NamedTuple):
     at: str = ""
     """The log position of the last records. "" if they came without one."""
     tombstones: tuple[tuple[str, float], ...] = ()
-    """The tombstones behind the end: their sort keys, and when their streams were deleted (Unix seconds)."""
+    """The tombstones behind the end: their sort keys, and the times when their streams were deleted (Unix seconds)."""
     unfinished: str = ""
-    """The sort key of the last tombstone of a deletion that is at work. "" if there is no such deletion."""
+    """The sort key of the last tombstone of a deletion in progress. "" if there is no such deletion."""
 
     @property
     def entries(self) -> int:
@@ -41,7 +41,7 @@ class StreamEnd(NamedTuple):
         return 1 + len(self.head.sessions)
 
     def next_put(self, stream_id: str, value: Value) -> Put:
-        """Return the put at the next key, on condition that the end is as it was read."""
+        """Return the put at the next key, on condition that the end is unchanged since it was read."""
         sort = segment_sort(self.head.sequence + 1)
         when = When(equal={"rev": self.rev}) if self.rev else ABSENT
         if (deleted_at := dict(self.tombstones).get(sort)) is not None:
@@ -50,8 +50,8 @@ class StreamEnd(NamedTuple):
 
 
 class RememberedEnds:
-    """The ends of streams that this process read or wrote last. Ends are forgotten in the order in which they were
-    remembered, once all of them have more than `MAX_ENTRIES`."""
+    """The ends of streams that this process last read or wrote. Once they exceed `MAX_ENTRIES` in total, ends are
+    forgotten in the order in which they were remembered."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[str, StreamEnd] = OrderedDict()
@@ -73,7 +73,7 @@ class RememberedEnds:
 
 
 class SessionGoneError(ConditionFailedError):
-    """A session of the records does not exist, or no longer exists."""
+    """A session of the records does not exist, or has been deleted."""
 
     def __init__(self, error: ConditionFailedError, writer: Writer) -> None:
         super().__init__(error.name, error.index)
@@ -90,11 +90,11 @@ def knows(head: Head, session_id: str, created_at: float) -> bool:
 
 
 def is_of_another(head: Head, record: StreamRecord) -> bool:
-    """Return whether the record belongs to another session than the one that the head knows under the same id."""
+    """Return whether the record belongs to a different session from the one that the head knows under the same id."""
     session = head.sessions.get(record.session_id)
     return session is not None and bool(session.created_at) and record.created_at not in (0.0, session.created_at)
 
 
 def tombstone_time(row: Row) -> float | None:
-    """Return when the stream was deleted, if the row is a tombstone."""
+    """Return the time when the stream was deleted, if the row is a tombstone."""
     return None if isinstance(row.value, Damaged) else row.value.get("buried_at")

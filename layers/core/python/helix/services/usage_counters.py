@@ -1,19 +1,19 @@
-"""Counters of usage: they add up the usage of runs by agent and by tenant, per hour and in total.
+"""Counters that add up the usage of runs by agent and by tenant, per hour and in total.
 
-Law: counters only change by additions, in a transaction whose guard holds once. The guard of a run is that its effects
-are open. The guard of a call is that its row is absent. Counters and the list of scopes are rows of `control`:
+Law: counters only change by addition, in a transaction whose guard holds only once. The guard for a run is that its
+effects are open. The guard for a call is that its row is absent. Counters and the list of scopes are rows of `control`:
 
     usage#<scope>   total#<model>#<operation>[#<agent>]    all hours; never falls. `now`: the hour that is added to, and
                                                            `now_*` what was used in it
     usage#<scope>   <hour>#<model>#<operation>[#<agent>]   an earlier hour, kept for 400 days
     usage           <scope>                                one row for each scope
 
-So a run adds to one row. The first to add in a later hour writes the row of the hour before, in the same transaction. A
-scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
+So a run adds to one row. The first addition in a later hour writes the row of the previous hour in the same
+transaction. A scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
 
 Rows have shards: `total#~<shard>#...`, `<hour>#~<shard>#...`; shard 0 is the row without a number. A process adds to
-one shard of each row, which the first session that it counts determines. Readers sum the shards. Hours have fewer
-shards, because each shard of the totals adds to one of them only once.
+one shard of each row, which is determined by the first session that it counts. Readers sum the shards. Hours have fewer
+shards, because each shard of the totals adds to an hour only once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ KEEP_S = 400 * 86_400
 TRIES = 5
 REMEMBERED = 1_000
 SHARDS = 32
-"""The number of shards of each row that deliveries add to. 1,000 ends of runs a second are 31 writes a second on each."""
+"""The number of shards of each row that deliveries add to. If 1,000 runs end per second, each shard gets 31 writes per
+second."""
 HOUR_SHARDS = 4
 
 
@@ -53,7 +54,7 @@ class UsageCount:
     operation: str
     """The kind of work, such as `completion` for model calls or `tool` for usage inside tools."""
     agent: str
-    """The agent that used it, also in the counters of a tenant."""
+    """The agent whose usage is counted, also in the counters of a tenant."""
     input: int = 0
     """The input tokens, including `cached`."""
     output: int = 0
@@ -61,19 +62,19 @@ class UsageCount:
     cached: int = 0
     """The input tokens that the provider read from its prompt cache."""
     micros: int = 0
-    """The cost in millionths of a US dollar, without the `unpriced` calls."""
+    """The cost in millionths of a US dollar, excluding `unpriced` calls."""
     calls: int = 0
     """The number of model calls."""
     runs: int = 0
     """The number of runs that ended."""
     failed: int = 0
-    """The number of these runs that ended in an error of their own, not by an abort."""
+    """The number of these runs that ended with an error of their own rather than an abort."""
     unpriced: int = 0
-    """The number of calls without a known price. If one call of a sum has no price, all calls of that sum count."""
+    """The number of calls without a known price. If one call in a sum has no price, all calls in that sum count."""
     assumed_micros: int = 0
-    """The cost that is assumed for calls that never reported their usage, at most, in millionths of a US dollar."""
+    """The maximum cost that is assumed for calls that never reported their usage, in millionths of a US dollar."""
     assumed_tokens: int = 0
-    """The tokens that are assumed for those calls, at most."""
+    """The maximum number of tokens that is assumed for those calls."""
 
     @property
     def tokens(self) -> int:
@@ -85,7 +86,7 @@ NUMBERS = tuple(field.name for field in fields(UsageCount) if field.default is n
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """The numbers to add to a row of totals, as used in `hour`."""
+    """The numbers to add to a row of totals, for usage in `hour`."""
 
     scope: str
     """The scope that is counted: `agent:<type>` or `tenant:<user id>`."""
@@ -96,9 +97,9 @@ class _Counter:
     hour: str
     """The UTC hour in which the usage happened."""
     value: Value
-    """The fields that a new row begins with: model, operation and agent."""
+    """The initial fields of a new row: model, operation and agent."""
     add: dict[str, int]
-    """The numbers to add, by field of `UsageCount`. Zeros are left out."""
+    """The numbers to add, by field of `UsageCount`. Zeros are omitted."""
 
     @property
     def key(self) -> Key:
@@ -118,19 +119,19 @@ class _Counter:
         return Update(self.key, add={**self.add, **_now(self.add)}, when=When(equal={"now": self.hour}))
 
     def update_late(self, now: str, there: bool) -> list[Operation]:
-        """Return the additions for a row that already counts a later hour, `now`. `there`: whether the counter's own
+        """Return the operations for a row that already counts a later hour, `now`. `there`: whether the counter's own
         hour has a row."""
         late = self._hour_row(self.hour, self.add, there)
         return [Update(self.key, add=self.add, when=When(equal={"now": now})), late]
 
     def begin_hour(self, value: Value, there: bool) -> list[Operation]:
-        """Return the additions for a row that, with this value, still counts an earlier hour. That hour gets its own
-        row. `there`: whether the earlier hour has one."""
+        """Return the operations for a row that, with this value, still counts an earlier hour. That hour gets its own
+        row. `there`: whether the earlier hour already has one."""
         now, before = value.get("now"), {name: value.get(f"now_{name}") for name in NUMBERS}
         unchanged = When(equal={"now": now, **_now(before)})
         begun = {**dict.fromkeys(_now(before), 0), **_now(self.add), "now": self.hour}
         begin = Update(self.key, set=begun, add=self.add, when=unchanged)
-        # A row of an earlier version has no `now`: its hours all have rows of their own.
+        # A row from an earlier version has no `now`: its hours all have rows of their own.
         return [begin] if now is None else [begin, self._hour_row(now, {k: n for k, n in before.items() if n}, there)]
 
     def _hour_row(self, hour: str, numbers: dict[str, int], there: bool) -> Operation:
@@ -156,8 +157,8 @@ def partition(scope: str) -> str:
 
 
 class Counters:
-    """Adds to the counters of one store. It remembers the current hour of each counter, so that a process reads a
-    counter once an hour. `shards` is the number of rows that share the additions of all processes."""
+    """The writer of the counters of one store. It remembers the current hour of each counter, so that a process reads a
+    counter only once an hour. `shards` is the number of rows that share the additions of all processes."""
 
     def __init__(self, store: StateStore, clock: Clock, *, shards: int = 1) -> None:
         self._store, self._clock, self._shards = store, clock, shards
@@ -174,10 +175,10 @@ class Counters:
         tenant: str | None,
         at: float,
     ) -> int | None:
-        """Commit `guard` and add the shares, as used at `at` (Unix seconds), in one transaction. Return None if it was
-        written, otherwise the index of the operation of `guard` that was refused. If the store did not answer at first,
-        this call may have written that operation itself. Raises `StoreError` if the store never answers."""
-        if self._shard is None:  # not earlier: a snapshot of a process is started many times
+        """Commit `guard` and add the shares, for usage at `at` (Unix seconds), in one transaction. Return None if it
+        was written, otherwise the index of the refused operation in `guard`. If the store did not respond at first,
+        this call may have written that operation itself. Raises `StoreError` if the store never responds."""
+        if self._shard is None:  # not earlier, because a snapshot of a process is started many times
             self._shard = crc32(guard[0].key.partition.encode()) % self._shards if guard else 0
         counters = _counters(shares, agent, tenant, at, self._shard)
         failures = 0
@@ -229,7 +230,7 @@ def _scope_key(counter: _Counter) -> Key:
 
 async def read_counts(store: StateStore, scope: str, start: str = "", end: str | None = None) -> list[UsageCount]:
     """Return the hours `start <= hour < end` (keys such as `2026-11-21T14`) of a scope, in order. Without `end`, read
-    to the last."""
+    up to the last hour."""
     while True:
         totals = await _total_rows(store, scope)
         stored = [
@@ -240,7 +241,8 @@ async def read_counts(store: StateStore, scope: str, start: str = "", end: str |
             for _, value in totals
             if (now := value.get("now")) is not None and now >= start and (end is None or now < end)
         ]
-        # The hour may have got its row between the two reads. A row that late counts made earlier is a part of the sum.
+        # The hour's row may have been written between the two reads. A row that late counts created earlier is part of
+        # the sum.
         twice = not {_name(count) for count in stored}.isdisjoint(_name(count) for count in current)
         if not twice or _hours(await _total_rows(store, scope)) == _hours(totals):
             return _summed([*stored, *current])
@@ -279,8 +281,8 @@ async def read_totals(store: StateStore, scope: str | None = None) -> list[Usage
 
 
 async def read_scopes(store: StateStore, prefix: str = "") -> list[str]:
-    """Return the scopes that have counted something, e.g. all with the prefix `agent:`."""
-    end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None  # there are as many tenants as people
+    """Return the scopes that have counted anything, for example all with the prefix `agent:`."""
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None  # there are as many tenants as users
     return [row.key.sort async for rows in pages(store, SCOPES, start=prefix, end=end) for row in rows]
 
 

@@ -1,7 +1,8 @@
-"""Warnings and failures of a deployed stage: one metric and one alarm for each of the two. The log names them.
+"""Warnings and failures of a deployed stage, with one metric and one alarm for each. The log names the individual
+problems.
 
-Law: nothing is recorded while there is nothing to report, so a stage at rest pays for no metric. A threshold may stay
-exceeded for days, and its alarm then sends no further message. So failures are counted separately from the thresholds.
+Law: nothing is recorded while there is nothing to report, so an idle stage pays for no metrics. A threshold may stay
+exceeded for days, during which its alarm sends no further messages, so failures are counted separately from thresholds.
 """
 
 from __future__ import annotations

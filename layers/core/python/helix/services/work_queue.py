@@ -5,8 +5,8 @@
     work              <time>#<name>    open executions, oldest first, each with its holder and lease
     work-ended        <time>#<name>    ended ones, until their runs are over
 
-Law: one worker at a time holds an execution, by a lease. Every write of a worker to its execution is conditional on
-this lease. The next holder learns who held it before (`Work.former`) and may have left claims in the session.
+Law: one worker at a time holds an execution, under a lease. Every write of a worker to its execution is conditional on
+this lease. The next holder learns which worker held it before (`Work.former`) and may have left claims in the session.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ ENDED = "work-ended"
 EXECUTION = "execution"
 LEASE_S = 30.0
 KEEP_S = 600.0
-"""The time for which a run's execution is remembered after its end, so that a late second start finds it."""
+"""The time for which a run's execution is remembered after its end, so that a late duplicate start finds it."""
 TTL_S = 86_400.0
-"""The longest time for which an ended execution is remembered, even if its run is not over."""
+"""The maximum time for which an ended execution is remembered, even if its run is not over."""
 TRIMMED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An execution as its holder knows it."""
+    """An execution, as seen by its holder."""
 
     name: str
-    """The name of the execution, which follows from session, run and part."""
+    """The name of the execution, which is derived from session, run and part."""
     sort: str
-    """The sort key of its row in the index of open executions: when it was started, and its name."""
+    """The sort key of its row in the index of open executions: its start time and its name."""
     part: Part
     """The part of the run that it executes."""
     agent_type: str
     """The agent of the session."""
     root: bool
-    """Whether the run is a root's, not a sub-agent's."""
+    """Whether the run belongs to a root session rather than a sub-agent."""
     owner: str
     """The worker that holds the execution."""
     claims: int
-    """The number of this holding: 1 for the first holder, then one more for each."""
+    """The number of times that the execution has been claimed, including this time."""
     former: str | None
     """The worker that held the execution before. None for the first holder."""
     deaths: int
-    """The number of holders that died with the execution, or because of it."""
+    """The number of holders that died while holding the execution, or because of it."""
     former_died: bool = False
     """Whether the former holder died while it held the execution. A silent holder whose lease expired counts as dead."""
 
@@ -84,8 +84,8 @@ class Signals:
 
 
 class WorkQueue:
-    """Implements `Launcher`. The other verbs are for workers and for the supervisors that look after them. `lease_s` is
-    the time after which a silent worker loses an execution."""
+    """An implementation of `Launcher`. The other verbs are for workers and their supervisors. `lease_s` is the time
+    after which a silent worker loses an execution."""
 
     def __init__(self, store: StateStore, clock: Clock, *, lease_s: float = LEASE_S) -> None:
         self.store, self.clock, self.lease_s = store, clock, lease_s
@@ -95,7 +95,7 @@ class WorkQueue:
     async def start(self, part: Part) -> None:
         (value,) = await self.store.get([Key("sessions", part.session_id, SESSION)])
         if value is None:
-            return  # the session was deleted meanwhile
+            return  # the session was deleted in the meantime
         session = SessionRow.at(part.session_id, value)
         name, now = execution_name(part), self.clock.now()
         sort = f"{now:017.6f}#{name}"
@@ -120,7 +120,7 @@ class WorkQueue:
         name = execution_name(part)
         (value,) = await self.store.get([_execution(name)])
         if value is not None and value["state"] == "open":
-            # If a worker ends it first, this end is refused, and the execution has ended all the same.
+            # If a worker ends the execution first, this write is refused, but the execution has still ended.
             await self._end(name, value["work"], part.session_id, part.run_id, reason, when=None)
 
     async def wake(self, token: str) -> None:
@@ -132,7 +132,7 @@ class WorkQueue:
 
     @contextmanager
     def watch(self) -> Iterator[Watch]:
-        """Watch for executions that wait for a worker."""
+        """Watch for executions that are waiting for a worker."""
         with self.store.watch("control", OPEN) as watch:
             yield watch
 
@@ -156,8 +156,8 @@ class WorkQueue:
         return None
 
     async def next_free(self) -> float | None:
-        """Return the earliest time (Unix seconds) when an execution that is now held or postponed can be claimed, if
-        nothing else happens."""
+        """Return the earliest time (Unix seconds) at which an execution that is now held or postponed can be claimed,
+        if nothing else happens."""
         now, times = self.clock.now(), []
         for row in await self.open_work():
             until = row.value["expires"] if row.value["owner"] is not None else row.value["not_before"]
@@ -165,7 +165,7 @@ class WorkQueue:
         return min(times, default=None)
 
     async def renew(self, work: Work) -> bool:
-        """Renew the lease for `lease_s` from now. False if another worker holds the execution, or if it has ended."""
+        """Renew the lease, for `lease_s` from now. False if another worker holds the execution, or if it has ended."""
         expires = self.clock.now() + self.lease_s
         return await self._commit("renew_execution", [Update(_index(work), set={"expires": expires}, when=_held(work))])
 
@@ -176,12 +176,12 @@ class WorkQueue:
 
     async def give_back(self, work: Work, *, not_before: float = 0) -> bool:
         """Return the execution to the queue, to be claimed at `not_before` (Unix seconds) or later. This worker must
-        have ended all its work for it."""
+        have stopped all work on it."""
         changes = {"owner": None, "expires": 0, "former": work.owner, "not_before": not_before}
         return await self._commit("give_back_execution", [Update(_index(work), set=changes, when=_held(work))])
 
     async def excuse(self, work: Work) -> bool:
-        """Count one death fewer, because the death of the former holder is counted elsewhere."""
+        """Decrement the count of deaths, because the death of the former holder is counted elsewhere."""
         return await self._commit("excuse_execution", [Update(_index(work), add={"deaths": -1}, when=_held(work))])
 
     @contextmanager
@@ -205,17 +205,17 @@ class WorkQueue:
     # --- for supervisors of workers -------------------------------------------------------------------------------
 
     async def release_dead_worker(self, worker: str, *, died: bool, handed_over: bool = False) -> list[str]:
-        """Release at once what an ended worker held. Return the names of the released executions.
+        """Immediately release the executions that an ended worker held, and return their names.
 
-        `died`: the worker was not meant to end, so each of its executions counts one more death, once. That includes
-        executions that it gave back while it was being ended, unless it `handed_over` its work properly.
+        `died`: the worker ended unexpectedly, so each of its executions counts one more death, once. That includes
+        executions that it gave back while it was being stopped, unless it `handed_over` its work properly.
         """
         names = []
         for row in await self.open_work():
             value = row.value
             held = value["owner"] == worker
             gave_back = died and not handed_over and value["owner"] is None and value["former"] == worker
-            reported = died and value.get("mourned") == worker  # an earlier call counted this death already
+            reported = died and value.get("mourned") == worker  # an earlier call has already counted this death
             if not held and (not gave_back or reported):
                 continue
             changes = {"owner": None, "expires": 0, "former": worker} | ({"mourned": worker} if died else {})
@@ -237,7 +237,8 @@ class WorkQueue:
         return forgotten
 
     async def _forget(self, row: Row) -> None:
-        """Delete the rows of an execution. Its row in the index goes last, because a repeat finds the other rows by it."""
+        """Delete the rows of an execution. Its row in the index is deleted last, because a repeat uses it to find the
+        other rows."""
         rows = await self.store.query("control", _partition(row.value["name"]))
         gone: list[Operation] = [Delete(key) for key in [*(r.key for r in rows), row.key]]
         for first in range(0, len(gone), TRIMMED):
