@@ -1,1 +1,1 @@
-"""The ports of the engine, one `Protocol` per file. The docstring of each verb is its contract."""
+"""The ports of the engine, with one `Protocol` per file. The docstring of each verb is its contract."""

@@ -1,6 +1,6 @@
 """Blobs: the bytes of files, each under a key that contains the hash of its content.
 
-Law: a key never changes its bytes, so that a repeated `put` has no effect.
+Law: the bytes under a key never change, so a repeated `put` has no effect.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from urllib.parse import quote
 from helix.core.errors import InvalidInputError
 
 MAX_KEY: Final = 512
-"""The longest key in characters. It leaves room for a prefix: a key of S3 has at most 1,024."""
+"""The maximum length of a key, in characters. It leaves room for a prefix, since S3 limits keys to 1,024 bytes."""
 _SEGMENT: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A request that a client sends itself to store a blob. Its signature covers the length and the hash."""
+    """A request that a client sends to store a blob itself. Its signature covers the length and the hash."""
 
     url: str
     """The address of the request."""
@@ -35,8 +35,8 @@ class Upload:
 
 class Blobs(Protocol):
     """A store of blobs. All verbs may be called from several tasks and processes at once. They raise `StoreError` if
-    the store cannot be reached, and `InvalidInputError` for a key or prefix
-    that `check_blob_key` or `check_blob_prefix` refuses."""
+    the store cannot be reached, and `InvalidInputError` for a key or prefix that `check_blob_key` or
+    `check_blob_prefix` rejects."""
 
     async def put(self, key: str, data: bytes, media_type: str) -> None:
         """Store the bytes. Idempotent."""
@@ -55,17 +55,17 @@ class Blobs(Protocol):
         ...
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[str]:
-        """Return up to `limit` keys with this prefix, in ascending order, beginning after the key `after`."""
+        """Return up to `limit` keys with this prefix, in ascending order, starting after the key `after`."""
         ...
 
     async def upload(self, key: str, size: int, sha256: str, media_type: str, expires_s: float) -> Upload | None:
-        """Return a request by which a client stores the blob itself. None: the store has no such requests, so the bytes
-        go through `put`."""
+        """Return a request with which a client stores the blob itself. None: the store does not support this, so the
+        bytes go through `put`."""
         ...
 
     async def download(self, key: str, name: str | None, expires_s: float) -> str | None:
-        """Return a URL from which a client reads the blob as an attachment called `name`. None: the store has no such
-        URLs, so the bytes go through `get`."""
+        """Return a URL from which a client downloads the blob as an attachment called `name`. None: the store does not
+        support this, so the bytes go through `get`."""
         ...
 
     def location(self, key: str) -> str | None:
@@ -74,8 +74,8 @@ class Blobs(Protocol):
 
 
 def check_blob_key(key: str) -> None:
-    """Check the form of a key, which is the same for every adapter. Its segments begin with a letter or a digit, so no key
-    leaves the folder of an adapter. Raises `InvalidInputError`."""
+    """Check the form of a key, which is the same for every adapter. Its segments begin with a letter or a digit, so no
+    key can point outside the adapter's folder. Raises `InvalidInputError`."""
     if len(key) > MAX_KEY or not _KEY.fullmatch(key):
         raise InvalidInputError(
             f"{key[:80]!r} is not a blob's key: it has at most {MAX_KEY} letters, digits and ._-, with / between its parts"
@@ -89,8 +89,8 @@ def check_blob_prefix(prefix: str) -> None:
 
 
 def attachment(name: str | None) -> str:
-    """Return the value of a Content-Disposition header (RFC 6266) that makes a browser save the bytes and never show
-    them. `name`: the name to save them under, None for the browser's choice."""
+    """Return the value of a Content-Disposition header (RFC 6266) that makes a browser save the bytes rather than
+    display them. `name`: the name under which to save them, or None to let the browser choose."""
     if not name:
         return "attachment"
     plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", name)

@@ -1,4 +1,4 @@
-"""Warm capacity: machines kept ready for an agent, independent of its concurrency limit."""
+"""Warm capacity: machines that are kept ready for an agent, independent of its concurrency limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Capacity(Protocol):
 
 
 class NoCapacity:
-    """Implements `Capacity` for agents on shared machines, which start on demand."""
+    """An implementation of `Capacity` for agents on shared machines, which start on demand."""
 
     async def set_instances(self, agent: str, instances: int) -> None:
         return

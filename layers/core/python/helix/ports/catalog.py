@@ -1,4 +1,4 @@
-"""The model catalog: context windows, list prices, and the kinds of files that a model takes."""
+"""The model catalog: context windows, list prices, and the kinds of files that a model accepts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ModelInfo:
     audio_usd: float | None = None
     """The price of a prompt token of audio. None: the same price as other prompt tokens."""
     images: bool | None = None
-    """Whether the model takes images."""
+    """Whether the model accepts images."""
     pdfs: bool | None = None
-    """Whether the model takes PDF documents."""
+    """Whether the model accepts PDF documents."""
     audio: bool | None = None
-    """Whether the model takes audio."""
+    """Whether the model accepts audio."""
     video: bool | None = None
-    """Whether the model takes video."""
+    """Whether the model accepts video."""
     reads_s3: bool = False
     """Whether the provider can read the model's files from S3 itself. False if unknown."""
 
@@ -62,13 +62,14 @@ class ModelInfo:
 
 class ModelCatalog(Protocol):
     def info(self, model: str) -> ModelInfo:
-        """Return the limits, prices and inputs of a model. Fast, without network access. Never raises: an unknown model
-        has no limits and no prices."""
+        """Return the limits, prices and inputs of a model. Fast, and without network access. Never raises: an unknown
+        model has no limits and no prices."""
         ...
 
 
 def unsupported(info: ModelInfo, files: Sequence[FilePart]) -> str | None:
-    """Return why the model does not take one of the files, or None if it takes all of them, as far as is known."""
+    """Return the reason why the model does not accept one of the files, or None if it accepts all of them, as far as is
+    known."""
     for file in files:
         if takes(info, file) is False:
             kind = _KINDS[file.kind]
@@ -77,8 +78,8 @@ def unsupported(info: ModelInfo, files: Sequence[FilePart]) -> str | None:
 
 
 def takes(info: ModelInfo, file: FilePart) -> bool | None:
-    """Return whether the model takes files of this type. None: it is not known. Any model takes a text, and a file of
-    kind `file` is only named in the prompt."""
+    """Return whether the model accepts files of this type, or None if unknown. Every model accepts text, and a file of
+    kind `file` is only mentioned in the prompt."""
     match file.kind:
         case "image":
             return info.images

@@ -1,4 +1,4 @@
-"""Executions, which drive a claimed run from delivery to delivery outside this process."""
+"""Executions, which advance a claimed run from delivery to delivery outside this process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ExecutionState = Literal["none", "running", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One execution of a run. A long run is executed in several parts, one after the other. Starting the same part
-    again uses the same input."""
+    """One execution of a run. A long run is executed in several consecutive parts. Starting the same part again uses
+    the same input."""
 
     profile: str
     """The name of the resource profile whose functions execute the part."""

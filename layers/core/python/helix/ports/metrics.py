@@ -15,7 +15,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Implements `Metrics` for engines without metrics."""
+    """An implementation of `Metrics` for engines without metrics."""
 
     def record(self, measures: Measures) -> None:
         return

@@ -18,7 +18,7 @@ from helix.ports.catalog import ModelCatalog, unsupported
 
 MaybeAwaitable = Awaitable[None] | None
 OUT_OF_TIME = "deadline_exceeded"
-"""The error code if no answer arrived within the request's `timeout_s`."""
+"""The error code for a call without an answer within the request's `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ToolSpec:
     description: str
     """The text that tells the model what the tool does."""
     parameters: JsonObject
-    """A JSON Schema object of the arguments."""
+    """A JSON Schema object that describes the arguments."""
     strict: bool = False
     """Whether the provider should constrain the arguments to the schema, if it supports that."""
 
@@ -47,14 +47,14 @@ class LLMStreamCallbacks:
     on_text_delta: Callable[[str], MaybeAwaitable] | None = None
     """Called with each piece of text."""
     on_thinking: Callable[[str, bool], MaybeAwaitable] | None = None
-    """Called with (content, is_complete): with False for a piece of reasoning, and once with True for the whole
+    """Called with (content, is_complete): with False for each piece of reasoning, and once with True for the whole
     block."""
     on_tool_start: Callable[[str], MaybeAwaitable] | None = None
     """Called with the name of a tool when the first piece of its call arrives. The call may still be discarded."""
     on_tool_call: Callable[[ParsedToolCall], MaybeAwaitable] | None = None
     """Called with each tool call once its arguments are complete."""
     on_error: Callable[[Exception], MaybeAwaitable] | None = None
-    """Called when an attempt has failed, whether it will be retried or not."""
+    """Called when an attempt has failed, whether or not it will be retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Files(Protocol):
 
 
 class NoFiles:
-    """Implements `Files` for requests without stored files."""
+    """An implementation of `Files` for requests without stored files."""
 
     async def read(self, file: FilePart) -> bytes:
         raise FileMissingError(file.sha256 or file.url or "", file.name)
@@ -152,32 +152,33 @@ class LLMGenerateInput:
 
 
 class LLMAdapter(Protocol):
-    """A language model, as far as a user has to implement it. `BaseAdapter` declares what else the engine uses."""
+    """The part of a language model adapter that a user has to implement. `BaseAdapter` declares what else the engine
+    uses."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        """Call the model once, and return its answer.
+        """Call the model once and return its answer.
 
         The engine retries an error marked `retryable` (`services.retrying`), up to the config's `max_retries`, unless
         the adapter has `repeats_failures`.
 
         A provider failure is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call and its
-        connection immediately. When `timeout_s` expires, the result is a retryable error with the code `OUT_OF_TIME`;
-        the engine cancels an adapter that continues anyway. `usage` is set for every answer, and for errors if the
-        provider reported it.
+        connection immediately. When `timeout_s` expires, the result must be a retryable error with the code
+        `OUT_OF_TIME`; the engine cancels an adapter that continues anyway. `usage` is set for every answer, and for
+        errors if the provider reported it.
         """
         ...
 
 
 class BaseAdapter(ABC):
-    """An `LLMAdapter` that declares all its capabilities. The engine knows only such adapters. The adapters of Helix
-    derive from it, and `helix.runtime.user_adapters` makes one of any other object with `generate_step`."""
+    """An `LLMAdapter` that declares all its capabilities. The engine only works with such adapters. Helix's own
+    adapters derive from it, and `helix.runtime.user_adapters` wraps any other object that has `generate_step`."""
 
     repeats_failures: bool = False
     """Whether the adapter applies the config's retries and fallbacks itself. The engine then adds no retries."""
 
     @abstractmethod
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        """Do as `LLMAdapter.generate_step` says."""
+        """Call the model once, as specified in `LLMAdapter.generate_step`."""
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         """Return the settings that the adapter actually uses for `config`. An adapter that may call a different model
@@ -185,8 +186,8 @@ class BaseAdapter(ABC):
         return config
 
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
-        """Return why no model of the request takes the files of its last user message, or None. The engine asks before
-        it reserves money for the call. A model that is not known is not refused."""
+        """Return the reason why no model of the request accepts the files of its last user message, or None. The engine
+        calls this before it reserves money for the call. An unknown model is never refused."""
         files = latest_files(request.messages)
         if not files or catalog is None:
             return None
@@ -196,6 +197,6 @@ class BaseAdapter(ABC):
         return None if None in problems else problems[0]
 
     def prepare(self, config: LLMConfig) -> None:
-        """Import what the first call with `config` needs, which blocks. It creates no client and reads no environment
-        variable."""
+        """Import the modules that the first call with `config` needs, which blocks. This creates no clients and reads
+        no environment variables."""
         return

@@ -1,4 +1,4 @@
-"""Objects for data that is too large for rows, grouped by the partition of their rows."""
+"""Storage for data that is too large for rows, grouped by the partition of the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Objects(Protocol):
 
 
 class NoObjects:
-    """Implements `Objects` for stores that keep all data in their rows."""
+    """An implementation of `Objects` for stores that keep all data in their rows."""
 
     async def count(self, partition: str) -> int:
         return 0

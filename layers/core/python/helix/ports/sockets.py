@@ -1,4 +1,4 @@
-"""Sockets: sends bytes to clients over their open WebSocket connections."""
+"""Sockets, which send bytes to clients over their open WebSocket connections."""
 
 from __future__ import annotations
 

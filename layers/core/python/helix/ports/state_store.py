@@ -1,12 +1,11 @@
-"""The state store: rows, and transactions on them. `engine` implements the step protocol once, on top of these few
-verbs.
+"""The state store: rows and transactions. `engine` implements the step protocol once, on top of these few verbs.
 
 Therefore every adapter (memory, SQLite, DynamoDB, Redis) follows the same protocol by construction. The contract tests
 in `helix.testing.contracts` only have to verify atomicity, conditions and order.
 
 Three hints help a store that keeps several rows of a partition in one place: `Put.new`, `may_precede` and the option
 `known_head` of `query`. Every store may ignore them. They refer to the *head row* of a partition: the row that each
-transaction with new rows there also puts, under a condition that only one transaction can meet.
+transaction that adds rows there also puts, under a condition that only one transaction can meet.
 """
 
 from __future__ import annotations
@@ -122,8 +121,8 @@ class Put:
     when: When | None = None
     """The condition on the stored row. None: write unconditionally."""
     new: bool = False
-    """Whether the caller knows that the row does not exist yet, so a store need not check it. The transaction also puts
-    the head row of the partition, under a condition that only one transaction can meet."""
+    """Whether the caller knows that the row does not exist yet, so the store does not have to check. The transaction
+    also puts the head row of the partition, under a condition that only one transaction can meet."""
     may_precede: bool = False
     """Whether the row may be written before the transaction, and even if the transaction is refused or lost. Such a put
     has no condition."""
@@ -176,8 +175,8 @@ class Watch(Protocol):
 
 
 HEARTBEAT = "heartbeat"
-"""The name of the transaction by which a worker renews its claims. It must not wait for other work of its process: if
-it is late, another worker takes over the run."""
+"""The name of the transaction with which a worker renews its claims. It must not wait for other work in its process,
+because if it is late, another worker takes over the run."""
 
 
 class StateStore(Protocol):
@@ -204,8 +203,9 @@ class StateStore(Protocol):
         """Return the rows with `start <= sort < end` in order (or reversed), at most `limit`. Reads are as consistent
         as with `get`. The store pages internally.
 
-        `known_head`: the caller has already read the head row of the partition. Of the rows that were put as `new`, it
-        only needs those that existed at that time and have not changed since. The store need not look for others.
+        `known_head`: the caller has already read the head row of the partition. Of the rows that were put as `new`, the
+        caller only needs those that existed at that time and have not changed since. The store does not have to look
+        for others.
         """
         ...
 
@@ -225,8 +225,8 @@ class StateStore(Protocol):
 
         A row expires at the time in its top-level field `ttl` (integer Unix seconds, because DynamoDB does not support
         fractions). A row without `ttl` never expires, and a row that is renewed in the meantime is kept. Reads return
-        an expired row until it is deleted, so readers that must not act on it have to compare the time. A store may
-        also delete expired rows on its own, by its own clock. A store whose backend deletes them (DynamoDB) returns 0.
+        an expired row until it is deleted, so readers that must not act on it have to check the time. A store may also
+        delete expired rows on its own, by its own clock. A store whose backend deletes them (DynamoDB) returns 0.
         """
         ...
 
@@ -304,7 +304,7 @@ def updated(value: Value, update: Update) -> Value:
 
 
 def expired(value: Value, now: float) -> bool:
-    """Return whether `purge` deletes the row, for adapters that read before they write."""
+    """Return whether `purge` would delete the row, for adapters that read before they write."""
     return (ttl := expiry(value)) is not None and ttl < now
 
 

@@ -13,7 +13,7 @@ class StreamManager(Protocol):
     """The log of all streams."""
 
     coalesces: bool
-    """Whether the log charges for each append. Writers then batch chunks for up to 125 ms. Other logs receive text
+    """Whether the log charges for each append. Writers then batch chunks for up to 125 ms. They send text to other logs
     immediately."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
@@ -27,7 +27,7 @@ class StreamManager(Protocol):
         ...
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
-        """Return about `limit` messages at most with `sequence > after`, in ascending order without gaps. Empty at the
+        """Return at most about `limit` messages with `sequence > after`, in ascending order without gaps. Empty at the
         end of the log."""
         ...
 

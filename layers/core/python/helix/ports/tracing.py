@@ -38,7 +38,7 @@ class Tracer(Protocol):
 
 
 class NoTracer:
-    """Implements `Tracer` for engines without tracing."""
+    """An implementation of `Tracer` for engines without tracing."""
 
     on = False
     content = False

@@ -178,8 +178,7 @@ def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
 
 
 def _seconds(before: float, after: float) -> float | None:
-    """Return the seconds from `before` to `after`, if that number is exact and takes fewer characters than the time
-    itself."""
+    """Return the number of seconds from `before` to `after`, or None if it is not exact or storing it saves nothing."""
     later = round(after - before, 4)
     return later if later and before and _after(before, later) == after else None
 

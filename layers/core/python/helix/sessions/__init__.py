@@ -1,1 +1,1 @@
-"""Operations on stored sessions other than running them: read, snapshot, branch, clone, delete, expire, sweep."""
+"""Operations on stored sessions other than running them: read, snapshot, branch, clone, delete, expire and sweep."""

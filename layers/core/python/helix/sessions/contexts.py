@@ -1,7 +1,7 @@
 """Reads what the model was shown at a step (docs/protocol.md#views).
 
-Law: nothing here writes. An answer names the view under which it was asked for, and a view never changes. So the prompt
-of a past step can be made again, except for a system prompt that depends on the custom state.
+Law: this module is read-only. An answer names the view that its request showed, and views never change. So the prompt
+of a past step can be rebuilt, except for a system prompt that depends on the custom state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class _Place:
 async def read_context(
     history: History, session: SessionRow, step: int | None, run_id: str | None, agent: AnyAgent | None
 ) -> ContextFound:
-    """Return what the model was shown at the step. None: what the next step would be shown under the present view."""
+    """Return the context that the model was shown at the step. With `step` None, return the context that the next step
+    would show under the current view."""
     place = await (_in_session(history, session, step) if run_id is None else _in_run(history, session, step, run_id))
     view = await _view_of(history, session, place)
     messages = _messages(place)
@@ -64,7 +65,7 @@ async def read_context(
 
 
 async def _in_session(history: History, session: SessionRow, step: int | None) -> _Place:
-    """Return the step of the session's present history, or the next one."""
+    """Return the step from the session's current history, or the next step."""
     lineage = await history.lineage(session.session_id, session.lineage)
     entries = list(await history.entries(session.session_id, lineage, 0, session.count))
     last = session.step
@@ -80,7 +81,7 @@ async def _in_session(history: History, session: SessionRow, step: int | None) -
 
 
 async def _in_run(history: History, session: SessionRow, step: int | None, run_id: str) -> _Place:
-    """Return the step that the run bought, which a rewind may have left behind since."""
+    """Return the step that the run bought, even if a rewind has since removed it from the history."""
     if step is None:
         raise InvalidInputError("run_id needs a step: which of the run's steps")
     run = await history.run(session.session_id, run_id)
@@ -100,7 +101,7 @@ def _steps(last: int) -> str:
 
 
 async def _view_of(history: History, session: SessionRow, place: _Place) -> ViewRow | None:
-    """Return the view that the answer names, or the session's. A copy of a session has one view only: that of its
+    """Return the view that the answer names, or the session's view. A copy of a session has only one view: that of its
     latest checkpoint."""
     answer = place.answer
     if answer is None or answer.view == 0:

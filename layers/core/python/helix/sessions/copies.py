@@ -1,4 +1,4 @@
-"""Branch and clone: copies whole sessions page by page, resumable after a crash.
+"""Branches and clones sessions: copies a whole session page by page, and can resume after a crash.
 
 Law: a copy becomes visible only with its last transaction.
 """
@@ -43,7 +43,7 @@ async def clone_session(
     from_message_index: int | None = None,
     user_id: str | None = None,
 ) -> SessionRow:
-    """Copy messages and custom state to a new session, which is `completed` and has no runs.
+    """Copy messages and custom state to a new session, which has the status `completed` and no runs.
 
     `from_message_index` copies the first N messages. N is lowered to the nearest boundary that keeps calls and results
     together, and the state is taken from the latest checkpoint at or before it. If the source is itself a copy, that
@@ -96,7 +96,7 @@ async def clone_session(
 
 
 async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) -> tuple[CheckpointRow, JsonObject]:
-    """Return the checkpoint, by default the latest one, with its state. If the session advances in the meantime, read
+    """Return the checkpoint (by default the latest one) with its state. If the session advances in the meantime, read
     its new latest checkpoint."""
     while True:
         try:
@@ -157,8 +157,8 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
 async def _nearest(
     engine: Engine, source: SessionRow, lineage: LineageRow, count: int
 ) -> tuple[SessionRow, CheckpointRow]:
-    """Return the newest checkpoint of this history with at most `count` messages, and its session. Without
-    such a checkpoint, return the first one.
+    """Return the newest checkpoint of this history with at most `count` messages, and its session. If there is no such
+    checkpoint, return the first one.
 
     A copy starts with a single checkpoint of everything that was copied, so older checkpoints are looked up in its
     source session. Raises `CheckpointNotFoundError` if those were deleted.

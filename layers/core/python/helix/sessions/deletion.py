@@ -1,4 +1,4 @@
-"""Deletes sessions and expires unused ones, page by page and resumable after a crash (docs/protocol.md#retention).
+"""Deletes sessions and expires unused ones, page by page, and can resume after a crash (docs/protocol.md#retention).
 
 Law: a deletion hides the session in its first transaction. From then on, every write that is conditional on the
 original session is refused. Each page of the deletion is conditional on the hidden row.
@@ -39,10 +39,10 @@ PAGE = 50
 
 
 async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, limit: int = PAGE) -> tuple[int, int]:
-    """Delete sessions that were not written for `Settings.session_ttl_s`, like `delete_session`. Each call handles at
-    most `limit` sessions from one partition of the expiry index; `number` may be any integer.
+    """Delete sessions that have not been written for `Settings.session_ttl_s`, as `delete_session` does. Each call
+    processes at most `limit` sessions from one partition of the expiry index; `number` may be any integer.
 
-    A session that is paused, or running under a live worker, is checked again later. Return the number of processed
+    A session that is paused, or is running under a live worker, is checked again later. Return the number of processed
     index rows and of deleted sessions. After a crash, the next call completes the work.
     """
     ttl = engine.settings.session_ttl_s
@@ -52,7 +52,7 @@ async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, li
     for row in await engine.store.query("control", expiry_partition(number), end=f"{now:015.3f}", limit=limit):
         if not delivery.may_act(engine.clock.now() + 5):
             break
-        session_id = row.key.sort.partition("#")[2]  # its value may be damaged
+        session_id = row.key.sort.partition("#")[2]  # the value may be damaged
         after: list[Operation] = [Delete(row.key)]
         try:
             session = await engine.history.session(session_id)
@@ -63,7 +63,7 @@ async def expire_sessions(engine: Engine, number: int, delivery: Delivery, *, li
         except DamagedRowError as error:
             logger.warning("session %s cannot be read, so it is not expired: %s", session_id, error)
         except (AgentAlreadyRunningError, StaleStateError):
-            continue  # the session is in use: its row stays for the next look
+            continue  # the session is in use: its row stays for the next check
         await engine.store.transact("expire_session", after)
         done += 1
     return done, deleted
@@ -89,10 +89,10 @@ def _in_use(session: SessionRow, now: float, ttl: float) -> bool:
 
 
 async def delete_session(engine: Engine, session_id: str, *, version: int | None = None) -> bool:
-    """Delete the session, its sub-agents' sessions and its stream. Return False if it did not exist. Refused while it
-    is running. Raises `StaleStateError` if the session is no longer at the given `version`.
+    """Delete the session, its sub-agents' sessions and its stream. Return False if the session did not exist. A running
+    session is refused. Raises `StaleStateError` if the session is no longer at the given `version`.
 
-    After a crash, call it again: it continues where it stopped. Concurrent callers are safe; each deletes what is left.
+    After a crash, call it again: it continues where it stopped. Concurrent calls are safe; each deletes what remains.
     """
     while True:
         try:
@@ -149,7 +149,7 @@ async def _hide_damaged(engine: Engine, session_id: str) -> None:
         return
     with suppress(DamagedRowError):
         SessionRow.at(session_id, value)
-        return  # it was repaired
+        return  # the row was repaired
     readable = {} if isinstance(value, Damaged) else value
     seen = {name: readable.get(name) for name in ("status", "version", "run_id")}
     hidden = SessionRow(
@@ -183,7 +183,7 @@ async def _delete_hidden(engine: Engine, hidden: SessionRow) -> None:
     if hidden.parent is None:
         try:
             await engine.streams.delete(hidden.stream_id)
-        except StaleStateError:  # a session was made under the id since
+        except StaleStateError:  # a new session was created under the id
             raise ConditionFailedError("delete_stream", 0) from None
         if not await _row_matches(engine, still):
             raise ConditionFailedError("forget_budgets", 0)
@@ -205,7 +205,7 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
     rows = await engine.store.query("sessions", hidden.session_id, start="r#", end=f"{SESSION}\x00", reverse=True)
     values = {row.key.sort: row.value for row in rows}
     found = values.pop(SESSION, None)
-    if not _is_hidden(hidden).when.holds(found):  # these are the runs of a session that was made since
+    if not _is_hidden(hidden).when.holds(found):  # these runs belong to a session that was created since
         raise ConditionFailedError("close_runs", 0)
     for sort, value in values.items():
         if not sort.startswith("r#"):
@@ -219,12 +219,12 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
                 await return_draws(engine, hidden, run)
                 index = [Delete(open_run_key(run.run_id))] if engine.placement.indexes_open_runs else []
                 with suppress(RunNotFoundError):  # another deleter was faster
-                    await close_effects(engine, hidden, run, index)  # now, because its rows go next
+                    await close_effects(engine, hidden, run, index)  # now, because its rows are deleted next
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:
-    """Delete all rows except the session row, and release the blobs that the session holds. Sub-agents are deleted first,
-    because only these rows have their ids. `guard` is the condition of each page."""
+    """Delete all rows except the session row, and release the blobs that the session holds. Sub-agents are deleted
+    first, because only these rows contain their ids. `guard` is the condition for each page."""
     while True:
         rows = await engine.store.query("sessions", session_id, limit=PAGE + 1)
         rows = [row for row in rows if row.key != session_key(session_id)]
@@ -243,8 +243,8 @@ async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Ope
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:
-    """Delete a sub-agent's session even if it is running: it cannot start under a hidden parent, and once hidden, its
-    worker can no longer write."""
+    """Delete a sub-agent's session even if it is running. It cannot start under a hidden parent, and once it is hidden,
+    its worker can no longer write."""
     while True:
         child = None
         with skipping_damage(f"deletion of session {child_id}"):

@@ -1,6 +1,7 @@
 """The difference between two checkpoints of a session.
 
-Law: read-only. The messages of (lineage, count) never change, so neither does the difference between two checkpoints.
+Law: this module is read-only. The messages of (lineage, count) never change, so the difference between two checkpoints
+never changes either.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Diff:
     added: int
     """The number of messages that only the second checkpoint has."""
     removed: int
-    """The number of messages that only the first checkpoint has, because the session was rewound."""
+    """The number of messages that only the first checkpoint has, if the session was rewound."""
 
 
 async def diff_points(history: History, session: SessionRow, before: str, after: str, offset: int, limit: int) -> Diff:
@@ -44,7 +45,7 @@ async def diff_points(history: History, session: SessionRow, before: str, after:
 
 
 def common_messages(one: tuple[LineageRow, CheckpointRow], other: tuple[LineageRow, CheckpointRow]) -> int:
-    """Return the length of the common prefix of both histories, which consists of the same rows."""
+    """Return the length of the two histories' common prefix, which consists of the same rows."""
     same = 0
     places = (find_spans(lineage, 0, point.count) for lineage, point in (one, other))
     for (owner, start, end), (owner_too, start_too, end_too) in zip(*places, strict=False):

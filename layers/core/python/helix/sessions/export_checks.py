@@ -1,4 +1,4 @@
-"""Checks whether an export can be imported: each row by itself, and all rows together as a session.
+"""Checks whether an export can be imported: each row individually, and all rows together as a session.
 
 Law: an imported session can be shown, continued, stopped and deleted like any local one. An invalid row is refused
 before anything is written, with its line and field in the error. Fields of a later version are kept unchanged.
@@ -29,11 +29,11 @@ from helix.sessions.session_checks import check_children, check_rows
 from helix.sessions.session_rows import MOST_MESSAGES, SessionRows, session_rows
 
 DEPTH: Final = 190
-"""The maximum nesting depth of a row. Stores can read 200 levels. A stored value has at most 64, and is itself a few
-levels deep in its row."""
+"""The maximum nesting depth of a row. Stores can read 200 levels. A stored value has at most 64, and sits a few levels
+deep in its row."""
 LARGEST: Final = 10**15
 PLACES: Final[Mapping[str, int]] = {"version": 10**9, "lineage": 10**6, "lineages": 10**6}
-"""The exclusive limits of numbers that occur in keys, chosen to fit the digits there."""
+"""The exclusive limits of numbers that occur in keys, chosen to fit the number of digits in the keys."""
 COUNTS: Final = frozenset(
     {"turn", "count", "step", "start", "base", "calls", "start_count", "start_step", "first_step"}
 )
@@ -164,7 +164,7 @@ def check_sessions(root: str, rows: Sequence[Row]) -> None:
 
 
 def _check_counts(rows: SessionRows) -> None:
-    """Check that no row counts more messages than there are."""
+    """Check that no row counts more messages than exist."""
     places = [(f"run {run.run_id!r}", run.start_lineage, run.start_count) for run in rows.runs.values()]
     places += [(f"checkpoint {point.id!r}", point.lineage, point.count) for point in rows.checkpoints.values()]
     if rows.session is not None:

@@ -32,8 +32,8 @@ from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
 KINDS: Final = ("session", "r#", "m#", "l#", "c#", "k#", "x#", "h#", "u#")
-"""The kinds of session rows that an export contains. All other rows belong to unfinished work: a copy, or a waiting
-execution."""
+"""The kinds of session rows that an export contains. All other rows belong to unfinished work, such as a copy or a
+waiting execution."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
 PAGE: Final = 25
 MOST_SESSIONS: Final = 90
@@ -157,8 +157,8 @@ def _problem(number: int, row: Row) -> InvalidInputError | None:
 
 
 def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
-    """Return the session ids in the export, which must form one tree with its stream. Raises `DamagedRowError` for an
-    unreadable message."""
+    """Return the session ids in the export. The sessions must form one tree, with its stream. Raises `DamagedRowError`
+    for an unreadable message."""
     by_session: dict[str, list[Row]] = {}
     for row in rows:
         if row.key.table == "sessions":
@@ -195,8 +195,8 @@ def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
 async def import_session(
     store: StateStore, export: Export, clock: Clock, ids: Ids, *, user_id: str | None = None
 ) -> None:
-    """Write the session and everything that belongs to it, under the original ids. `user_id` is the new owner, by
-    default the exported one. Raises `SessionExistsError`."""
+    """Write the session and everything that belongs to it under the original ids. `user_id` is the new owner, by
+    default the exported owner. Raises `SessionExistsError`."""
     root = export.session_id
     sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
     owner, marker = ids.new("import"), marker_key(root)
@@ -227,7 +227,7 @@ async def import_session(
 
 
 async def _acquire_marker(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
-    """Write a marker that reserves the id, replacing that of an import that died."""
+    """Write a marker that reserves the id, replacing the marker of a dead import."""
     (held,) = await store.get([marker])
     if held is not None and held["deadline"] >= clock.now():
         raise SessionExistsError(f"session {root!r} is being copied or imported: wait for it, at most a minute")
@@ -237,8 +237,8 @@ async def _acquire_marker(store: StateStore, root: str, marker: Key, owner: str,
 
 
 async def _clear(store: StateStore, table: Table, partition: str, marker: Key, owned: When) -> None:
-    """Remove the rows that a dead import or a deleted stream left. Raises `SessionExistsError` if there is a
-    session."""
+    """Remove the rows that a dead import or a deleted stream left behind. Raises `SessionExistsError` if the session
+    exists."""
     while True:
         rows = [row for row in await store.query(table, partition, limit=PAGE + 1) if row.key != marker]
         if not rows:
@@ -250,8 +250,8 @@ async def _clear(store: StateStore, table: Table, partition: str, marker: Key, o
 
 
 def _here(row: Row, user_id: str | None) -> dict[str, Any]:
-    """Return the row without the fields that are only valid where it was written: workers, drawn budgets, effects and
-    expiry times."""
+    """Return the row without the fields that are only valid in the store where it was written: workers, drawn budgets,
+    effects and expiry times."""
     key, value = row
     if key.table == "streams":
         return {name: field for name, field in value.items() if name != "ttl"}

@@ -162,7 +162,7 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _views(rows: SessionRows, session: SessionRow) -> Iterator[str]:
-    """Check that each view that a row names exists, and shows no more messages than the history has at that point."""
+    """Check that each view that a row names exists and shows no more messages than the history has at that point."""
     named = [("the session", session.context.view, session.lineage, session.count)]
     named += [(f"checkpoint {p.id!r}", p.view, p.lineage, p.count) for p in rows.checkpoints.values()]
     named += [(f"run {r.run_id!r}", r.start_view, r.start_lineage, r.start_count) for r in rows.runs.values()]

@@ -25,9 +25,9 @@ async def ledger(
 ) -> Ledger:
     """Return the ledger of a session and all its sub-agents' sessions.
 
-    `deployed`: the session ran on AWS, whose cost is added. `streaming` is the stage's setting. At most `most` sessions
-    are read; `left_out` says if there are more. `most_rows` is the maximum number of rows per session. Raises
-    `SessionNotFoundError`, and `InvalidInputError` if a session has more rows.
+    `deployed`: the session ran on AWS, and the cost of AWS is added. `streaming` is the stage's setting. At most `most`
+    sessions are read; `left_out` tells whether there are more. `most_rows` is the maximum number of rows per session.
+    Raises `SessionNotFoundError`, and `InvalidInputError` if a session has more rows.
     """
     first = await read_rows(store, session_id, most_rows)
     if first is None:

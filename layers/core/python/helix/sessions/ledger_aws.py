@@ -1,6 +1,6 @@
 """The AWS part of the ledger: the charges for a deployed session at list price, derived from its rows.
 
-Law: each line says whether its quantity was counted from rows, or how it was estimated. Quantities that no row shows
+Law: each line states whether its quantity was counted from rows or how it was estimated. Quantities that no row shows
 are omitted and listed in `LEFT_OUT`.
 """
 
@@ -20,9 +20,9 @@ OTHER_MEMORY_GB = 0.5
 """The memory of all other functions in GB, as deployed with litellm (`SIZES` in infra/function.py). Without litellm,
 `call_model` also has 0.5. An agent with its own resources may have more."""
 OWN_S = 0.1
-"""The assumed duration of an invocation in seconds, in addition to the model or tool call."""
+"""The assumed duration of an invocation, in seconds, in addition to the model or tool call."""
 READ_UNITS = {"call_model": 4, "call_tool": 3, "start_run": 5, "finish_run": 6, "fail_run": 6}
-"""The strongly consistent read units of one delivery in a warm process (bench/results/aws_calls.md)."""
+"""The strongly consistent read units that one delivery uses in a warm process (bench/results/aws_calls.md)."""
 LOOKS_PER_S = 2
 """The number of checks for a stop request per second during a model or tool call."""
 CONTROL_UNITS = 12
@@ -77,7 +77,7 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
     written = {
         "session row": (units("session", rows.session.version), f"{rows.session.version} versions"),
         "run rows": (units("r", 3), "claim, end, effects"),
-        # each answer and message once; a call's claim, with a look at the session, and its result
+        # each answer and message once; a call's claim, with a check of the session, and its result
         "messages and calls": (units("m", 1) + claims * 3, f"{len(rows.sizes.get('m', ()))} rows, {claims} claims"),
         "checkpoints and others": (own, f"{len(rows.sizes.get('c', ()))} checkpoints"),
         "control rows": (CONTROL_UNITS * len(rows.runs), "assumed for each run"),

@@ -1,9 +1,9 @@
 """Counts the invoked functions and entered states of a run's executions from its rows.
 
 The deployed state machine enters CallModel, then Route, and then one branch (infra/definition.py). One invocation of
-CallModel executes as many steps as fit. It ends when another function has to execute a call of the step, or when the
-run ends. Every answer names the delivery that bought it, and every call that another function executed has a row, so
-states and invocations can be counted.
+CallModel executes as many steps as fit. The invocation ends when another function has to execute a call of the step, or
+when the run ends. Every answer names the delivery that bought it, and every call that another function executed has a
+row, so states and invocations can be counted.
 
 Four things leave no row:
 
@@ -12,7 +12,7 @@ Four things leave no row:
 - A delivery ran out of time just before the run ended.
 - A call was handed to another function, which found a stop request.
 
-Law: nothing is guessed here. Events that no row shows are not counted.
+Law: this module never guesses. Events that no row shows are not counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Taken:
     calls: tuple[CallRow, ...]
     """The rows of these calls."""
     from_at: float
-    """The earliest time when the functions could execute the calls, in Unix seconds."""
+    """The earliest time at which the functions could execute the calls, in Unix seconds."""
 
     @property
     def verbs(self) -> Counter[str]:
@@ -59,9 +59,10 @@ class RunCount:
     repeated: Counter[str] = field(default_factory=Counter)
     """The number of `invocations` that repeated a delivery that had died, by verb."""
     model_s: float = 0.0
-    """The total seconds that `call_model` waited for models and inline tools, computed from the times in the rows."""
+    """The total number of seconds that `call_model` waited for models and inline tools, computed from the times in the
+    rows."""
     tool_s: float = 0.0
-    """The total seconds that `call_tool` waited for tools."""
+    """The total number of seconds that `call_tool` waited for tools."""
 
     @property
     def transitions(self) -> int:
@@ -72,7 +73,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
     """Count all executions of the run."""
     found = RunCount(run)
     error = run.error.code if run.error is not None else None
-    if run.mode == "abort":  # its caller ended it, so nothing was executed
+    if run.mode == "abort":  # the caller of the abort ended it, so nothing was executed
         return found
     if error in NEVER_STARTED:
         found.invocations["finish_run"] = 0
@@ -99,7 +100,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
             found.states["StartOneRun"] += group.verbs["start_run"]
     for state in LOOP:
         found.states[state] += models
-    if run.part > 1:  # each part begins with a delivery that finds its position; the part before ended with one
+    if run.part > 1:  # each part begins with a delivery that finds its position; the previous one ended with one
         rolled = run.part - 1
         found.invocations["call_model"] += rolled
         found.states.update(dict.fromkeys((*LOOP, "Rolled"), rolled))
@@ -139,8 +140,8 @@ def _inline(one: Answered) -> list[CallRow]:
 
 
 def _taken(one: Answered, run: RunRow) -> Taken | None:
-    """Return the calls that other functions executed. None if the delivery that bought or found the answer continued by
-    itself. A call that waits for a person was written with the answer; a function executes it only after its
+    """Return the calls that other functions executed. None if the delivery that bought or found the answer continued on
+    its own. A call that waits for a person was written with the answer; a function executes it only after its
     approval."""
     calls = []
     for row in _executed(one):

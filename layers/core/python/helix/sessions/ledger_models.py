@@ -1,7 +1,7 @@
-"""The model part of the ledger: a line for every attempt, and for the usage that each tool reported.
+"""The model part of the ledger: one line for every attempt, and one for the usage that each tool reported.
 
-Law: these lines add up to the cost in the run rows. If they do not, an extra line says so and adds the cost that no
-call explains.
+Law: these lines add up to the cost in the run rows. If they do not, an extra line says so and adds the unexplained
+cost.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
 def _booked(rows: SessionRows, run: RunRow) -> int:
     """Return the run row's cost for this session itself, spent or counted as spent, without its sub-agents."""
     usage, parts, claim = run.usage, run.parts, run.claim
-    if run.status == "running" and run.run_id == rows.session.run_id:  # it moves to the run's row at its end
+    if run.status == "running" and run.run_id == rows.session.run_id:  # the claim moves to the run's row at its end
         usage, parts = rows.session.run_usage, rows.session.run_parts
     micros = usage.cost_micros + run.late_micros
     if AGENTS in parts:

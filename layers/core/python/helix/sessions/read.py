@@ -1,4 +1,4 @@
-"""Queries on stored sessions. Nothing here writes."""
+"""Read-only queries on stored sessions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SessionPage:
 
 
 UNREADABLE_SESSION = (DamagedRowError, RowMissingError, StateMissingError)
-"""Errors of a single session, which must not hide the other sessions."""
+"""Errors that affect a single session, and must not hide the other sessions."""
 
 
 class Sessions:
@@ -146,7 +146,7 @@ class Sessions:
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
     ) -> SessionPage:
-        """Return root sessions of a user, newest id first. `after` is the cursor of the previous page."""
+        """Return a user's root sessions, newest id first. `after` is the cursor of the previous page."""
         text_size(user_id or "")
         if after is not None:
             check_session_id(after)
@@ -170,8 +170,8 @@ class Sessions:
             return await self._readable(ids, cursor)
 
     async def _readable(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
-        """Return the sessions that can be read. They are read one by one, because at least one of their rows cannot be
-        read."""
+        """Return the sessions that can be read. They are read individually, because at least one of their rows cannot
+        be read."""
         page = SessionPage([], cursor)
         for session_id in ids:
             try:
@@ -199,8 +199,8 @@ class Sessions:
         return PaginatedMessages(found, session.count, offset, limit, end < session.count)
 
     async def first_texts(self, session_ids: Sequence[str]) -> list[str]:
-        """Return the first message of each session if it is a user message, otherwise "". Takes two reads for all
-        sessions that were never rewound to their beginning."""
+        """Return the first message of each session if it is a user message, otherwise "". Takes two reads in total for
+        all sessions that were never rewound to their beginning."""
         values = await self.store.get([row_key(id_, FIRST) for id_ in session_ids])
         rows = await self.store.get([session_key(id_) for id_ in session_ids])
         return [await self._first_text(*each) for each in zip(session_ids, values, rows, strict=True)]
@@ -306,8 +306,8 @@ class Sessions:
     async def get_context(
         self, session_id: str, step: int | None = None, *, run_id: str | None = None, agent: AnyAgent | None = None
     ) -> ContextFound:
-        """Return what the model was shown at a step of the present history, or at one that the run bought. step: None
-        for the next step. agent: its system prompt is returned too, if that is a string."""
+        """Return the context that the model was shown at a step of the current history, or at a step that the run
+        bought. `step`: None for the next step. `agent`: if its system prompt is a string, it is returned too."""
         return await read_context(self._history, await self._existing(session_id), step, run_id, agent)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
@@ -363,7 +363,7 @@ class Sessions:
                 pending=pending,
                 parent_session_id=row.parent.session_id if row.parent else None,
             )
-        except ValidationError as error:  # a status that this version does not know
+        except ValidationError as error:  # a status unknown to this version
             raise damaged_row(*session_key(row.session_id), first_problem(error)) from error
 
 

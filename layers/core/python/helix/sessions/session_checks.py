@@ -1,7 +1,7 @@
 """Checks the invariants of the rows of a session and its sub-agents (docs/protocol.md#invariants).
 
-Law: pure functions of rows that were already read. A problem is one line, `property: description`. Tests check the
-sessions that they create (`helix.testing.invariants`), and imports check the sessions that they receive
+Law: the checks are pure functions of rows that were already read. A problem is one line, `property: description`. Tests
+check the sessions that they create (`helix.testing.invariants`), and imports check the sessions that they receive
 (`helix.sessions.export_checks`).
 """
 
@@ -18,8 +18,8 @@ from helix.sessions.session_rows import SessionRows
 
 
 def check_rows(rows: SessionRows, *, at_rest: bool = False, pruned: bool = False) -> list[str]:
-    """Return the problems of one session's rows. With `pruned`, checkpoints may be missing and the checks do not rely
-    on them."""
+    """Return the problems with one session's rows. With `pruned`, checkpoints may be missing, and the checks do not
+    rely on them."""
     session = rows.session
     if session is None:
         return list(_absent(rows))
@@ -128,7 +128,7 @@ def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def check_children(tree: list[SessionRows], *, at_rest: bool) -> list[str]:
-    """Check one_child, told_once and parent_wakes over a tree as `read_tree` returns it."""
+    """Check one_child, told_once and parent_wakes over a tree from `read_tree`."""
     by_id = {rows.session_id: rows for rows in tree}
     problems: list[str] = []
     if len(by_id) != len(tree):

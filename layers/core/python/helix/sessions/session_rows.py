@@ -1,4 +1,4 @@
-"""A stored session: a consistent read of all rows of its partition."""
+"""A stored session, as a consistent read of all rows in its partition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SessionRows:
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
     """The checkpoints by checkpoint id."""
     lineages: dict[int, LineageRow] = field(default_factory=lambda: {0: ROOT})
-    """The lineages by number. Lineage 0 has no row and is always included."""
+    """The lineages by number. Lineage 0 has no row, but is always included."""
     entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
     """The messages and calls by (lineage, index), including those beyond the end of history."""
     views: dict[int, ViewRow] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Reads snapshots: the conversation at a checkpoint, and the matching position in the stream.
 
-Law: the messages of a snapshot plus the chunks after its `sequence` are the whole session, without duplicates. A client
-shows the snapshot first and then follows the stream.
+Law: the messages of a snapshot plus the chunks after its `sequence` make up the whole session, without duplicates. A
+client shows the snapshot first and then follows the stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def read_snapshot(
     for _ in range(TRIES):
         try:
             return await _read(sessions, streams, session_id, newest)
-        except CheckpointNotFoundError:  # deleted meanwhile, or before the stream reached it: a newer one follows
+        except CheckpointNotFoundError:  # deleted in the meantime, or before the stream reached it: a newer one follows
             stream_id = (await sessions.get(session_id)).stream_id
             info = await streams.info(stream_id)
             await streams.wait(stream_id, info.latest_sequence if info is not None else 0, WAIT_S)
@@ -63,7 +63,7 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
 
 async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:
     """Return a sequence after which the stream contains the session's last run. If the log lags behind the rows, the
-    sequence that the claim saw is too early, and the last run on the stream may be the previous one."""
+    sequence that the claim saw may be too early, and the last run on the stream may be the previous one."""
     if session.stream_id == session.session_id:
         info = await streams.info(session.stream_id)
         return info.began if info is not None else 0

@@ -1,10 +1,11 @@
-"""The sweep, which repairs runs that a crash or lost event interrupted between their claim and effects
+"""The sweep, which repairs runs that a crash or a lost event interrupted between their claim and their effects
 (docs/protocol.md#sweep).
 
-Law: the sweep only repairs open runs, which are in an index from claim to effects. The verbs may do the same work
-before, after or concurrently. A run that waits in the queue, or whose session was written recently, needs no check of
-its own: a few requests skip a whole page of such runs without asking the launcher. Each sweep records when it ran and
-whether it found anything. This shows that the schedule still works, and whether the stage is idle.
+Law: the sweep only repairs open runs, which are in an index from their claim until their effects are done. The verbs
+may do the same work before, after or at the same time. A run that waits in the queue, or whose session was written
+recently, needs no check of its own: a few requests skip a whole page of such runs without asking the launcher. Each
+sweep records when it ran and whether it found anything. This shows that the schedule still works, and whether the stage
+is idle.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
         except Exception as error:
             logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
             unexpected.append(error)
-    try:  # even without time for all runs: a line that is too long for one sweep must still move
+    try:  # even if time runs out: a queue that is too long for one sweep must still move
         done += await tidy(engine)
     except StoreError as error:
         done["failed"] += 1
@@ -76,8 +77,8 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
 
 
 async def _expire(engine: Engine, delivery: Delivery) -> int:
-    """Expire sessions in each partition of the index that became due since the last sweep; one partition is due per
-    minute."""
+    """Expire sessions in each partition of the index that has become due since the last sweep. One partition becomes
+    due per minute."""
     if engine.settings.session_ttl_s is None:
         return 0
     this = int(engine.clock.now() // 60)
@@ -90,7 +91,7 @@ async def _expire(engine: Engine, delivery: Delivery) -> int:
 
 async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:
     """Yield the open runs, each with its state if that is already known. Each minute starts at a different partition,
-    so that runs for which one sweep has no time come first in a later sweep."""
+    so that runs that one sweep has no time for come first in a later one."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
         async for rows in pages(engine.store, partition_name(partition % PARTITIONS)):
@@ -127,8 +128,8 @@ async def _repair_run(engine: Engine, row: Row, delivery: Delivery) -> str:
 
 
 async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: Delivery) -> str:
-    """End a run that has an unreadable row. A run that is no longer its session's current run has ended and needs no
-    sweep."""
+    """End a run that has an unreadable row. A run that is no longer its session's current run has ended and does not
+    need a sweep."""
     session_id, agent = row.value["session_id"], engine.agents(row.value["agent_type"])
     run_id = await fail_damaged(engine, agent.name, session_id, problem, row.key.sort)
     if run_id == row.key.sort:
@@ -141,8 +142,8 @@ async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: De
 
 
 async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[str]) -> set[str]:
-    """Return the runs of a page that still wait, have not timed out, and were not asked to stop. `line` contains the
-    agents with waiting runs."""
+    """Return the runs of a page that are still waiting, have not timed out, and were not asked to stop. `line` contains
+    the agents with waiting runs."""
     now = engine.clock.now()
     candidates = [_candidate(row) for row in rows if row.value.get("agent_type") in line]
     tickets = await engine.store.get([ticket_key(run) for run in candidates]) if candidates else []
@@ -161,7 +162,8 @@ def _candidate(row: Row) -> Candidate:
 
 
 async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
-    """Return the runs of a page that wrote their session recently, after their claim: they are being executed."""
+    """Return the runs of a page that wrote their session recently, after their claim, which shows that they are being
+    executed."""
     before = engine.clock.now() - engine.settings.start_grace_s
     try:
         sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
@@ -183,7 +185,7 @@ def _moved(row: Row, value: Value, before: float) -> bool:
     try:
         session = SessionRow.at(row.value["session_id"], value)
     except DamagedRowError:
-        return False  # it gets a look of its own
+        return False  # it gets a check of its own
     moved_at = max(before, row.value["started_at"])
     return (session.status, session.run_id) == ("running", row.key.sort) and session.updated_at > moved_at
 

@@ -1,8 +1,8 @@
 """Lists the users of a store, and sessions across several users.
 
 Law: a user is listed from their first claim. Without an index of open runs, the claim that creates a user's session
-also writes a row for the user. With it, the session is in the index until its first run has ended; after that, the
-usage counters contain the user.
+also writes a row for the user. With such an index, the session is listed there until its first run has ended; after
+that, the usage counters contain the user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def list_users(store: StateStore) -> list[str]:
 async def list_of_users(
     sessions: Sessions, users: Sequence[str | None], *, limit: int = 50, after: str | None = None
 ) -> SessionPage:
-    """Return root sessions of these users, newest id first. None selects sessions without a user. `after` is the
+    """Return the root sessions of these users, newest id first. None selects sessions without a user. `after` is the
     cursor of the previous page."""
     if len(users) == 1:
         return await sessions.list_sessions(user_id=users[0], limit=limit, after=after)
