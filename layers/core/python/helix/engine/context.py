@@ -48,14 +48,14 @@ class RunContext:
     watch: StopWatch = field(default_factory=StopWatch)
     """The watch for an interrupt or abort of the run. In a context from `make_context` it never sees one."""
     started_at: float = 0
-    """The time (Unix seconds) of the run's claim. 0: the run's row was not given."""
+    """The time (Unix seconds) of the run's claim. 0: the run's row was not passed in."""
     until: float | None = None
     """The time (Unix seconds) by which a sub-agent's run must be over. None: there is no such limit."""
     leaving: Callable[[], bool] = bool
     """A function that returns whether this worker should stop before the next step. The default always returns
     False."""
     fresh: bool = False
-    """Whether this worker's claim has just written `session`, so that the first step need not read it."""
+    """Whether this worker's claim has just written `session`, so that the first step does not have to read it."""
     row: RunRow | None = None
     """The run's row, if this worker knows every write to it. None: it must be read."""
     text: str | None = None

@@ -44,23 +44,23 @@ class Settings:
     skew_s: float = 5
     """The clock skew that is allowed between two machines."""
     stop_poll_s: float = 0.5
-    """The longest delay before a worker sees an interrupt, even during a model call."""
+    """The maximum delay before a worker sees an interrupt, even during a model call."""
     steps_per_invocation: int | None = None
     """The maximum number of steps that one invocation of a function buys. None: as many as its time allows."""
     step_time_s: float = 600
-    """The time that an invocation must have left to begin another step: enough for a whole model call and its
-    staging."""
+    """The time that an invocation must have left to begin another step. It must be enough for a whole model call and
+    its staging."""
     max_depth: int = 5
     """The maximum number of levels of sub-agents below a root session."""
     roll_over_events: int = 12_000
     """The length of an execution's history, in events, at which the run continues in its next part. Step Functions
     allows 25,000; the difference leaves room for one more delivery and its calls."""
     calls_at_once: int = 80
-    """The number of call rows that one transaction writes, 1 to 80. A step with more calls is wide and takes several
-    transactions."""
+    """The number of call rows that one transaction writes, from 1 to 80. A step with more calls is wide and takes
+    several transactions."""
     start_grace_s: float = 20
-    """The age at which a sweep begins to check whether a run has an execution. It counts from the run's claim, its last
-    write of the session, or its end."""
+    """The age at which a sweep begins to check whether a run has an execution. It is measured from the run's claim, its
+    last write of the session, or its end."""
     worst_case_micros_per_token: int = 100
     """The price that a reservation assumes for a model without a known price, in micro-dollars per token."""
     worst_case_margin_percent: int = 10
@@ -97,7 +97,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The most that a model call can use."""
+    """The maximum usage of a model call."""
 
     tokens: int
     """The number of tokens, prompt and answer together."""
@@ -107,7 +107,7 @@ class Worst:
 
 @dataclass(slots=True)
 class Engine:
-    """The ports, agents and settings that all verbs use. One per process, or per Lambda function."""
+    """The ports, agents and settings that all verbs use. There is one per process, or per Lambda function."""
 
     store: StateStore
     """The rows of sessions and of the control table."""
@@ -126,7 +126,7 @@ class Engine:
     budgets: RowBudgets
     """The definitions, windows and draws of budgets."""
     placement: Placement
-    """The rules of the place where runs are executed."""
+    """The rules that depend on where runs are executed."""
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
     """A function that computes a call's worst case in place of the engine's estimate. None: the engine estimates it."""
     on_alert: list[AlertListener] = field(default_factory=list)
@@ -193,7 +193,7 @@ Outcome = Over | Staged
 
 @dataclass(frozen=True, slots=True)
 class ChildWaits:
-    """A sub-agent that is paused or interrupted, so that its parent cannot go on."""
+    """A sub-agent that is paused or interrupted, so that its parent cannot continue."""
 
     pending: Pending
     """The parent's call that waits for the sub-agent."""

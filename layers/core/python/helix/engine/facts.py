@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     run: RunRow
-    """The row of the new run, as written by its claim, or by the abort of a session at rest."""
+    """The row of the new run, as written by its claim, or by the abort of an idle session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,11 @@ class RunQueued:
     """A claimed run that waits for a slot."""
 
     queued: int
-    """The number of runs of the agent that wait for a slot, this one included."""
+    """The number of runs of the agent that are waiting for a slot, including this one."""
     expires_at: float
     """The time (Unix seconds) after which the run has waited too long and is ended."""
     reason: str | None = None
-    """The reason why no run of the agent starts, if a budget stopped the agent. None: all slots are taken."""
+    """The reason why no run of the agent can start, if a budget stopped the agent. None: all slots are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class ModelAsked:
 @dataclass(frozen=True, slots=True)
 class TextReceived:
     claim: StepClaim
-    """The step's claim under which the model is called; its attempt identifies the text."""
+    """The step's claim under which the model is called. Its attempt number identifies the text."""
     delta: str
     """The next piece of the answer's text, as the adapter delivered it."""
 
@@ -198,7 +198,7 @@ class ModelAnswered:
     claim: StepClaim
     """The step's claim under which the model was called."""
     result: AnyStepResult
-    """The answer, or an `ErrorStepResult` if the call failed for good."""
+    """The answer, or an `ErrorStepResult` if the call failed permanently."""
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class ModelCallEnded:
     error: str | None = None
     """`cancelled` if the call has no result. None: it has one, which may be an error itself."""
     cached: bool = False
-    """Whether the response cache gave the answer, so that no model was called."""
+    """Whether the answer came from the response cache, so that no model was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class CallWaits:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A claimed call of a tool that this worker executes. The base of three facts."""
+    """A claimed call of a tool that this worker executes. The base class of three facts."""
 
     tool: AnyTool
     """The tool's definition."""

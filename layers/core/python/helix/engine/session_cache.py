@@ -18,7 +18,7 @@ from helix.core.view_row import ViewRow
 
 CACHED_BYTES = 32_000_000
 MESSAGE_BYTES = 1_000
-"""The rough size of a message without its text, in bytes."""
+"""The approximate size of a message without its text, in bytes."""
 STATES = 4
 """The number of custom states that are cached per session."""
 

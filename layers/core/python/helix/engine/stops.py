@@ -76,7 +76,7 @@ class StopWatch:
 
 
 class Stops:
-    """Polls for the stops of the runs that work in this process, every `poll_s` seconds."""
+    """A poller that looks for stops of the runs that work in this process, every `poll_s` seconds."""
 
     def __init__(self, store: StateStore, poll_s: float) -> None:
         self._store, self._poll_s = store, poll_s

@@ -12,7 +12,7 @@ class Ids(Protocol):
 
 
 RANDOM = 16
-"""The random characters at the end of an id, of 5 bits each."""
+"""The number of random characters at the end of an id. Each has 5 bits."""
 
 
 def new_secret(ids: Ids) -> str:

@@ -142,7 +142,7 @@ class LLMGenerateInput:
     files: Files = field(default_factory=NoFiles)
     """The source of the bytes of files in `messages`. An adapter reads them only when it builds its request."""
     chosen: str = ""
-    """Why a route chose `config.model`. Empty if no route chose it."""
+    """The reason why a route chose `config.model`. Empty if no route chose it."""
     question: Question | None = None
     """The cache lookup for this call. None: the response cache is not used."""
     remembered: AnyStepResult | None = None
@@ -181,8 +181,9 @@ class BaseAdapter(ABC):
         """Call the model once, as specified in `LLMAdapter.generate_step`."""
 
     def configured(self, config: LLMConfig) -> LLMConfig:
-        """Return the settings that the adapter actually uses for `config`. An adapter that may call a different model
-        than the request names returns that model, because prices, context windows and the cache depend on it."""
+        """Return the settings that the adapter actually uses for `config`. If it may call a different model from the
+        one that the request names, the adapter returns that model, because prices, context windows and the cache depend
+        on it."""
         return config
 
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:

@@ -170,7 +170,8 @@ Operation = Put | Update | Delete | Check
 
 class Watch(Protocol):
     async def changed(self, timeout_s: float) -> None:
-        """Wait until the partition may have changed since `watch` or the last call, or until `timeout_s` has passed."""
+        """Wait until the partition may have changed since `watch` or the last call, or until `timeout_s` seconds have
+        passed."""
         ...
 
 

@@ -22,7 +22,8 @@ class StreamManager(Protocol):
 
         A worker has only one append in flight, so its records stay in order. Appending the same records again, after a
         lost response, is harmless: the sequencer drops duplicates by number, as it drops records of dead attempts and
-        superseded runs. Raises `StoreError` if the log could not be reached; append the same records again then.
+        superseded runs. Raises `StoreError` if the log could not be reached; append the same records again in that
+        case.
         """
         ...
 

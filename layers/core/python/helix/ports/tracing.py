@@ -9,7 +9,7 @@ from helix.core.spans import Span, SpanRef
 
 
 class Tracer(Protocol):
-    """A sink for spans. `on`: whether spans are recorded at all. `content`: whether they may include the text of users,
+    """A sink for spans. `on`: whether spans are recorded at all. `content`: whether they may include text from users,
     models and tools."""
 
     @property

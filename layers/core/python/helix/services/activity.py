@@ -20,7 +20,7 @@ from helix.services.committing import refused
 
 ACTIVITY, SWEEP = (Key("control", "health#app", name) for name in ("activity", "sweep"))
 NOTE_S = 60.0
-"""The shortest time between two writes of `activity` by one process."""
+"""The minimum time between two writes of `activity` by one process."""
 REST_S = 7_200.0
 """The time without work after which a stage is idle: limits, alarms and health have settled."""
 LOOK_S = 3_600.0

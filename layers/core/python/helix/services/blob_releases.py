@@ -46,8 +46,9 @@ async def release_blobs(store: StateStore, clock: Clock, session_id: str, guard:
 
 
 async def release_blob(store: StateStore, clock: Clock, hold: Key, guard: Sequence[Operation] = ()) -> None:
-    """Release one blob. `hold`: the key of the session's row (`held_key`). `guard`: the conditions of the transaction, such
-    as that the session is hidden. Idempotent. Raises `ConditionFailedError` if the conditions do not hold."""
+    """Release one blob. `hold`: the key of the session's row (`held_key`). `guard`: additional conditions of the
+    transaction, for example that the session is hidden. Idempotent. Raises `ConditionFailedError` if the conditions do
+    not hold."""
     sha256, owner = parse_held(hold.sort)
     holder = holder_key(owner, sha256, hold.partition)
 

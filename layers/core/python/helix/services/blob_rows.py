@@ -40,7 +40,7 @@ from helix.ports.state_store import Delete, Key, Put, Value, When
 
 BLOB = "blob"
 HELD_START, HELD_END = "b#", "b$"
-"""The range of the sort keys of a session's holds."""
+"""The range of sort keys of a session's holds."""
 PARTITIONS = 8
 """The number of partitions of the due rows. A partition takes 1,000 writes/s."""
 UNUSED_S = 3_600.0
@@ -69,11 +69,11 @@ class BlobRow(Stored):
     size: int
     """The number of bytes. While the blob is uploading, the number that the client announced."""
     width: int | None = None
-    """The width of an image in pixels. None if it is not known, or for another kind."""
+    """The width of an image in pixels. None if unknown, or if the file is not an image."""
     height: int | None = None
-    """The height of an image in pixels. None if it is not known, or for another kind."""
+    """The height of an image in pixels. None if unknown, or if the file is not an image."""
     pages: int | None = None
-    """The number of pages of a document. None if it is not known, or for another kind."""
+    """The number of pages of a document. None if unknown, or if the file is not a document."""
     holders: int = 0
     """The number of sessions that hold the blob."""
     due: float | None = None
@@ -152,7 +152,7 @@ def due_partition(number: int) -> str:
 
 
 def due_time(now: float, after_s: float) -> float:
-    """Return a due time with the precision of `due_key`."""
+    """Return a due time, rounded to the precision of `due_key`."""
     return round(now + after_s, 3)
 
 

@@ -35,7 +35,7 @@ from helix.services.committing import Again, refused, repeat_attempt
 from helix.services.file_inputs import ReadFile
 
 AT_ONCE = 8
-"""The number of files that one call uploads at once."""
+"""The number of files that one call uploads concurrently."""
 
 
 class BlobUploads:

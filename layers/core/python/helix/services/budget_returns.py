@@ -31,7 +31,7 @@ class Closing:
     reserved: dict[Key, int]
     """The amount that each draw added to the window's `reserved`."""
     expires: int | None
-    """The time (Unix seconds) when the closed draws may be deleted. None for never."""
+    """The time (Unix seconds) after which the closed draws may be deleted. None if they are never deleted."""
 
     def draws_closed(self) -> list[Operation]:
         gone = {"ttl": self.expires} if self.expires is not None else {}

@@ -32,7 +32,7 @@ VERSION = Key("control", "budgets", "version")
 """The row whose `n` counts the changes to definitions. It does not exist before the first definition. A process reads
 it first, and reads the definitions only if the count has changed."""
 COPIES = 16
-"""The number of copies of the count. Each step reads one copy, because a DynamoDB item serves 3,000 reads a second.
+"""The number of copies of the count. Each step reads one copy, because a DynamoDB item serves 3,000 reads per second.
 Each change writes all copies."""
 
 
@@ -49,7 +49,7 @@ class Demand:
     wish: int | None = None
     """The amount to draw if the budget has plenty. None for about a hundredth of the remainder."""
     used: int = 0
-    """The part of the run's earlier draws that it has used and not yet reported."""
+    """The part of the run's earlier draws that the run has used but not yet reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Opening:
     metadata: JsonObject = field(default_factory=dict)
     """The JSON object from the session's creator. A sub-agent's session gets that of its parent."""
     parent: Parent | None = None
-    """For a sub-agent: the session, run and call that it works for. None for a root session."""
+    """For a sub-agent: the session, run and call for which it works. None for a root session."""
     ancestors: list[str] = field(default_factory=list)
     """The agents above a sub-agent, starting with the root's. Empty for a root session."""
     stream_id: str | None = None

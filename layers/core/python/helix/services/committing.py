@@ -25,8 +25,8 @@ class Again(Enum):
 
 
 async def refused(store: StateStore, name: str, operations: Sequence[Operation]) -> int | None:
-    """Commit the transaction. Return None if it was written, else the index of the first operation whose condition did
-    not hold."""
+    """Commit the transaction. Return None if it was written, otherwise the index of the first operation whose condition
+    did not hold."""
     try:
         await store.transact(name, operations)
     except ConditionFailedError as error:

@@ -55,7 +55,7 @@ async def read_content(content: Content) -> ReadContent:
 
 
 async def read_message(message: Content | None) -> tuple[str | None, list[ReadFile]]:
-    """Return the text and the files of a message; None without a message."""
+    """Return the text and the files of a message. The text is None if there is no message."""
     if message is None:
         return None, []
     content = await read_content(message)

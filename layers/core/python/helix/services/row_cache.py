@@ -67,7 +67,7 @@ class CacheEntry:
     hits: int = 0
     """The number of hits before this lookup."""
     similarity: float = 1.0
-    """The cosine between the question and the stored one. 1 for the exact question."""
+    """The cosine similarity of the question and the stored one. 1 for the exact question."""
 
 
 class RowCache:

@@ -59,7 +59,7 @@ class Boundary(NamedTuple):
     last: tuple[int, int] | None = None
     """The (step, attempt) that was staged or committed last. The sequencer uses it to close an open attempt."""
     status: str | None = None
-    """The session's status at the end of the turn. None elsewhere."""
+    """The session's status at the end of the turn. None for other records."""
     error: str | None = None
     """The message of the error that ended the turn. None if there was no error."""
     seen: tuple[int, float] | None = None
@@ -99,7 +99,7 @@ class _Shared:
 
 
 class RunStream:
-    """The chunks of one run, as one worker writes them. Create it in a running event loop; any thread may call `put`."""
+    """The chunks of one run that one worker writes. Create it in a running event loop; any thread may call `put`."""
 
     def __init__(self, streams: StreamManager, clock: Clock, session: SessionRow, run_id: str, turn: int) -> None:
         self._streams, self._clock = streams, clock

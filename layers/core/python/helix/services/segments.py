@@ -38,7 +38,7 @@ from helix.services.stream_ends import (
     tombstone_time,
 )
 
-SEGMENT_BYTES = 150_000  # of chunks; a record stays whole, and the store puts it elsewhere if it exceeds an item
+SEGMENT_BYTES = 150_000  # of chunks; a record is never split, and the store moves it elsewhere if it is too large
 TOMBSTONE_S = 86_400.0  # as long as records may stay in the log before they are projected
 PAGE = 10
 SESSIONS_AT_ONCE = 40
@@ -289,7 +289,8 @@ class SegmentStreams:
         return not messages and after == place.head
 
     async def position(self, stream_id: str) -> str:
-        """Return a log position up to which everything is appended, or "" if none is known. There may be a later one."""
+        """Return a log position up to which everything is appended, or "" if none is known. There may be a later
+        position."""
         return (self._ends.get(stream_id) or await self._read_place(stream_id)).at
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:

@@ -51,12 +51,12 @@ class ModelCall:
     at: float = 0.0
     """The time (Unix seconds) when the outcome was recorded."""
     error: str | None = None
-    """The message of the failure. None for an answer."""
+    """The error message. None for an answer."""
 
 
 async def session_calls(store: StateStore, session_id: str, *, children: bool = False) -> list[ModelCall]:
     """Return the session's calls by turn, step and attempt, in all lineages. With `children`, those of its sub-agents
-    follow, session by session. The list is empty for a session that does not exist. Each session takes one query."""
+    follow, session by session. The list is empty for a session that does not exist. One query is made per session."""
     found, below = calls_in(session_id, await store.query("sessions", session_id))
     for child in below if children else ():
         found += await session_calls(store, child, children=True)

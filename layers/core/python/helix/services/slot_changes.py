@@ -67,8 +67,8 @@ def among(counter: SlotCounter, account: SlotCounter) -> int:
 
 
 def numbers(found: Sequence[tuple[list[Operation], int | None]]) -> dict[str, Any]:
-    """Return the field that names the shards that counted the slot or ticket: the agent's, and the account's if it
-    counted too."""
+    """Return the field that names the shards in which the slot or ticket is counted: the agent's shard, and the
+    account's if it is counted there too."""
     numbers = [number for _, number in found]
     return {"shards": numbers} if any(number is not None for number in numbers) else {}
 

@@ -39,7 +39,7 @@ class Candidate:
     """The time (Unix seconds) when the run was claimed. Among runs of the same priority, the earliest claim goes
     first."""
     priority: int = 0
-    """The rank in the queue, from -999 to 999. Higher priorities go first."""
+    """The queue priority, from -999 to 999. Higher priorities go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class SlotCounter:
-    """The slot numbers of one agent, or of the account (all runs together)."""
+    """The slot counts of one agent, or of the account (all runs together)."""
 
     agent_type: str | None
     """The agent that is counted. None for the account."""
@@ -124,7 +124,7 @@ class Admission:
     queued: int = 0
     """The number of tickets of the agent. It is counted only in the states `waits` and `full`."""
     stopped_by: str | None = None
-    """The budget that stopped the agent, as in its counter. None unless the state is `waits`."""
+    """The budget that stopped the agent, from its counter. None unless the state is `waits`."""
 
 
 def counter_key(agent_type: str | None) -> Key:

@@ -50,7 +50,7 @@ class UsageCount:
     hour: str
     """The UTC hour, such as `2026-11-21T14`, or `total`."""
     model: str
-    """The model that was called. `-` if it is not known, and for usage inside tools."""
+    """The model that was called. `-` if it is unknown, and for usage inside tools."""
     operation: str
     """The kind of work, such as `completion` for model calls or `tool` for usage inside tools."""
     agent: str
@@ -261,7 +261,7 @@ def _name(count: UsageCount) -> tuple[str, str, str, str]:
 
 
 def _summed(counts: Iterable[UsageCount]) -> list[UsageCount]:
-    """Add up the counts of each name, in the order of the names."""
+    """Add up the counts with the same name, and return them in the order of their names."""
     found: dict[tuple[str, str, str, str], UsageCount] = {}
     for count in counts:
         known = found.get(_name(count))

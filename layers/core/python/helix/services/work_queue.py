@@ -75,10 +75,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The state of an execution, as its holder checks it."""
+    """The state of an execution that its holder checks."""
 
     open: bool
-    """Whether the execution may go on. False once it was stopped or has ended."""
+    """Whether the execution may continue. False once it has been stopped or has ended."""
     tokens: frozenset[str]
     """The tokens of the execution that were woken."""
 
@@ -147,7 +147,8 @@ class WorkQueue:
         return not held and bool(value["not_before"] <= now)
 
     async def claim(self, worker: str, wanted: Callable[[Value], bool]) -> Work | None:
-        """Claim the oldest execution that is `wanted` and that no worker holds. An expired lease does not count."""
+        """Claim the oldest execution that is `wanted` and that no worker holds. A worker whose lease has expired does
+        not hold it."""
         for row in await self.open_work():
             if self.free(row.value) and wanted(row.value):
                 work = await self._claim(worker, row)

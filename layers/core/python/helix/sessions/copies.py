@@ -30,7 +30,7 @@ from helix.services.claim_input import check_session_id
 
 PAGE = 50
 COPY_DEADLINE_S = 60
-"""The time after which another copy to the same target may start, in seconds. The slower copy is then refused at its
+"""The number of seconds after which another copy to the same target may start. The slower copy is then refused at its
 next write."""
 
 

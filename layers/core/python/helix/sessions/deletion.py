@@ -200,7 +200,7 @@ async def _row_matches(engine: Engine, check: Check) -> bool:
 
 
 async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
-    """Return the budget draws of runs with open effects. Only the run rows have the amounts, so this happens before
+    """Return the budget draws of runs with open effects. Only the run rows contain the amounts, so this happens before
     they are deleted."""
     rows = await engine.store.query("sessions", hidden.session_id, start="r#", end=f"{SESSION}\x00", reverse=True)
     values = {row.key.sort: row.value for row in rows}
@@ -261,7 +261,8 @@ async def _delete_child(engine: Engine, child_id: str) -> None:
 
 
 async def _delete_remains(engine: Engine, session_id: str) -> None:
-    """Delete the rows that an unfinished copy left under the id, or that earlier versions wrote after a deletion."""
+    """Delete the rows that an unfinished copy left behind under the id, or that earlier versions wrote after a
+    deletion."""
     try:
         await clear_leftovers(engine, session_id)
         none = [Check(session_key(session_id), ABSENT), Check(marker_key(session_id), ABSENT)]

@@ -36,7 +36,7 @@ LEFT_OUT = (
 
 
 def aws_lines(rows: SessionRows, *, kinesis: bool = True) -> list[Line]:
-    """Return the lines of one session, without its sub-agents' sessions. `kinesis`: whether chunks reach the log
+    """Return the lines for one session, without its sub-agents' sessions. `kinesis`: whether chunks reach the log
     through Kinesis."""
     counts = [count_run(rows, run) for run in rows.runs]
     lines = [line for count in counts for line in _run_lines(rows.session.session_id, count)]

@@ -131,7 +131,7 @@ def _adopted(rows: SessionRows, run: RunRow) -> list[Answered]:
 
 
 def _executed(one: Answered) -> list[CallRow]:
-    """Return the answer's calls that were not already settled with the answer."""
+    """Return the answer's calls that were not already resolved with the answer."""
     return [row for row in one.calls if row is not None and row.by != "plan"]
 
 

@@ -24,7 +24,7 @@ SUMMARISED = "it took the place of earlier messages"
 
 
 def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
-    """Return the lines of one session: its model calls, the usage of its tools, and any difference from its run
+    """Return the lines for one session: its model calls, the usage of its tools, and any difference from its run
     rows."""
     own = {run.run_id for run in rows.runs}  # a copy begins with answers that another session paid for
     lines = [_call(call) for call in calls]
@@ -83,7 +83,7 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
 
 
 def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
-    """Yield the line of a tool call. A sub-agent's usage is in the lines of its own session."""
+    """Yield the line for a tool call. A sub-agent's usage is in the lines of its own session."""
     if row.usage is None or row.child is not None or row.usage == Usage():
         return
     yield Line(

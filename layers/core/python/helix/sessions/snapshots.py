@@ -19,7 +19,8 @@ async def read_snapshot(
     sessions: Sessions, streams: StreamManager, session_id: str, newest: int | None = None
 ) -> SessionSnapshot:
     """Return the snapshot at the newest checkpoint on the stream, from the stream of the session's last known run.
-    `newest` limits it to that many of the newest messages; by default it has all. Raises `SessionNotFoundError`."""
+    `newest` limits it to that many of the newest messages; by default it has all messages. Raises
+    `SessionNotFoundError`."""
     for _ in range(TRIES):
         try:
             return await _read(sessions, streams, session_id, newest)

@@ -100,7 +100,7 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
 
 async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
     """Write the ended child's outcome to its parent's call row, unless the row already has a result. If the parent is
-    paused on this call, claim it in the same transaction. Return the claim, whose run the caller must start."""
+    paused on this call, claim it in the same transaction. Return the claim; the caller must start its run."""
     if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
         return None  # a run that was taken over has failed, but its session continues under the next run
     while True:

@@ -1,6 +1,6 @@
 """call_tool: claim one call, run it once, record its result (docs/protocol.md#call-tool).
 
-Law: no claim is granted once a result exists. The first recorded result stands. `skip` and `ask` tools never start
+Law: no claim is granted once a result exists. The first recorded result is final. `skip` and `ask` tools never start
 twice.
 """
 
@@ -35,7 +35,7 @@ from helix.services.session_files import NO_FILES
 MAX_REASON = 2_000
 """The maximum length, in characters, of the reason that an approval rule gives."""
 MAX_DEATHS = 3
-"""The number of worker deaths after which a call that may be repeated is not started again."""
+"""The number of worker deaths after which even a repeatable call is not started again."""
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
@@ -298,7 +298,7 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
 
 
 async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
-    """Return the row with the outcome. Its files are stored first."""
+    """Store the outcome's files, then return the row with the outcome."""
     outcome, files = await _take_files(run, outcome)
     return row.ended(
         outcome.content,

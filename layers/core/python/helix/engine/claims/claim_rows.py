@@ -36,7 +36,7 @@ from helix.services.request_keys import key_put
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt to claim the session as read."""
+    """One attempt to claim the session, based on its rows as read."""
 
     engine: Engine
     """The ports and settings."""
@@ -49,7 +49,7 @@ class Attempt:
     ask: ClaimInput
     """The claim as the caller requested it."""
     owner: str
-    """The delivery that claims. It becomes the owner of the run, if runs are claimed."""
+    """The delivery that makes the claim. It becomes the owner of the run, if runs are claimed."""
     now: float
     """The timestamp (Unix seconds) of all rows of the attempt."""
     run_id: str
@@ -205,7 +205,8 @@ def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
 
 
 def index_key(session: SessionRow) -> Key:
-    """Return the key that lists a root session under its user. A lost claim may leave such a row without a session."""
+    """Return the key of the row that lists a root session under its user. A lost claim may leave such a row without a
+    session."""
     return Key("sessions", index_partition(session.user_id), session.session_id)
 
 

@@ -127,7 +127,7 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
 
 
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
-    """Return the call row with the answer applied, depending on what the call asked for."""
+    """Return the call row with the answer applied, depending on what the call was waiting for."""
     if row.ask == "client":
         if not confirmation.approved:  # the error message from the client, verbatim
             error = confirmation.reason or "denied: no reason given"

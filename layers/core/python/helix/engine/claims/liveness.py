@@ -110,8 +110,8 @@ class HeldClaim:
             self._task.cancel()
 
     def _raise_lost(self) -> None:
-        """Raise in place of the cancellation that ended the block, unless the task was also cancelled for another
-        reason."""
+        """Raise the error that replaces the cancellation that ended the block, unless the task was also cancelled for
+        another reason."""
         self._lost = False
         logger.warning("this worker no longer holds %s; stopping", self._claim.what)
         if self._main.uncancel() > self._cancels:  # cancelled by another claim of this task, or by its caller
@@ -138,7 +138,7 @@ async def release(engine: Engine, claim: Claim) -> None:
 
 
 def _until_due(engine: Engine, claim: Claim) -> float:
-    """Return the seconds until the claim is checked again. 0: move its deadline now."""
+    """Return the number of seconds until the claim is checked again. 0: move its deadline now."""
     length, ahead = engine.settings.claim_s, claim.deadline() - engine.clock.now()
     if length + engine.settings.skew_s < ahead < float("inf"):
         return 0.0  # the clock was set back: other workers would wait too long for a dead holder

@@ -24,7 +24,7 @@ PAGE, STEP_PAGE = 32, 66
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """The commits of one step that the stream may lack."""
+    """The commits of one step that may be missing from the stream."""
 
     answer: AssistantRow | None
     """The answer of the step. None: no answer precedes the checkpoint."""
@@ -35,7 +35,8 @@ class Missed:
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
-    """Return the commits that the stream may lack at this checkpoint, or None if the checkpoint does not exist."""
+    """Return the commits that may be missing from the stream at this checkpoint, or None if the checkpoint does not
+    exist."""
     if not checkpoint_id:
         return None
     version = checkpoint_version(session_id, checkpoint_id)

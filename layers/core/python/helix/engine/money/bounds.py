@@ -245,7 +245,7 @@ def shorter(request: LLMGenerateInput, estimate: Estimate, output: int) -> tuple
 
 
 def models_of(config: LLMConfig) -> Sequence[str]:
-    """Return the models that an adapter may call for this request. Its route was resolved before."""
+    """Return the models that an adapter may call for this request. Its route has already been resolved."""
     return [config.model, *config.fallbacks]
 
 

@@ -45,7 +45,7 @@ class Reserved:
     tokens: int = 0
     """The reserved tokens, for one or two attempts. 0: no budget bounds the call."""
     cut: bool = False
-    """Whether the answer must be shorter than its agent allows."""
+    """Whether the answer must be shorter than the agent's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ async def _refuse(
 
 async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_BudgetBlock]) -> None:
     """Raise the alerts that the draws from these windows trigger. The states are read after the draws, so the last of
-    several workers sees all draws."""
+    several concurrent workers sees all draws."""
     states = await budget_states(engine, [h.definition for h in drawn], [h.block.budget for h in drawn])
     worst: AlertLevel | Literal[""] = ""
     for h, state in zip(drawn, states, strict=True):

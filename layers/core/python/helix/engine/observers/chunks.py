@@ -150,7 +150,7 @@ def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolA
 
 def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
     """Put an error for calls that are not executed. They have no `tool_start`, and their `tool_end` follows the commit.
-    The run goes on."""
+    The run continues."""
     plan, row = fact.plan, fact.row
     counts = Counter(s.content for s in plan.resolved.values() if not s.success)
     contents = [(parsed_content(content), calls) for content, calls in counts.items()]
@@ -240,7 +240,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
 
 
 def _end(stream: RunStream, run: RunRow, agent: AnyAgent) -> None:
-    """Put the last record of a run, made from its row. A worker that completes the run's effects writes it again."""
+    """Put the last record of a run, built from its row. A worker that completes the run's effects writes it again."""
     chunks: list[AnyChunk] = []
     mark: Mark = "end"
     message = run.error.message if run.error is not None else None

@@ -45,7 +45,7 @@ class InLine(NamedTuple):
     expires_at: float
     """The time (Unix seconds) after which the run has waited too long."""
     reason: str | None = None
-    """The reason why no run of the agent starts, if a budget stopped the agent. None: all slots are taken."""
+    """The reason why no run of the agent can start, if a budget stopped the agent. None: all slots are taken."""
 
 
 GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
@@ -59,7 +59,7 @@ def candidate_of(run: RunRow) -> Candidate:
 
 
 def default_limit(agent: AnyAgent) -> int | None:
-    """Return the concurrency limit that the agent's definition asks for, or None if it asks for no resources."""
+    """Return the concurrency limit from the agent's definition, or None if it does not ask for resources."""
     found = agent.resources.get("max_instances")
     return found if isinstance(found, int) else None
 

@@ -257,7 +257,8 @@ async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
 async def _abort_children(
     engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], reason: str | None, delivery: Delivery
 ) -> None:
-    """Abort these sub-agents. No more of them can start, because their claims need a running parent in their step."""
+    """Abort these sub-agents. No more of them can start, because their claims require the parent to be running in their
+    step."""
     for ref in children:
         child_agent = agent.find_agent(ref.agent_type) or engine.agents(ref.agent_type)
         if await engine.history.session(ref.session_id) is not None:

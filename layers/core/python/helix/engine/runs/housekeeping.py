@@ -254,7 +254,7 @@ async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
 
 
 async def _old_checkpoints(engine: Engine, session: SessionRow, keep: int) -> list[str]:
-    """Return the checkpoints to delete, oldest first. No other checkpoint needs one of them for its state."""
+    """Return the checkpoints to delete, oldest first. None of them holds the state of a checkpoint that is kept."""
     rows = await engine.store.query("sessions", session.session_id, start="c#", end="c$", reverse=True)
     if len(rows) <= keep:
         return []
@@ -272,7 +272,7 @@ def expiry_partition(number: int) -> str:
 
 
 def expiry_puts(engine: Engine, session: SessionRow, now: float) -> list[Operation]:
-    """Return the row that says when to check whether the session has expired, for a transaction that uses the
+    """Return the operations that record when to check whether the session has expired, for a transaction that uses the
     session."""
     ttl = engine.settings.session_ttl_s
     if ttl is None or session.parent is not None:

@@ -78,7 +78,8 @@ async def begin_attached(engine: Engine, agent: AnyAgent, session: SessionRow, r
 
 
 async def go_on(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, delivery: Delivery) -> str:
-    """Complete what `begin` did not finish, for a sweep that found a run without an execution. Return what was done."""
+    """Finish what `begin` left incomplete, for a sweep that found a run without an execution. Return the action that
+    was taken."""
     admission = await admit_run(engine, agent, session, run)
     if admission.state == "waits" and admission.waiting is None and await _parent_works(engine, session):
         admission = Admission("free")

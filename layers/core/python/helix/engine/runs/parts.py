@@ -39,7 +39,7 @@ async def roll_over_silent(engine: Engine, agent: AnyAgent, session: SessionRow,
     claim. False: no claim has lapsed.
 
     The transaction expires the claims on which it is based. So a claim starts at most one part, even while the new
-    execution waits for Lambda capacity. A silent worker that returns finds another version of the session.
+    execution waits for Lambda capacity. A silent worker that comes back finds another version of the session.
     """
     while session.status == "running" and session.run_id == run.run_id:
         expiries = await _expire_silent(engine, session)

@@ -232,7 +232,7 @@ async def _history(engine: Engine, session: SessionRow, folding: tuple[OpenRows,
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
-    """7: call the model and stream its answer. A stop ends the call at once. A cached answer is streamed like a new
+    """7: call the model and stream its answer. A stop ends the call immediately. A cached answer is streamed like a new
     one."""
     claim = session.claim
     assert claim is not None
@@ -328,7 +328,7 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
 
 
 def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
-    """Stream a cached answer, each part as one piece."""
+    """Stream a cached answer, with each part as one piece."""
     assert callbacks.on_thinking is not None and callbacks.on_text_delta is not None
     for block in result.thinking:
         callbacks.on_thinking(block.text, True)

@@ -166,7 +166,7 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
 
 
 async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
-    """6 to 9: reserve, claim the step, ask the model, stage the answer."""
+    """6 to 9: reserve the worst case, claim the step, ask the model and stage the answer."""
     session, folding = begun.session, begun.folding
     new = folded(run, session, folding)
     attempt = await _expired_attempt(run, session, new)
@@ -270,7 +270,7 @@ def _too_late(session: SessionRow) -> ErrorInfo | None:
 
 
 def _cut_short(answer: ModelAnswer) -> ModelAnswer:
-    """Name the budget as the cause of a cut-off answer, if the answer had to be shorter than its agent allows."""
+    """Name the budget as the cause of a cut-off answer, if the answer had to be shorter than the agent's own limit."""
     result = answer.result
     if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
         return answer
@@ -280,7 +280,7 @@ def _cut_short(answer: ModelAnswer) -> ModelAnswer:
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
     """Record the fold of another delivery, which claimed the next step but did not get its answer. That delivery may
-    have died before it recorded the fold. If runs are claimed, the claim that takes the run over records it."""
+    have died before it recorded the fold. If runs are claimed, the claim that takes over the run records it."""
     held = session.claim
     if run.engine.placement.claims_runs or held is None:
         return

@@ -150,7 +150,8 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
 
 
 async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
-    """Commit an answer without calls to execute. History grows by the whole step at once, and the run usually ends."""
+    """Commit an answer without calls to execute. The whole step is added to history in one commit, and the run usually
+    ends."""
     now = run.now()
     misses = session.misses + (1 if plan.missed else 0)
     calls = list(_resolved_rows(run, plan, row).values())
