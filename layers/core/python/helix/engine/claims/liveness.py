@@ -35,7 +35,7 @@ RETRY_S = 1.0
 RELEASE_S = 2.0
 """The number of seconds that a failing block waits for its claim to be released."""
 DEAD = 0.0
-"""The deadline of a claim that was released by its holder or expired by a supervisor. No worker can act under it."""
+"""The deadline of a claim that was released by its holder or expired by another process. No worker can act under it."""
 
 
 class LostClaimError(StoreError):
