@@ -40,7 +40,7 @@ class MCPServer:
     A started server gets `env` and the few variables that are safe to inherit (PATH, HOME, ...), not the whole
     environment. `timeout_s` limits one call, and `connect_timeout_s` limits the start and the handshake. Use it as
     `async with MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`.
-    A connection that a call has opened lives until `close`, or until its event loop ends.
+    A connection that a call opened stays open until `close`, or until its event loop ends.
     """
 
     def __init__(
@@ -132,11 +132,12 @@ def mcp_tools(
     """Return tool definitions for `Agent(tools=[...])`. It needs no running event loop.
 
     listing: the result of `await server.listing()`, possibly from another process. Without it the server is asked now.
-    prefix: a text before each name, so that the tools of two servers do not clash. `prefix="docs"` turns `search` into
-    `docs_search`. only: the tools to include, by the server's names. An unknown name raises `DefinitionError`.
+    prefix: a string that is put before each name, so that the tools of two servers do not clash. `prefix="docs"` turns
+    `search` into `docs_search`. only: the tools to include, by the server's names. An unknown name raises
+    `DefinitionError`.
 
-    Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated after a
-    crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
+    Names are adjusted to match `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated
+    after a crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
     """
     listed = _list_in_thread(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]

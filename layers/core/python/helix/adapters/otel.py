@@ -1,7 +1,7 @@
-"""Export of spans to OpenTelemetry, by OTLP over HTTP, in a thread of its own.
+"""Exports spans to OpenTelemetry with OTLP over HTTP, in a separate thread.
 
-Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped and
-delay no other work. The buffer is bounded. After a failure the exporter is not called for `REST_S`.
+Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped, and do
+not delay other work. The buffer is bounded. After a failure the exporter is not called for `REST_S`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 
 class OtelTracer:
     """A tracer that exports spans. ratio: the share of traces to keep, 0 to 1. The decision follows from a trace's id,
-    so all its spans are kept or none. content: whether spans may contain texts of the conversation."""
+    so either all its spans are kept or none are. content: whether spans may contain text from the conversation."""
 
     on = True
 

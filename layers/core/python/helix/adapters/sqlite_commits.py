@@ -25,7 +25,8 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
 """The delay between two attempts to commit the waiting transactions."""
 GROUP = 256
-"""The limit of operations in one commit. A commit of this size blocks the event loop for a few milliseconds."""
+"""The maximum number of operations in one commit. A commit of this size blocks the event loop for a few
+milliseconds."""
 Transaction = tuple[str, Sequence[Operation]]
 
 

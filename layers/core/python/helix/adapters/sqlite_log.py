@@ -1,8 +1,8 @@
 """The write-ahead log of a SQLite store: its syncs to the disk, and its checkpoints into the file.
 
-Law: a commit writes to the log without waiting for the disk. A commit that must survive a loss of power waits for the
-next sync of the log; all waiting commits share one. Until then other processes may see such a commit. Their later
-writes reach the disk after it, because the log is one file that is synced from its beginning.
+Law: a commit writes to the log without waiting for the disk. A commit that must survive a power loss waits for the next
+sync of the log; all waiting commits share one. Until then other processes may see such a commit. Their later writes
+reach the disk after it, because the log is one file that is synced from its beginning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
 class Log:
     """The log of one store. `file`: the store's file. Its log is beside it while a connection is open. SQLite itself
-    syncs the log's name and header, and the log before it is moved."""
+    syncs the log's name and header, and the log before a checkpoint moves it."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._number, self._closed = file, -1, False

@@ -1,4 +1,4 @@
-"""RemoteHandle: the handle of a run that the service executes.
+"""The handle of a run that the service executes.
 
 Law: a caller reads each message once, without gaps. Nothing about a handle is stored, so any process can create one
 from the run's ids.
@@ -35,8 +35,8 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
     def __init__(self, client: HelixClient, place: JsonObject) -> None:
         """Take the run's ids and its place in the stream.
 
-        `place` has session_id, run_id, turn, stream_id and `after`, the sequence that the run's messages follow. `first` is
-        the feed of the run's first reader. It also shows whether the run has ended.
+        `place` contains session_id, run_id, turn, stream_id and `after`, the sequence before the run's first message.
+        `first` is the feed of the run's first reader. It also shows whether the run has ended.
         """
         self._client, self._read = client, False
         self.first: Feed | None = None

@@ -1,9 +1,9 @@
-"""The requests of clients that act: starting runs, and stopping, copying, deleting and following sessions.
-`gateway.reads` has the requests that read.
+"""The client requests that act: starting runs, and stopping, copying, deleting and following sessions. The requests
+that read are in `gateway.reads`.
 
-Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
+Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may arrive
 twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
-request, or recorded under its name before. So the repeat finds it (`services.request_keys`). A subscriber is
+request, or recorded under its name beforehand. So the repeat finds it (`services.request_keys`). A subscriber is
 registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
 twice has the same sequence, so the client drops it.
 """
@@ -52,7 +52,8 @@ async def create_session_id(backend: Backend, key: str) -> str:
     """Return the id of the new session of this request. Its repeats get the same id while the key is valid. The id is
     not derived from the key, because sessions are listed by id and must sort by time."""
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
-    # An hour longer than the key of the run, which is recorded later. A repeat thus never finds a run without its session.
+    # Valid for an hour longer than the run's key, which is recorded later. So a repeat never finds a run without its
+    # session.
     value = {"session_id": fresh, "ttl": int(backend.clock.now() + HOLDS_S + 3600)}
     if await refused(backend.executor.store, "mint_session", [Put(place, value, ABSENT)]) is None:
         return fresh
@@ -61,13 +62,13 @@ async def create_session_id(backend: Backend, key: str) -> str:
 
 
 REPLAY_S: Final = 15.0
-"""The seconds for which one request may replay messages: well below the 29 s after which API Gateway gives up on the
-function."""
+"""The time for which one request may replay messages, in seconds. It is well below the 29 s after which API Gateway
+gives up on the function."""
 BATCH: Final = 200
 
 
 class ConnectionGoneError(Exception):
-    """Raised if a connection closed before its response."""
+    """Raised if a connection closes before it gets its response."""
 
 
 async def replay(backend: Backend, connection_id: str, stream_id: str, after: int) -> tuple[int, bool]:
@@ -75,7 +76,7 @@ async def replay(backend: Backend, connection_id: str, stream_id: str, after: in
     lagging. Return the last sequence that was posted, and whether nothing is stored after it.
 
     If the log's beginning has expired, the gap is reported as `stream_resync`. Raises `ConnectionGoneError`, and
-    `StreamNotFoundError` if the stream had messages once and no longer exists.
+    `StreamNotFoundError` if the stream once had messages and no longer exists.
     """
     until = backend.clock.now() + REPLAY_S
     position, batch = after, list[StreamMessage]()
@@ -193,7 +194,8 @@ async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: st
 
 
 def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
-    """Return the message that `execute` makes of a mapping. A function agent reads its parameters from the message."""
+    """Return the message that `execute` makes from a mapping. A function agent reads its parameters from the
+    message."""
     return dumps(parameters) if agent.function is not None else str(parameters.get("message", ""))
 
 
@@ -249,7 +251,7 @@ async def unsubscribe(backend: Backend, caller: Connection, request: Unsubscribe
 
 
 async def _find_root(backend: Backend, caller: Connection, request: Subscribe | Unsubscribe) -> SessionRow:
-    """Return the session whose stream the request names. A stream has the id of its root session."""
+    """Return the session of the stream that the request names. A stream has the id of its root session."""
     return await backend.get_owned(caller.principal, request.session_id or request.stream_id or "")
 
 

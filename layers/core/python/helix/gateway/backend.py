@@ -1,7 +1,7 @@
 """The objects that actions work on, and the ownership of sessions.
 
 Law: a session belongs to the principal that its root was made for (a stream has the id of its root session). For other
-principals it does not exist: they get the same error, word for word.
+principals it does not exist: they get the same error, word for word, as for a missing session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
-    setting of the deployed stage; None on a developer's machine, which has no platform to pay for."""
+    setting of the deployed stage. None on a developer's machine, where no platform costs arise."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -147,7 +147,7 @@ class Backend:
 
 
 def check_root(row: SessionRow) -> None:
-    """Refuse a sub-agent's session, for actions that apply to a root session only."""
+    """Refuse a sub-agent's session, for actions that apply only to root sessions."""
     if row.parent is not None:
         raise InvalidInputError(f"session {row.session_id!r} is a sub-agent's: act on its root, {row.stream_id!r}")
 
@@ -155,8 +155,8 @@ def check_root(row: SessionRow) -> None:
 FOREVER = 253_402_300_799.0
 """The end of the year 9999 in Unix seconds. JSON has no infinity."""
 OPERATOR = Connection("operator", None, FOREVER, 0.0)
-"""The caller who runs the service: the command line on its own store, or an AWS caller whom IAM allows to invoke the
-function."""
+"""The caller who runs the service. This is the command line on its own store, or an AWS caller that IAM allows to
+invoke the function."""
 
 
 class OperatorBackend(Backend):

@@ -1,5 +1,5 @@
-"""The agents of a process, and their models. They are separate from the executor, which most deployed functions do not
-need.
+"""The agents of a process, and their models. They are separate from the executor, because most deployed functions do
+not need an executor.
 """
 
 from __future__ import annotations

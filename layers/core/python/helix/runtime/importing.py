@@ -95,7 +95,7 @@ def load_file(file: Path) -> ModuleType:
 
 def place_of(value: Any) -> str | None:
     """Return the import path by which another process finds the same object: a function, or any variable of a module.
-    None if no module has it, because it was made inside a function or in an interactive session."""
+    None if no module has it, because it was created inside a function or in an interactive session."""
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if isinstance(name, str) and isinstance(module, str) and "<" not in name:
         return _import_path(sys.modules.get(module), name)
@@ -128,7 +128,7 @@ class ServedAgent:
     model: str | None = None
     """The model that replaces the agent's own, without fallbacks. None keeps the agent's."""
     max_tokens: int | None = None
-    """The token limit of an answer. A lower limit of the agent still applies. None keeps the agent's."""
+    """The token limit of an answer. A lower limit set by the agent still applies. None keeps the agent's."""
 
     def dump(self) -> JsonObject:
         return asdict(self)
@@ -144,7 +144,7 @@ class ServedAgent:
         return agent
 
     def digest(self, agent: AnyAgent, more: JsonObject) -> str:
-        """Return a digest of the served definition, which changes whenever the definition does. `more` has the
+        """Return a digest of the served definition, which changes whenever the definition does. `more` contains the
         definition's other values."""
         reported = {**self.dump(), "fingerprint": agent.fingerprint(), **more}
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]

@@ -267,7 +267,7 @@ class AgUiEncoder:
     def _patch(self, patches: list[JsonObject]) -> None:
         try:
             self._state = apply(self._state, patches) if self._state is not None else None
-        except InvalidInputError:  # chunks were lost, so the state before the patch is not known
+        except InvalidInputError:  # chunks were lost, so the state before the patch is unknown
             self._state = None
         self._emit("STATE_DELTA", delta=patches)
 

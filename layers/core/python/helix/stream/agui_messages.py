@@ -29,8 +29,8 @@ class AgUiMessages:
             message["content"] = (message.get("content") or "") + delta
 
     def discard(self, ids: Iterable[str]) -> None:
-        """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning does not
-        change the reader's."""
+        """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning leaves the
+        reader's reasoning unchanged."""
         gone = set(ids)
         for message in self._messages:
             if message["id"] in gone and message["role"] == "reasoning":

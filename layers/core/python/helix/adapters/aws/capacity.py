@@ -1,4 +1,4 @@
-"""Warm functions: provisioned concurrency of the alias that an agent's state machine calls.
+"""Warm functions: provisioned concurrency for the alias that an agent's state machine calls.
 
 Law: only functions of the stage that belong to a single agent are changed. An account has limited concurrency, so AWS
 may refuse. The refusal is logged, and runs have cold starts. The admission limit does not depend on warm functions.
@@ -31,7 +31,7 @@ logger = get_logger("helix")
 
 
 class ProvisionedConcurrency:
-    """The warm functions of a stage's agents. `client`: botocore's client of `lambda`."""
+    """The warm functions of a stage's agents. `client`: a botocore `lambda` client."""
 
     def __init__(self, client: Any, stage: str) -> None:
         self._client, self._stage = client, stage

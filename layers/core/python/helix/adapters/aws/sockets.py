@@ -32,13 +32,13 @@ def sockets_config(deadline_s: float = DEADLINE_S) -> Config:
     return Config(
         connect_timeout=deadline_s,
         read_timeout=deadline_s,
-        retries={"total_max_attempts": 1},  # a repeat would take another deadline, and a client that lags replays
+        retries={"total_max_attempts": 1},  # a retry would take another deadline, and a lagging client replays
         max_pool_connections=AT_ONCE,
     )
 
 
 class ApiGatewaySockets:
-    """The sockets of a stage. `client`: botocore's client of `apigatewaymanagementapi`, made with `sockets_config` for
+    """The sockets of a stage. `client`: a botocore `apigatewaymanagementapi` client, created with `sockets_config` for
     the https URL of the stage. `deadline_s`: the deadline of one post, in seconds."""
 
     def __init__(self, client: Any, *, deadline_s: float = DEADLINE_S) -> None:

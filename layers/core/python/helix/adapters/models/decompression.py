@@ -1,7 +1,8 @@
-"""Compressed answers, decompressed piece by piece and within bounds.
+"""Compressed responses, decompressed piece by piece and within bounds.
 
-Law: a piece is at most `PIECE` bytes, and the event loop runs between two of them, whatever the compression ratio. An
-answer that is much larger than its compressed form is refused: a few hundred kilobytes can hold gigabytes.
+Law: a piece is at most `PIECE` bytes, and the event loop runs between two of them, whatever the compression ratio. A
+response that is much larger than its compressed form is refused, because a few hundred kilobytes can expand to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from helix.adapters.models.wire import BrokenStreamError, RefusedAnswerError
 
 PIECE: Final = 64 * 1024
 FREE: Final = 2**20
-"""The decompressed bytes that are allowed on top of `RATIO`, in any answer."""
+"""The decompressed bytes that are allowed on top of `RATIO`, in any response."""
 RATIO: Final = 100
-"""The decompressed bytes that each compressed byte may produce. Text, and server-sent events of it, stay below 40."""
+"""The decompressed bytes that each compressed byte may produce. Text, including text in server-sent events, stays below
+40."""
 _EITHER: Final = zlib.MAX_WBITS | 32
 """The `wbits` for zlib to detect gzip or zlib by the header."""
 

@@ -24,7 +24,7 @@ class LiteLLMEmbedding:
     """An embedding model. `await embedding(texts)` returns their vectors.
 
     Keys and addresses come from each provider's own variables, or from `options` (`api_key`, `api_base`, `dimensions`,
-    ...). `timeout_s` bounds one call. `spent`: the usage of all calls.
+    ...). `timeout_s` bounds one call. `spent`: the total usage of all calls.
 
     Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later.
     OpenAI's own client retries twice before that, and litellm cannot turn this off.

@@ -1,4 +1,5 @@
-"""Any model that litellm can call. Its import takes seconds, so it happens in a thread, at the first call."""
+"""Calls any model that litellm supports. Importing litellm takes seconds, so it is done in a thread, at the first
+call."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def load_litellm() -> ModuleType:
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True  # httpx, as the packages of OpenAI and Anthropic use it
-    if "LITELLM_LOG" not in os.environ:  # Helix reports every failure; setting LITELLM_LOG brings litellm's log back
+    if "LITELLM_LOG" not in os.environ:  # Helix reports every failure; LITELLM_LOG turns litellm's log on again
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
     getattr(litellm, "encoding", None)

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class StreamTap:
-    """The tap of one stream. `native` is the provider's stop reason if one was seen. `refusal` is the refusal text so
+    """The tap on one stream. `native` is the provider's stop reason if one was seen. `refusal` is the refusal text so
     far. `reported_usage` says whether the provider reported its token counts, or could not be observed."""
 
     def __init__(self, stream: Any) -> None:

@@ -1,8 +1,8 @@
 """The price of a model call, in whole millionths of a US dollar.
 
-Law: a price given to the adapter wins over litellm's table. A model without a price in either is `priced=False`, never
-0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported: its table is read
-(`catalog`).
+Law: a price given to the adapter takes precedence over litellm's table. A model without a price in either is
+`priced=False`, never 0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported:
+its table is read (`catalog`).
 """
 
 from __future__ import annotations

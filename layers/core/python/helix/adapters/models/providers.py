@@ -1,4 +1,4 @@
-"""The providers that a model's name may begin with, and a check for names without one of them.
+"""The providers that a model's name may begin with, and a check for names that begin with none of them.
 
 Law: nothing is imported for the decision. A provider that only a newer litellm knows is called like any other. The list
 only decides which names look like mistakes.

@@ -45,7 +45,7 @@ def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str,
 
 
 class Clients:
-    """One client for each event loop and set of arguments. `connect` makes its HTTP client. The packages' own HTTP
+    """One client for each event loop and set of arguments. `connect` creates its HTTP client. The packages' own HTTP
     clients would be left behind by a closed loop, try to close themselves in another one, and fail."""
 
     def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
@@ -64,8 +64,8 @@ class Clients:
 
 
 class SdkExchange(NativeExchange):
-    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `interface` is the one that it
-    calls, and `stream_class` the package's `AsyncStream`."""
+    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `interface` is the interface
+    that it calls, and `stream_class` the package's `AsyncStream`."""
 
     interface: Interface
 

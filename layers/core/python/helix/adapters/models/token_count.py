@@ -30,7 +30,7 @@ PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
 IMAGE_TOKENS, SMALL_IMAGE_TOKENS = 765, 85
 """The tokens of an image of 1024 x 1024, and of one in low detail."""
 PIECE = 50_000
-"""The number of characters that are encoded at once. A longer text without a space takes tiktoken too long."""
+"""The number of characters that are encoded at once. tiktoken takes too long for a longer text without a space."""
 DEFAULT = "cl100k_base"
 _TABLES = {
     "cl100k_base": (
@@ -42,7 +42,7 @@ _TABLES = {
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     ),
 }
-"""The tables of tiktoken: the name of the file in its cache (SHA-1 of the address), and SHA-256 of its content."""
+"""The tables of tiktoken: the name of the cached file (the SHA-1 of its URL), and the SHA-256 of its content."""
 _SHIPPED = Path("litellm_core_utils", "tokenizers")
 _CACHE = "TIKTOKEN_CACHE_DIR"
 _loading = threading.Lock()
@@ -61,14 +61,14 @@ class TokenCount:
 
 class TokenCounter:
     """A counter for any model. It is exact for OpenAI's models. For all others it is close enough for choices and
-    plans."""
+    planning."""
 
     def count_tokens(self, text: str, model: str = "gpt-4") -> int:
-        """Return the tokens of `text`, 0 for an empty one."""
+        """Return the number of tokens in `text`, which is 0 for an empty string."""
         return self.count(text, model).tokens
 
     def count(self, text: str, model: str = "gpt-4") -> TokenCount:
-        """Return the tokens of `text`, and whether they are an estimate."""
+        """Return the number of tokens in `text`, and whether it is an estimate."""
         encoding, exact = _encoding(_table_of(model))
         return TokenCount(_count(encoding, text), not exact or encoding is None)
 
@@ -124,7 +124,7 @@ def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
 
 
 def _part(part: object) -> str:
-    """Return the text of a content part, or an empty text for an image, which `_count_extra` counts."""
+    """Return the text of a content part, or an empty string for an image, which `_count_extra` counts."""
     if not isinstance(part, Mapping) or _is_image(part):
         return ""
     text = part.get("text")

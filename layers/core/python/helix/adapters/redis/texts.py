@@ -1,6 +1,6 @@
 """Rows as Redis stores them: one hash for each row, its top-level fields as JSON text under their names.
 
-    prefix:table:partition          the partition's index: a sorted set of sorts, byte-wise; also its channel's name
+    prefix:table:partition          the partition's index: a sorted set of sort keys, byte-wise; also its channel's name
     prefix:table:partition:sort     the row
     prefix:expiries                 rows that carry `ttl`, by that time
 
@@ -32,7 +32,7 @@ def text(value: object) -> str:
 
 
 def texts(value: Mapping[str, Any]) -> list[str]:
-    """Return names and texts in turn."""
+    """Return alternating names and texts."""
     found: list[str] = []
     for name, field in value.items():
         found += (_name(name), text(field))

@@ -155,7 +155,7 @@ class StreamManagerContract:
         assert await texts(other) == ["next"]
 
     async def test_a_run_that_begins_closes_the_one_before(self, streams: StreamManager) -> None:
-        """A new run closes an open attempt: committed if it was the last one staged, otherwise discarded."""
+        """A new run closes an open attempt: it is committed if it was the last one staged, and discarded otherwise."""
         await streams.append(S, [started(), text(0, "staged")])
         await streams.append(S, [started(2, last=(1, 1))])
         await streams.append(S, [text(0, "lost", step=2, turn=2)])
@@ -190,8 +190,8 @@ class StreamManagerContract:
         ]
 
     async def test_many_writers_leave_no_gap(self, streams: StreamManager, other: StreamManager) -> None:
-        """A parent and its children write concurrently through two managers. The stream has no gaps, and each chunk once,
-        in its writer's order."""
+        """A parent and its children write concurrently through two managers. The stream has no gaps, and contains each
+        chunk once, in its writer's order."""
         sessions = [S, "child1", "child2", "child3"]
         await streams.append(S, [started()])
 
@@ -208,7 +208,7 @@ class StreamManagerContract:
             assert mine == [f"{session}.{n}" for n in range(12)]
 
     async def test_wait_returns_at_once_where_there_is_more(self, streams: StreamManager) -> None:
-        """`wait` returns at once if there already are messages after the given sequence."""
+        """`wait` returns at once if there are already messages after the given sequence."""
         await streams.append(S, [started(), text(0, "a", "b")])
         began = time.monotonic()
         await asyncio.wait_for(streams.wait(S, 1, LONG_S), SOON_S)
@@ -227,7 +227,7 @@ class StreamManagerContract:
         await asyncio.wait_for(streams.wait(S, 0, 0.05), SOON_S)
 
     async def test_a_live_reader_sees_what_a_replay_shows(self, streams: StreamManager, other: StreamManager) -> None:
-        """A live reader, which reads and waits in turns, gets every message once, in order, to the end."""
+        """A live reader, which alternates between reading and waiting, gets every message once, in order, to the end."""
 
         async def write() -> None:
             await streams.append(S, [started()])
