@@ -1,8 +1,8 @@
-"""Tools from MCP servers (extra `mcp`), over stdio or streamable HTTP.
+"""Tools from MCP servers, over stdio or streamable HTTP. Requires the `mcp` extra.
 
-Law: a tool is a plain definition. It connects when it is first called, in any process and event loop. So a run that
-resumes elsewhere does not need a connection from another process. A call whose connection is lost is repeated once, and
-only if it cannot have reached the server or the server declared it repeatable.
+Law: a tool is a plain definition. It connects when it is first called, in any process and event loop. So a run that resumes
+elsewhere does not need a connection from another process. A call whose connection is lost is repeated once, and only if it
+cannot have reached the server, or if the server declared the tool repeatable.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class MCPServer:
         return await _list_pages(await self._open_connection().client())
 
     async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
-        """Call a tool by the server's own name for it. Returns structured content if there is any, otherwise text. A
-        failure raises `ToolError`."""
+        """Call a tool by the server's own name for it. Returns structured content if the result contains any, and text
+        otherwise. A failure raises `ToolError`."""
         try:
             result = await self._open_connection().call(tool, arguments, self.timeout_s)
         except ConnectionLostError as lost:
@@ -288,7 +288,7 @@ async def _list_pages(client: Client) -> list[JsonObject]:
 
 
 def _list_in_thread(server: MCPServer) -> list[JsonObject]:
-    """List the server's tools in a thread with an event loop of its own, because the caller may be inside one."""
+    """List the server's tools in a thread with its own event loop, because the caller may already be inside one."""
     _require_mcp()
 
     async def ask() -> list[JsonObject]:

@@ -30,7 +30,7 @@ class ConnectionLostError(ToolError):
 
 class Connection:
     """A connection and the task that owns it. `make` returns the transport of the connection. The owning task calls
-    `make`, and enters and leaves the transport."""
+    `make`, and enters and exits the transport."""
 
     def __init__(
         self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]], connect_timeout_s: float

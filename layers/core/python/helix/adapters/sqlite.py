@@ -79,7 +79,7 @@ def open_sqlite(store: str) -> SQLiteStateStore:
 
 
 class SQLiteStateStore:
-    """A store in the file `path`, which is created if it does not exist. `busy_timeout_s` bounds the wait for another
+    """A store in a file, `path`, which is created if it does not exist. `busy_timeout_s` bounds the wait for another
     process's transaction.
 
     `synchronous="FULL"` waits for the disk before it acknowledges, and loses nothing when the power fails. Concurrent

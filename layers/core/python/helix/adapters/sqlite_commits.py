@@ -1,6 +1,6 @@
 """Commits the transactions of a SQLite store.
 
-The first transaction of a turn of the event loop is committed at once. Later ones wait until the turn ends. All wait
+The first transaction in a turn of the event loop is committed at once. Later ones wait until the turn ends. All wait
 while another process writes.
 
 Law: transactions that wait keep their order and share one commit. The conditions of each are checked against the writes

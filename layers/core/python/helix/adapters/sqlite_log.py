@@ -121,8 +121,8 @@ def _flush_to_disk(number: int) -> None:
 
 def checkpoint(db: sqlite3.Connection) -> None:
     """Move the log into the file. Most of it moves while others write. They wait for the rest, because the log would
-    grow forever otherwise. The first commit after that waits for the disk. It is made here, and writes a number that is
-    never read."""
+    otherwise grow forever. The first commit after that waits for the disk, so it is made here. It writes a number that
+    is never read."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
     db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")

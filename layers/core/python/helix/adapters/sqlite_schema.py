@@ -1,9 +1,9 @@
 """The tables of a SQLite store (docs/adr/0006-sqlite.md).
 
-The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its
-value, because these tables have no rowid. Such a tree puts a row larger than a quarter of a page on a whole page of its
-own. So larger values are stored in `large`, and the row has their number. The views `sessions`, `streams` and `control`
-show (partition, sort, value).
+The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its value,
+because these tables have no rowid. Such a tree puts a row larger than a quarter of a page on a separate page. So larger
+values are stored in `large`, and the row holds their number. The views `sessions`, `streams` and `control` show (partition,
+sort, value).
 
 Law: a partition exists while it has rows, and its number is never used again. Triggers delete values in `large` that no
 row refers to.

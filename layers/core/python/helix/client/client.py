@@ -74,7 +74,7 @@ class HelixClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Runs go on. May be called repeatedly."""
+        """Close the connection. Runs continue. May be called repeatedly."""
         await self._link.close()
 
     @property
@@ -99,9 +99,9 @@ class HelixClient:
         """Start a run: a new session, or the next message of one that is not running.
 
         message: a string, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
-        session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least
-        a day, a request with the same key returns the same run, even from another process. The default is a new key.
-        priority: the place of this run and the session's later ones in the queue for slots, from -999 to 0. Runs with a
+        session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least a
+        day, a request with the same key returns the same run, even from another process. The default is a new key.
+        priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
 
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises

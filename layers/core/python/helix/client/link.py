@@ -40,7 +40,7 @@ class ClientSettings:
     """The maximum pause after the first failed attempt to connect. It doubles with each further failure, and each
     actual pause is a random fraction of it."""
     backoff_max_s: float = 15
-    """The upper limit of the pause between attempts to connect."""
+    """The maximum pause between attempts to connect."""
     heartbeat_s: float = 240
     """The interval of the pings that keep a quiet connection open. API Gateway closes an idle connection after 600
     seconds."""

@@ -1,7 +1,7 @@
 """Batches model requests by model, with urgent requests first.
 
-Law: every request gets exactly one answer or error of its own. A failed batch fails only its own requests. A caller that
-stops waiting removes only its own request.
+Law: every request gets exactly one answer or error. A failed batch fails only its own requests. A caller that stops waiting
+removes only its own request.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The client requests that act: starting runs, and stopping, copying, deleting and following sessions. The requests
 that read are in `gateway.reads`.
 
-Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may arrive
-twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
-request, or recorded under its name beforehand. So the repeat finds it (`services.request_keys`). A subscriber is
-registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
-twice has the same sequence, so the client drops it.
+Law: the subscription comes before the claim, so that the connection does not miss any of the run's messages. A message
+may arrive twice, because its sender got no response or a network repeated it. Everything that a request creates is
+named after the request, or recorded under its name first. So the repeat finds it (`services.request_keys`). A
+subscriber is registered before the log is read, so nothing is lost between replay and live messages. A stream message
+that is posted twice has the same sequence, so the client drops it.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
 
 async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:
     run = await backend.executor.sessions.get_run(session_id, run_id)
-    begin = min(after, run.start_sequence)  # a run that an earlier delivery started may have messages already
+    begin = min(after, run.start_sequence)  # a run that an earlier delivery started may already have messages
     reply: JsonObject = {"session_id": session_id, "run_id": run_id, "turn": run.turn, "stream_id": stream_id}
     return {**reply, "after": begin, "replay": begin < after}
 
@@ -259,7 +259,7 @@ async def _find_root(backend: Backend, caller: Connection, request: Subscribe | 
 
 
 async def copy(backend: Backend, caller: Connection, request: Branch | Clone) -> JsonObject:
-    """Copy a session. A repeat of a request without `target` finds the copy that an earlier delivery made."""
+    """Copy a session. A repeated request without `target` finds the copy that an earlier delivery made."""
     check_root(await backend.get_owned(caller.principal, request.session_id))
     if request.target is not None:
         backend.check_prefix(caller.principal, request.target)

@@ -1,8 +1,8 @@
 """Authentication: principals, API keys, the token's place in a handshake, and what a token proves about its bearer.
 
-An API key is `helix_<id>_<secret>`. It is created for a user and shown once. The service knows only its hash. A secret
-has 160 random bits, so one round of SHA-256 is enough, because no dictionary of such secrets exists. In the control
-table, the row `key#<id>` holds the data for a check, and `keys` lists the ids.
+An API key is `helix_<id>_<secret>`. It is created for a user and shown once. The service knows only its hash. A secret has
+160 random bits, so one round of SHA-256 is enough, because no dictionary of such secrets exists. In the control table,
+`key#<id>` holds the data for a check, and `keys` lists the ids.
 
 Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the response
 does not say what is wrong with the token. Read access to the table is not enough to use a key. A key that was revoked
@@ -254,9 +254,9 @@ class Authoriser:
 
 
 def token_of(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token of a handshake, or None if there is none. It is in the header `Authorization`. Browsers
-    cannot set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are
-    logged everywhere."""
+    """Return the bearer token of a handshake, or None if there is none. It is in the `Authorization` header. Browsers
+    cannot set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are logged
+    everywhere."""
     given = {name.lower(): value for name, value in headers.items()}
     scheme, _, token = given.get("authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():

@@ -1,6 +1,6 @@
 """The objects that actions work on, and the ownership of sessions.
 
-Law: a session belongs to the principal that its root was made for (a stream has the id of its root session). For other
+Law: a session belongs to the principal for whom its root was created (a stream has the id of its root session). For other
 principals it does not exist: they get the same error, word for word, as for a missing session.
 """
 
@@ -63,7 +63,7 @@ class Backend:
         self.slots = executor.engine.slots or RowSlots(executor.store)
 
     def is_operator(self, caller: Connection) -> bool:
-        """Whether the caller may read the fleet and change budgets. This does not give access to others' sessions."""
+        """Whether the caller may read the fleet and change budgets. This does not grant access to others' sessions."""
         return self.operates or caller.operator
 
     def check_operator(self, caller: Connection) -> None:
@@ -106,8 +106,8 @@ class Backend:
             raise SessionNotFoundError(session_id)
 
     def check_prefix(self, principal: str | None, session_id: str) -> None:
-        """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the
-        caller must not learn that. The error therefore says that the session does not exist."""
+        """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the caller
+        must not learn that. So the error says that the session does not exist."""
         prefix = prefix_of(principal)
         if not session_id.startswith(prefix):
             raise SessionNotFoundError(session_id, prefix)

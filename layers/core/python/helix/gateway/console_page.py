@@ -1,6 +1,6 @@
 """The console's page: its files, its settings for a stage, and the headers of each response.
 
-Law: the page loads nothing from elsewhere and runs no inline script. It connects only to its own server and to the
+Law: the page loads nothing from other origins and runs no inline script. It connects only to its own server and to the
 named addresses. Its settings for a stage are not secret: anyone who has the URL can read them.
 """
 

@@ -208,5 +208,5 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
 
 
 async def act(backend: Backend, caller: Connection, request: AnyRequest) -> JsonObject:
-    """Return the result of a request of this caller. Raises the error with which the request is refused."""
+    """Return the result of this caller's request. Raises the error with which the request is refused."""
     return await ACTS[type(request)](backend, caller, request)

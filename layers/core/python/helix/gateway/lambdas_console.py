@@ -47,7 +47,7 @@ class File(NamedTuple):
     kind: str
     """The content type."""
     tag: str
-    """The digest of the content, for the header `etag`."""
+    """The digest of the content, for the `etag` header."""
     body: bytes
     """The content."""
     packed: bytes | None

@@ -42,7 +42,7 @@ LONGEST_WAIT_S: Final = 25
 """The longest time that a request waits for its run, in seconds. API Gateway waits 30 s for an integration."""
 STREAM_PAGE: Final = 200
 PAGE_BYTES: Final = 4_000_000
-"""The size limit of a page of the stream, in bytes. Lambda's limit on a response is 6 MB."""
+"""The maximum size of a stream page, in bytes. Lambda's limit on a response is 6 MB."""
 SPARE_S: Final = 3.0
 OURS: Final = frozenset({"v", "id", "action", "subscribe", "key"})
 HTTP: Final = "http"

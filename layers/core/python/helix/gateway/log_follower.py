@@ -1,9 +1,9 @@
 """The follower of the log: it posts new segments to subscribed sockets, from the DynamoDB stream of the `streams`
 table.
 
-Law: the log has every message, so clients lose nothing here and can request what they missed. A batch that is delivered
-again is posted again, unless it is old. A stream's messages are posted in order, and the streams of a batch do not wait
-for each other. The batches of a shard do wait for each other, so a slow socket is soon marked as lagging.
+Law: the log contains every message, so clients lose nothing here and can request what they missed. A batch that is
+delivered again is posted again, unless it is old. A stream's messages are posted in order, and the streams of a batch
+do not wait for each other. The batches of a shard do wait for each other, so a slow socket is soon marked as lagging.
 """
 
 from __future__ import annotations

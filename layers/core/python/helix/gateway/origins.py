@@ -1,5 +1,5 @@
-"""The check of requests to a server on loopback. It accepts requests for its own host unless a foreign web page made
-them.
+"""Checks requests to a server on loopback. A request is accepted if it names the server's own host and was not made by
+a foreign web page.
 
 Law: a page on another site cannot reach the server through a name that resolves to it (DNS rebinding), because `Host`
 then contains that name.

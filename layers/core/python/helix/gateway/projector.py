@@ -181,8 +181,8 @@ class Projector:
         self._fetch, self._aside = fetch, aside
 
     async def project(self, batch: Sequence[LogRecord]) -> str | None:
-        """Project records of one shard, in its order. Return the position of the first record that must be delivered
-        again, or None. Never raises an error that a retry could fix."""
+        """Project records of one shard, in order. Return the position of the first record that must be delivered again,
+        or None. Never raises an error that a retry could fix."""
         batch = await self._drop_processed(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}

@@ -82,7 +82,7 @@ async def get_session(backend: Backend, caller: Connection, request: GetSession)
 
 
 async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
-    """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no other results."""
+    """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no results yet."""
     run = await backend.executor.sessions.get_run(row.session_id, run_id)
     place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
     if run.status == "running":

@@ -191,7 +191,7 @@ Ruling = Literal["asked", "executed_again", "reported", "unknown"]
 
 
 def _call(call_id: str, tool_name: str, row: CallRow | None, seen: _StreamedStep, asked: set[str]) -> JsonObject:
-    """Return a call. `asked` has the calls whose unknown outcome a person was asked about."""
+    """Return a call. `asked` contains the calls whose unknown outcome a person was asked about."""
     starts = seen.starts.get(call_id, set())
     edited: JsonObject | None = (
         None if row is None or row.edited is None else {"by": row.edited.by, "at": row.edited.at}

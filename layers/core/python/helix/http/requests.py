@@ -47,7 +47,7 @@ class Ask:
     session_id: str | None
     """The session that the request is for. None starts a new session."""
     message: Any = None
-    """The message to answer. None if the request has answers, or asks for another answer to a message."""
+    """The message to answer. None if the request contains answers, or asks for another answer to a message."""
     message_id: str | None = None
     """The client's own id of the message. None if the client did not name it."""
     answers: dict[str, Given] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Answer(_Body):
 
 class _Plain(_Body):
     message: str | JsonObject | None = None
-    """The message to answer: a string, or an object that `Executor.execute` accepts as input. None if the body has
+    """The message to answer: a string, or an object that `Executor.execute` accepts as input. None if the body contains
     answers."""
     session_id: str | None = None
     """The session to continue. None starts a new session."""
@@ -97,7 +97,7 @@ class _Plain(_Body):
     """The idempotency key of the request, by which a repeat finds the first request's run. None: a repeat counts as
     another request."""
     answers: list[_Answer] = Field(default_factory=list)
-    """Answers to waiting calls. Empty if the body has a message."""
+    """Answers to waiting calls. Empty if the body contains a message."""
 
 
 class _UIMessage(_Body):
@@ -144,7 +144,7 @@ class _AgUiRequest(_Body):
     thread_id: str = Field(alias="threadId")
     """AG-UI's thread, which is the session's id."""
     run_id: str = Field(default="", alias="runId", max_length=MAX_ID)
-    """The client's own id of this request. Together with the message's id it makes the idempotency key. Empty: the
+    """The client's own id of this request. Together with the message's id it forms the idempotency key. Empty: the
     message's id alone is the key."""
     messages: list[_AgUiMessage] = Field(default_factory=list)
     """The client's copy of the conversation, the newest message last."""
@@ -161,7 +161,7 @@ class _AgUiRequest(_Body):
 
 
 def plain_request(text: Body) -> Ask:
-    """Parse a request in the encoding `chunks`. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
+    """Parse a request in the `chunks` encoding. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
     "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
     answers = {

@@ -55,8 +55,8 @@ class Plain:
 
 
 def parse_position(text: str | None) -> Position | None:
-    """Parse a `Last-Event-ID`, or a bare sequence, which means that the client has all events of that message. Raises
-    `InvalidInputError`."""
+    """Parse a `Last-Event-ID`, or a bare sequence, which means that the client has received all events of that message.
+    Raises `InvalidInputError`."""
     if text is None:
         return None
     found = _ID.fullmatch(text.strip())

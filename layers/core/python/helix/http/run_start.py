@@ -1,7 +1,7 @@
 """Starts the run that a message requests: the session's next run, or one that replaces an earlier message.
 
-Law: a request that arrives twice starts only one run. A client gives ids to its messages, not to its requests. The key
-of an edit is therefore derived from the message, its text and the run that it replaces.
+Law: a request that arrives twice starts only one run. A client assigns ids to its messages, not to its requests. So the
+key of an edit is derived from the message, its text and the run that it replaces.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _may_continue(child: SessionRow) -> bool:
 
 
 async def _children(executor: Executor, session: SessionRow) -> list[SessionRow]:
-    """Return the sub-agents that a paused session is waiting for, and all sub-agents below them."""
+    """Return the sub-agents that a paused session is waiting for, and all of their sub-agents."""
     found: list[SessionRow] = []
     rows = [session]
     while rows:

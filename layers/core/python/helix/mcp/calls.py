@@ -1,4 +1,4 @@
-"""Tool calls of MCP clients: they start runs and wait for them, with questions, progress and cancellation.
+"""Handles MCP clients' tool calls, which start runs and wait for them, with questions, progress and cancellation.
 
 Law: this module has no durable state. A call starts a run. Whatever happens to the call or to this process, the run can be
 found by its ids. If the client cancels a call, its run is interrupted. If the server shuts down, its runs continue.
@@ -235,14 +235,14 @@ class AgentCalls:
         self._calls.pop(caller.call, None)
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
-        """Record the filled forms. Forms of questions that are no longer open are ignored."""
+        """Record the filled-in forms. Forms for questions that are no longer open are ignored."""
         for question in found.questions:
             filled = given.get(question.key)
             if isinstance(filled, ElicitResult):
                 await self._record_form(client, question, filled)
 
     async def _record_form(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
-        """Record a filled form, and return whether it answers the question."""
+        """Record a filled-in form, and return whether it answers the question."""
         said = verdict(question, filled)
         if said is None:
             return False

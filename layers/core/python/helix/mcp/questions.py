@@ -65,7 +65,7 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
 
 
 def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
-    """Return the answer in a filled form. None if the form does not answer the question."""
+    """Return the answer in a filled-in form. None if the form does not answer the question."""
     kind = question.call.kind
     if filled.action == "cancel":
         return None

@@ -196,7 +196,7 @@ async def _questions(client: HelixClient, state: SessionState) -> list[Question]
 
 
 async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report) -> Found:
-    """Wait until the task is not running, for at most `seconds`, and return it as it is then. `report` gets the chunks of
+    """Wait until the task is not running, for at most `seconds`, and return its current state. `report` gets the chunks of
     its run."""
     found = await find(client, ref)
     try:

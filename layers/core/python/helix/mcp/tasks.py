@@ -1,4 +1,4 @@
-"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that return an id at once.
+"""MCP tasks (the `io.modelcontextprotocol/tasks` extension of 2026-07-28): calls that return an id at once.
 
 Law: a task is a run that is not short. Its state is read from the session's rows each time, so a restart of the server
 loses no task. Only clients that declare the extension in the request get tasks. A client that listens receives what

@@ -1,4 +1,4 @@
-"""Tasks of MCP's protocol version 2025-11-25, in which the client requests each task and waits with `tasks/result`.
+"""MCP tasks of protocol version 2025-11-25, in which the client requests each task and waits with `tasks/result`.
 
 Law: a task is a run here too, and nothing else is stored. Notifications go to the stream of `tasks/result`, because clients
 of this version listen there. So no task needs a watcher that outlives its client.

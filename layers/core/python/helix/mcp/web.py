@@ -130,7 +130,7 @@ def app(
 
     registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of callers,
     each of whom can reach only their own sessions. By default every caller is accepted, and can reach all sessions. hosts:
-    the accepted names in the header `Host`, with any port. The default is this machine's own names. origins: the origins of
+    the accepted names in the `Host` header, with any port. The default is this machine's own names. origins: the origins of
     browser pages that may send requests, such as `https://app.example.org`. The default is pages that this machine serves.
     wait_s: the number of seconds that a call waits before it reports that the run is still in progress.
     """

@@ -147,7 +147,7 @@ class Application:
 
     @property
     def capacity(self) -> Capacity:
-        """The control of warm functions, if the stage has any."""
+        """The controller of warm functions, if the stage has any."""
         from helix.adapters.aws.capacity import ProvisionedConcurrency
         from helix.ports.capacity import NoCapacity
 
@@ -206,7 +206,7 @@ class Application:
 
     def refresh_secrets(self) -> None:
         """Read the secrets of tools again, and the models' keys if they were read before, unless they are fresh. This
-        blocks, so callers do it before the work. Raises `SecretNotFoundError`, `StoreError`."""
+        blocks, so callers do it before they start the work. Raises `SecretNotFoundError`, `StoreError`."""
         if self.settings.secrets:
             self._tool_secrets.refresh()
         if self.settings.model_secrets and self._model_keys.known:

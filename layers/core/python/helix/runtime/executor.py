@@ -105,9 +105,9 @@ class Executor(SessionVerbs):
             process and for at least `request_keys.HOLDS_S`, starts nothing. It returns the handle of the run that the
             first request started.
         priority: the place in the queue when runs wait for slots, from -999 to 999; higher goes first. It applies to
-            this run and to later runs of the session. A new session has 0.
+            this run and to later runs of the session. The default for a new session is 0.
 
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins. Raises
+        Raises `AgentAlreadyRunningError` if the session is running: only one of several callers wins. Raises
         `QueueFullError` if the queue of the agent's waiting runs is full.
         """
         asked, files = await read_input(agent, input)

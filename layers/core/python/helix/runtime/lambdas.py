@@ -37,7 +37,7 @@ started()
 
 class LambdaContext(Protocol):
     aws_request_id: str
-    """The id of the invocation, which each log line has as `request_id`."""
+    """The id of the invocation, which each log line contains as `request_id`."""
 
     def get_remaining_time_in_millis(self) -> int: ...
 

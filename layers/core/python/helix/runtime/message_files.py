@@ -28,7 +28,7 @@ async def start_with_files(
     start: Callable[[ClaimInput], Awaitable[HandleT]],
 ) -> HandleT:
     """Store the files, hold them for the session, and start the run with them. Raises `InvalidFileError` if the agent or
-    the store takes no files."""
+    the store does not accept files."""
     if agent.function is not None:
         raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
     for attempt in range(1, HOLDS + 1):

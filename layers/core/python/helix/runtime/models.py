@@ -28,7 +28,7 @@ DEMO_NAMES = ("demo", "demonstration")
 DEMONSTRATION = "demonstration"
 """The demonstration model's name in stored calls."""
 NOT_LANGUAGE_MODELS = (None, DEMONSTRATION, "function")
-"""Names in stored model calls that were not answered by a provider."""
+"""The model names of stored calls that were not answered by a provider."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"),
@@ -126,7 +126,8 @@ def prepare_models(agents: Agents) -> None:
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:
-    """Yield the models of the agent and of all sub-agents below it, with fallbacks and the writers of summaries."""
+    """Yield the models of the agent and all its sub-agents at every level, including fallbacks and the models that
+    write summaries."""
     for member in _tree(agent):
         if (config := _config(member)) is not None:
             yield from config.models
@@ -195,7 +196,7 @@ def _config(agent: AnyAgent) -> LLMConfig | None:
 
 
 def _tree(agent: AnyAgent) -> Iterator[AnyAgent]:
-    """Yield the agent and all sub-agents below it, each once."""
+    """Yield the agent and all its sub-agents at every level, each once."""
     seen: set[str] = set()
     stack = [agent]
     while stack:

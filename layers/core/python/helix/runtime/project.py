@@ -75,7 +75,7 @@ class HelixTable(BaseModel):
     stages: dict[str, dict[str, Value]] = {}
     """Settings of the deployment for one stage, by its name. They override `settings`."""
     triggers: dict[str, dict[str, Any]] = {}
-    """The triggers that start runs, by name; see `helix.core.triggers`. The deployment checks them, as it does
+    """The triggers that start runs, by name; see `helix.core.triggers`. The deployment checks them, as it checks
     settings."""
     budgets: dict[str, Any] = {}
     """The budgets of each user; see `helix.core.user_budgets`."""
@@ -98,7 +98,7 @@ class HelixProject:
 
     @functools.cached_property
     def lock(self) -> str:
-        """Return the file that pins packages, as a path below `root`. "" if the project does not have one."""
+        """Return the file that pins packages, as a path relative to `root`. "" if the project does not have one."""
         return self.table.requirements or next((name for name in LOCKS if (self.root / name).is_file()), "")
 
     @functools.cached_property
@@ -196,7 +196,7 @@ def shipped(path: str) -> Path:
 
 
 def find_project(start: Path) -> Path:
-    """Return the folder at or above `start` whose pyproject.toml has `[tool.helix]`. Raises `NoProjectError`."""
+    """Return the folder at or above `start` whose pyproject.toml contains `[tool.helix]`. Raises `NoProjectError`."""
     for folder in (start.resolve(), *start.resolve().parents):
         if _table(folder) is not None:
             return folder
@@ -258,7 +258,7 @@ def _is_loop(folder: Path) -> bool:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the files below the folder. Links are followed, as imports follow them."""
+    """Yield the files in the folder, at any depth. Links are followed, as imports follow them."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name not in NOT_SOURCES and not _is_loop(Path(place, name))]
         found = (Path(place) / name for name in names if name not in NOT_SOURCES)

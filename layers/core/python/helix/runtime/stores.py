@@ -38,8 +38,8 @@ class _Opener(NamedTuple):
 
 
 def open_store(store: str | Path | StateStore) -> StateStore:
-    """Return the store at a path or URL, or the given store itself. Raises `InvalidInputError` if nothing opens URLs of
-    that scheme."""
+    """Return the store at a path or URL, or the given store itself. Raises `InvalidInputError` if URLs with that scheme are
+    not supported."""
     if not isinstance(store, (str, Path)):
         return store
     return _opener_of(str(store)).open(str(store))
@@ -62,7 +62,7 @@ def open_blobs(store: str | Path | StateStore) -> Blobs | None:
 
 
 def _is_of(store: StateStore, module: str, name: str) -> bool:
-    """Whether the store is of that class. If nothing has imported the module, it is not."""
+    """Whether the store is an instance of that class. If the module has not been imported, it cannot be one."""
     return module in sys.modules and isinstance(store, getattr(sys.modules[module], name))
 
 

@@ -103,7 +103,7 @@ class ExecutionDetail(Event):
 
 
 class FailRunEvent(Event):
-    """An execution's status event from EventBridge (`detail`), or the report of a state machine that gives up."""
+    """An execution's status event from EventBridge (`detail`), or the report of a state machine that has given up."""
 
     session_id: str | None = None
     """The session of the run. None if `detail` contains it."""

@@ -57,7 +57,7 @@ class AgUiMessages:
         return True
 
     def add_call(self, parent: str, call_id: str, name: str, arguments: str, tag: JsonObject) -> None:
-        """Add a call to the message `parent`, creating the message if it does not exist because it has no text."""
+        """Add a call to the `parent` message, creating the message if it does not exist (it may have no text)."""
         message = self._find(parent)
         if message is None:
             message = {"id": parent, "role": "assistant", **tag}

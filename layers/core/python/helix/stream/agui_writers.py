@@ -34,7 +34,7 @@ class Writer:
     thoughts: int = 0
     """The number of reasoning messages of the current attempt, used to number their ids."""
     shown: list[str] = field(default_factory=list)
-    """The ids of the messages of the current attempt."""
+    """The ids of the current attempt's messages."""
 
 
 class Answers:

@@ -1,8 +1,8 @@
 """Converts the log to the UI message stream of the AI SDK, version 7 or 6, for `useChat`.
 
 Law: an encoder does no I/O, reads no clock and generates no ids. So the same messages produce the same parts, whether
-live, replayed or after a reconnect. A message on the page is one run plus the runs that continue it; its id is that of
-the first run.
+live, replayed or after a reconnect. A message on the page is one run plus the runs that continue it; its id is the
+first run's id.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     async with LocalExecutor(points.store(store), model=model) as executor: ...   # ends after its first staged answer
 
 Law: a crash is total. After it, no call through the same `CrashPoints` reaches the store. So tasks that Python keeps
-running have no effect, like those of a killed process.
+running have no effect, like the tasks of a killed process.
 
 `crash_everywhere` runs a scenario once per crash point, and then a recovery on the state that each crash left behind.
 """

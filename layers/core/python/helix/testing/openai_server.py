@@ -170,7 +170,7 @@ class HttpFailure:
     code: str | None = None
     """The body's `error.code`, such as `context_length_exceeded`."""
     retry_after_s: float | None = None
-    """The seconds in the header `retry-after`. None omits the header."""
+    """The seconds in the `retry-after` header. None omits the header."""
 
 
 _PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")

@@ -1,7 +1,8 @@
 """Warm functions: provisioned concurrency for the alias that an agent's state machine calls.
 
-Law: only functions of the stage that belong to a single agent are changed. An account has limited concurrency, so AWS
-may refuse. The refusal is logged, and runs have cold starts. The admission limit does not depend on warm functions.
+Law: only those functions of the stage are changed that belong to a single agent. An account's concurrency is limited,
+so AWS may refuse the change. In that case the refusal is logged, and runs incur cold starts. The admission limit does
+not depend on warm functions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ProvisionedConcurrency:
         self._client, self._stage = client, stage
 
     async def set_instances(self, agent: str, instances: int) -> None:
-        """Keep `instances` execution environments warm. `agent` must have functions of its own."""
+        """Keep `instances` execution environments warm. `agent` must have its own functions."""
         place = {"FunctionName": f"helix-{self._stage}-{agent}-{VERB}", "Qualifier": ALIAS}
         if instances <= 0:
             await self._call("delete_provisioned_concurrency_config", place, _GONE)

@@ -1,4 +1,4 @@
-"""The state store on DynamoDB. It has three tables, and writes several rows in a transaction but a single row with a
+"""The state store on DynamoDB. It has three tables, and writes several rows in one transaction, or a single row with a
 conditional write. Small rows of a session are packed into its `session` row (`helix.adapters.aws.packing`).
 
 Law: conditions are DynamoDB's own, so they hold across any number of Lambdas. A write that DynamoDB refuses because of
@@ -177,7 +177,7 @@ class _Items:
             cursor = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     async def purge(self, now: float) -> int:
-        """Leave expired rows to the tables' own TTL, which reads the attribute `ttl` and does not charge for writes."""
+        """Leave expired rows to the tables' own TTL, which reads the `ttl` attribute and does not charge for writes."""
         return 0
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -271,7 +271,7 @@ class _Items:
         return None if self._overflow is None else self._overflow.writer(operation.key, lasts_s)
 
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
-        """Return the rows' values, after fetching those in S3 concurrently. None: the row has since been deleted."""
+        """Return the rows' values, fetching those in S3 concurrently. None: the row has since been deleted."""
         fetch = None if self._overflow is None else self._overflow.read
         return await asyncio.gather(*(self._decode_row(table, item, fetch) for item in items))
 

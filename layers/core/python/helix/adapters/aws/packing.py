@@ -323,7 +323,7 @@ class PackingStore:
                 return
 
     async def _has_changed(self, plan: Plan, key: Key) -> bool:
-        """Return whether the pack was written since the plan was made, which may explain the refusal."""
+        """Return whether the pack has been written since the plan was made, which may explain the refusal."""
         before = plan.before.get(key.partition) if key.table == "sessions" else None
         if before is None:
             return False

@@ -23,7 +23,7 @@ class PackedRow(NamedTuple):
     """A packed row."""
 
     number: int
-    """The number of the write that made this value."""
+    """The number of the write that produced this value."""
     value: Value
     """The row's value."""
 

@@ -1,1 +1,1 @@
-"""Language model adapters, which implement the port `LLMAdapter`."""
+"""Language model adapters, which implement the `LLMAdapter` port."""

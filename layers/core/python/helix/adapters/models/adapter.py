@@ -1,9 +1,8 @@
 """An adapter for any provider's models. It uses the provider's own package if that is installed, and litellm otherwise.
 
-Law: a call gives one answer or one classified error, never an exception of a provider. Retries and fallbacks are
-Helix's own, so that partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are
-switched off. A package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any
-call.
+Law: a call gives one answer or one classified error, never a provider's exception. Retries and fallbacks are Helix's
+own, so that partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are switched
+off. A package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any call.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ModelAdapter(BaseAdapter):
     """
 
     repeats_failures = True
-    """True, because the adapter itself retries and falls back. The engine adds no retries of its own."""
+    """True, because the adapter itself retries and falls back. The engine does not add its own retries."""
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
         self._prices = dict(prices)
@@ -90,8 +89,8 @@ class ModelAdapter(BaseAdapter):
         return next((problem for file in files if (problem := refused(file, interface, info))), None)
 
     def prepare(self, config: LLMConfig) -> None:
-        """Import the packages of the config's models, which blocks. The call reports a missing package, because it may
-        have a fallback."""
+        """Import the packages of the config's models, which blocks. A missing package is not reported here, because the
+        call may have a fallback."""
         for model in config.models:
             try:
                 self._import_wire(self.package(model, config))

@@ -198,8 +198,8 @@ class _Exchange(NativeExchange):
         )
 
     def _arguments(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        """Return the arguments of `ConverseStream`. A provider option that has the name of an argument is passed as
-        that argument. All others are passed as model-specific fields."""
+        """Return the arguments of `ConverseStream`. A provider option with the name of an argument is passed as that
+        argument. All others are passed as model-specific fields."""
         entry = entry_of(self.model)
         system, messages = turns(
             self.request.messages, text=_text, content=self._content, answer=self._answer, result=self._result

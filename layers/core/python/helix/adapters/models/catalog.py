@@ -49,7 +49,7 @@ class LitellmCatalog:
     """A `ModelCatalog` on litellm's table. Names are litellm's. The provider may be omitted: `openai/gpt-4o` or
     `gpt-4o`.
 
-    prices has US dollars per token, `{model: (input, output)}`. limits has tokens, `{model: (window, answer)}`. Both
+    prices are US dollars per token, `{model: (input, output)}`. limits are tokens, `{model: (window, answer)}`. Both
     are looked up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
     """
 

@@ -1,4 +1,4 @@
-"""The facts that a program can find in texts without understanding them: keywords, matching sentences, their sources.
+"""The facts that a program can find in text without understanding it: keywords, matching sentences and their sources.
 
 Law: pure and deterministic. Only the demonstration model uses it.
 """

@@ -207,7 +207,7 @@ def classify(
     error: BaseException, model: str, *, now: float, secrets: Iterable[str] = (), with_files: bool = False
 ) -> Failure:
     """Classify an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to read a
-    Retry-After date. `with_files`: the request has files, which the provider may have refused."""
+    Retry-After date. `with_files`: the request contains files, which the provider may have refused."""
     chain = list(_chain(error))
     code = _code(chain, with_files)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None

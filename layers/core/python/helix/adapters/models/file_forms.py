@@ -2,8 +2,8 @@
 
 Law: the decision depends only on the file, the model's name and its entry in the catalog. A file of the last user
 message that the model cannot take is refused before any call is paid for. A note that names the file replaces any other
-file that the model cannot take. An older message, or a tool that has acted already, must not make every later run of
-its session fail.
+file that the model cannot take, because an older message, or a tool that has already acted, must not make every later
+run of its session fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of one request: their bytes, their places in the text, and a JSON body that encodes them while it is sent.
 
-Law: bytes are read once per attempt, when its request is built. Base64 is made piece by piece while the body is sent, so
-a request holds the bytes of its files and no other copy. The same messages give the same body, byte for byte.
+Law: bytes are read once per attempt, when its request is built. Base64 is generated piece by piece while the body is sent,
+so a request holds the bytes of its files and no other copy. The same messages produce the same body, byte for byte.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RequestFiles:
         self._data = {}
 
     def content(self, message: UserMessage | ToolResultMessage) -> list[str | Sent]:
-        """Return the texts and files of a message in their order. Blank text is omitted."""
+        """Return the text and the files of a message in their order. Blank text is omitted."""
         made: list[str | Sent] = []
         for part in placed(message.content, message.files):
             made.append(part if isinstance(part, str) else self._part(part, message))

@@ -172,8 +172,8 @@ def _ignore_its_warnings() -> None:
 
 
 def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """Return one call's usage from litellm's usage object. None (nothing reported) gives an unpriced call without
-    tokens."""
+    """Return one call's usage from litellm's usage object. None means that no usage was reported, and yields an unpriced
+    call without tokens."""
     if reported is None:
         return usage_of(Tokens(), None)
     tokens = Tokens(

@@ -1,7 +1,7 @@
 """The price of a model call, in whole millionths of a US dollar.
 
 Law: a price given to the adapter takes precedence over litellm's table. A model without a price in either is
-`priced=False`, never 0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported:
+`priced=False`, never 0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported; only
 its table is read (`catalog`).
 """
 
@@ -41,7 +41,7 @@ class Tokens:
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
-    """Return one call's usage. None (nothing reported) gives an unpriced call without tokens."""
+    """Return one call's usage. None means that no usage was reported, and yields an unpriced call without tokens."""
     return usage_of(Tokens(), None) if tokens is None else usage_of(tokens, _dollars(model, tokens, prices))
 
 

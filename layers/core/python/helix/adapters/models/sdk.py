@@ -1,4 +1,4 @@
-"""The common part of the wires of the openai and anthropic packages: clients, and a stream of parsed events.
+"""The common part of the openai and anthropic wires: clients, and a stream of parsed events.
 
 Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections while the loop
 lives. The packages' own retries are off. Events come as plain JSON, because their typed resources cost half a second of
@@ -22,7 +22,7 @@ from helix.ports.model import LLMGenerateInput
 NOT_SENT = frozenset(
     {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
 )
-"""The provider options that the adapter sets itself, or that have settings of their own."""
+"""The provider options that the adapter sets itself, or that have their own settings."""
 OPENAIS = frozenset(
     {
         *("audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "organization", "prediction"),

@@ -2,7 +2,7 @@
 
 Law: `strict_schema` closes every object (no extra properties, all properties required; an optional one may be null), or
 returns None if the schema cannot be closed. `drop_nulls` removes exactly the nulls from the arguments that only the
-strict form allowed. So a tool's own validation and defaults see values of its own schema. Rules:
+strict form allowed. So a tool's validation and defaults see values that match its own schema. Rules:
 https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 

@@ -28,7 +28,7 @@ from helix.core.messages import AssistantMessage, ToolResultMessage, UserMessage
 PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
 """The overheads that OpenAI adds for a message, a name in it, the reply, and a tool."""
 IMAGE_TOKENS, SMALL_IMAGE_TOKENS = 765, 85
-"""The tokens of an image of 1024 x 1024, and of one in low detail."""
+"""The number of tokens of a 1024 x 1024 image, and of a low-detail image."""
 PIECE = 50_000
 """The number of characters that are encoded at once. tiktoken takes too long for a longer text without a space."""
 DEFAULT = "cl100k_base"
@@ -132,7 +132,7 @@ def _part(part: object) -> str:
 
 
 def _count_extra(message: Mapping[str, Any] | BaseModel, model: str) -> int:
-    """Return the tokens besides text: the overhead of a name, images and other files."""
+    """Return the number of tokens other than text: the overhead of a name, images and other files."""
     if isinstance(message, UserMessage | ToolResultMessage):
         return sum(file_tokens(file, model) for file in message.files)
     if not isinstance(message, Mapping):

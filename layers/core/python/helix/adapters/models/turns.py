@@ -37,8 +37,8 @@ def turns(
     answer: Callable[[AssistantMessage], Blocks],
     result: Callable[[ToolResultMessage], dict[str, Any]],
 ) -> tuple[str, Blocks]:
-    """Return the system prompt, and the turns as `{"role", "content"}`. The four functions make their content:
-    `content` that of a user message, without blank texts."""
+    """Return the system prompt, and the turns as `{"role", "content"}`. The four functions build their content.
+    `content` builds that of a user message, without blank text."""
     system: list[str] = []
     made: Blocks = []
     for message in messages:

@@ -201,8 +201,8 @@ class RedisStateStore:
         raise AssertionError("unreachable")
 
     async def _execute(self, batches: Batches, *commands: Command) -> list[Any]:
-        """Run commands. Scripts are sent by their hash. If the server does not know one, it has done nothing, and the
-        script is sent in full."""
+        """Run commands. Scripts are sent by their hash. If the server does not know a script, it has executed nothing, and
+        the script is sent in full."""
         try:
             return await batches.send_commands(*commands)
         except NoScriptError:

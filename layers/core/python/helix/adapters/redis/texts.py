@@ -5,8 +5,8 @@
     prefix:expiries                 rows that carry `ttl`, by that time
 
 Law: a field's text represents its value exactly, so conditions on texts (`scripts.py`) mean the same as `When.holds`. A
-number's text has the number's own decimal digits. From 2**53 on, Python's short form of a float is not the exact
-number, so all digits are written there. `values(texts(value)) == value` for every JSON object, with its types.
+number's text contains its exact decimal digits. From 2**53 on, Python's short form of a float is not the exact number,
+so all digits are written in that case. `values(texts(value)) == value` for every JSON object, with its types.
 """
 
 from __future__ import annotations

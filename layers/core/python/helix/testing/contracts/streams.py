@@ -167,7 +167,8 @@ class StreamManagerContract:
         [("end", "completed", "ended"), ("fail", "failed", "failed"), ("paused", "paused", "paused")],
     )
     async def test_info_reports_the_status(self, streams: StreamManager, mark: str, status: str, wanted: str) -> None:
-        """The status is active while the root runs, then that of its last run, and active again with the next run."""
+        """The status is active while the root runs. Afterwards it is the status of the last run, until the next run makes
+        it active again."""
         await streams.append(S, [started(), text(0, "a"), committed(1), ended(status=status, mark=mark, error="why")])
         info = await streams.info(S)
         assert info is not None and (info.status, info.latest_sequence) == (wanted, 3)
