@@ -1,4 +1,4 @@
-"""Blobs in a folder, usually beside the file of a SQLite store.
+"""Blobs in a folder, usually next to a SQLite store's file.
 
 Law: a file appears under its key whole or not at all, and is on disk before `put` returns. All files and folders are
 private to their owner. `check_blob_key` makes sure that no key leaves the folder, and no key names an unfinished file,

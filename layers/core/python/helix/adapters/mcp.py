@@ -89,7 +89,7 @@ class MCPServer:
         return mcp_tools(self, listing, prefix=prefix, only=only, require_approval=require_approval)
 
     async def listing(self) -> list[JsonObject]:
-        """Return the server's description of its tools as JSON. If it is saved, `mcp_tools` can define the tools
+        """Return the server's description of its tools as JSON. With a saved description, `mcp_tools` can define the tools
         without a connection."""
         return await _list_pages(await self._open_connection().client())
 

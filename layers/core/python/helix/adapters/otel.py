@@ -113,7 +113,8 @@ class OtelTracer:
                 self._changed.notify_all()
 
     def _next(self) -> list[ReadableSpan] | None:
-        """Return the next spans to send, or None once closed. Waits for the first one, and then briefly for more."""
+        """Return the next spans to send, or None once the tracer is closed. Waits for the first one, and then briefly for
+        more."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._spans) or self._closed)
             self._changed.wait_for(lambda: self._hurry or self._closed or len(self._spans) >= BATCH, PAUSE_S)

@@ -22,14 +22,14 @@ from helix._log import get_logger
 CHECKPOINT_ROWS = 2_000
 """The number of rows committed between two checkpoints of the log: about 16 MB."""
 CHECKPOINT_WAIT_MS = 50
-"""The longest time, in milliseconds, that a checkpoint makes writers wait for readers of the log. The next checkpoint
+"""The maximum time, in milliseconds, that a checkpoint makes writers wait for readers of the log. The next checkpoint
 tries again."""
 logger = get_logger("helix.sqlite")
 Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
 
 class Log:
-    """The log of one store. `file`: the store's file. Its log is beside it while a connection is open. SQLite itself
+    """The log of one store. `file`: the store's file. Its log is next to it while a connection is open. SQLite itself
     syncs the log's name and header, and the log before a checkpoint moves it."""
 
     def __init__(self, file: Path) -> None:
@@ -38,7 +38,7 @@ class Log:
         self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
         self._turns: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self.failure: OSError | None = None
-        """The error of a failed sync. Data that was not on the disk then may never get there, even if a later sync
+        """The error of a failed sync. Data that was not on disk at that time may never get there, even if a later sync
         succeeds."""
 
     async def synced(self) -> None:

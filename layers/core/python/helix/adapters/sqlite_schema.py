@@ -62,8 +62,8 @@ _MOVE = (
 
 
 def prepare(db: sqlite3.Connection, file: str) -> None:
-    """Make the tables of a new file, or move the rows of an older one, in one transaction. Raises `StoreError` for another
-    version."""
+    """Create the tables of a new file, or move the rows of an older one, in one transaction. Raises `StoreError` for
+    another version."""
     if _version(db, file) == SCHEMA_VERSION:
         return
     db.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Following streams: a feed for each reader, the subscriptions they need, and requests for missing messages.
+"""Follows streams, with a feed for each reader, the subscriptions they need, and requests for missing messages.
 
 Law: a feed delivers each message once, in the order of sequences, without gaps. Missing messages are requested again.
 If the log itself has lost its beginning, a `stream_resync` takes the place of the lost messages. Each stream has at

@@ -49,7 +49,7 @@ class ClientSettings:
     reorder_s: float = 0.2
     """The time for which a missing message may be late before the client asks for it."""
     quiet_s: float = 20
-    """The silence after which the client asks the service whether it missed messages of the run."""
+    """The length of silence after which the client asks the service whether it missed any of the run's messages."""
     buffer: int = 10_000
     """The number of messages that are kept while a reader does not read. The client drops later messages, and requests
     them again when the reader continues."""

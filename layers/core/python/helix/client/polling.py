@@ -21,7 +21,7 @@ POLL_S = 0.25
 SLOWER = 1.05
 """The factor by which the pause grows with each poll of a quiet stream."""
 PATIENCE = 20
-"""The number of failed polls in a row after which a stream's readers fail."""
+"""The number of consecutive failed polls after which a stream's readers fail."""
 STARTS = frozenset({"run", "resume", "retry", "answer"})
 
 

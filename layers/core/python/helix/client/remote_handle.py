@@ -61,7 +61,7 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[JsonValue]:
         """Return the result once the run has ended. If the stream is silent for `quiet_s`, ask the service for the status,
-        because the end may have been lost."""
+        because the end message may have been lost."""
         client = self._client
         async with asyncio.timeout(timeout_s):
             while True:

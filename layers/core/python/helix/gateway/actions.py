@@ -40,9 +40,9 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_key(caller: Connection, request: Run | Resume | Retry | Branch | Clone, *session_id: str) -> str:
-    """Return a key of 26 characters that only this request and its repeats have. If the client sent a key, the result
-    is unique for the principal; otherwise for the connection. With `session_id`, it is also unique for the session, so
-    runs of two sessions never share a key."""
+    """Return a 26-character key that only this request and its repeats share. If the client sent a key, the result is
+    unique for the principal, and otherwise for the connection. With `session_id`, it is also unique for the session, so
+    runs in different sessions never share a key."""
     own = ["id", caller.connection_id, request.id] if request.key is None else ["key", caller.principal, request.key]
     number = int.from_bytes(hashlib.sha256(dumps([request.action, *own, *session_id]).encode()).digest()[:17])
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
@@ -173,7 +173,7 @@ async def _start_run(
     row: SessionRow | None,
     start: Start,
 ) -> JsonObject:
-    """Subscribe, claim and reply. The reply to a repeat names the run that this request started before."""
+    """Subscribe, claim and reply. The reply to a repeated request names the run that the original request started."""
     stream_id = row.stream_id if row is not None else session_id
     after = await subscribe_if_asked(backend, caller, stream_id, request.subscribe)
     try:
@@ -186,7 +186,7 @@ async def _start_run(
 
 
 async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
-    """Subscribe the connection if `subscribe` asks for it. Return the stream's last sequence."""
+    """Subscribe the connection if `subscribe` is set. Return the stream's last sequence."""
     if subscribe:
         await backend.connections.subscribe(caller.connection_id, stream_id)
     info = await backend.executor.streams.info(stream_id)

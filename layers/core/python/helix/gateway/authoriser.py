@@ -39,7 +39,7 @@ _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A user, with the tenant if there is one. `str(principal)` is `user`, or `tenant/user`. Characters other than
+    """A user, and their tenant if there is one. `str(principal)` is `user`, or `tenant/user`. Characters other than
     letters, digits and `_.@+-` are written as `=XX`."""
 
     user_id: str
@@ -161,11 +161,11 @@ class ApiKeys:
         return await refused(self._store, "revoke_key", [revoked]) is None  # refused if it has just expired
 
     async def delete(self, key_id: str) -> None:
-        """Delete the key, with every trace of its user. Idempotent."""
+        """Delete the key and every trace of its user. Idempotent."""
         await self._store.transact("delete_key", [Delete(_key(key_id)), Delete(Key("control", "keys", key_id))])
 
     async def list_ids_of(self, principal: str) -> Sequence[str]:
-        """Return the ids of this principal's keys, expired and revoked ones included."""
+        """Return the ids of this principal's keys, including expired and revoked ones."""
         found: list[str] = []
         after: str | None = None
         while rows := await self._store.query(
@@ -178,7 +178,7 @@ class ApiKeys:
         return found
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
-        """Return keys in the order of their creation, expired and revoked ones included. `after` is the last id of the
+        """Return keys in the order of their creation, including expired and revoked ones. `after` is the last id of the
         previous page."""
         start = "" if after is None else f"{after}\0"
         rows = await self._store.query("control", "keys", start=start, limit=limit)
@@ -217,7 +217,8 @@ class Proof:
     principal: str | None
     """The authenticated principal, as a string. None if the service is anonymous."""
     expires_at: float
-    """The end of the proof, in Unix seconds: the token's expiry, or earlier if a connection cannot last that long."""
+    """The end of the proof, in Unix seconds: the token's expiry, or an earlier time if a connection cannot last that
+    long."""
     operator: bool = False
     """Whether the token is an operator's key."""
 

@@ -74,7 +74,7 @@ class Backend:
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
     async def get_owned(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow:
-        """Return the session's row. With `deleting`, a session whose deletion has begun counts. Raises
+        """Return the session's row. With `deleting`, this includes a session whose deletion has begun. Raises
         `SessionNotFoundError` if it does not exist or belongs to another principal."""
         row = await self.find(principal, session_id, deleting=deleting)
         if row is None:
@@ -130,7 +130,7 @@ class Backend:
     # --- agents -----------------------------------------------------------------------------------------------------------
 
     def agent(self, name: str, principal: str | None, session_id: str | None = None) -> AnyAgent:
-        """Return the agent of that name. Raises `AgentNotFoundError`, which does not list other agents."""
+        """Return the agent with that name. Raises `AgentNotFoundError`, which does not list other agents."""
         context = AgentFactoryContext(session_id=session_id, user_id=principal)
         try:
             return self.registry.resolve(name, context)

@@ -45,7 +45,7 @@ class Connection:
     opened_at: float
     """The time at which the connection was opened."""
     operator: bool = False
-    """Whether it may read the fleet and change budgets."""
+    """Whether the caller may read the fleet and change budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Subscriber:
     expires_at: float
     """The end of the principal's proof, in Unix seconds."""
     lagging: bool = False
-    """Whether it was too slow and missed a frame. It must subscribe again to receive more."""
+    """Whether the connection was too slow and missed a frame. It must subscribe again to receive more."""
 
 
 class Connections:
@@ -202,6 +202,6 @@ def _subscribed_streams(rows: Sequence[Row]) -> list[str]:
 
 
 def _deletions(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
-    """Return the deletions of these rows of the connection, with the stream's row of each subscription."""
+    """Return the deletions of these connection rows, and of the stream's row for each subscription."""
     operations: list[Operation] = [Delete(row.key) for row in rows]
     return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _subscribed_streams(rows)]

@@ -1,8 +1,8 @@
 """JSON Web Tokens: the identity that an issuer states, checked with the issuer's public keys.
 
-Law: only signatures that public keys verify are accepted. The token's algorithm must be an accepted one, and must match
-the key. Issuer, audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service
-fetch them again, but at most every `REFRESH_S` seconds, so that no client can make it flood the issuer.
+Law: only signatures that public keys can verify are accepted. The token's algorithm must be accepted, and must match the
+key. Issuer, audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service fetch
+them again, but at most every `REFRESH_S` seconds, so that no client can make it flood the issuer.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ logger = get_logger("helix.gateway")
 
 
 class _Event(BaseModel):
-    """An event of API Gateway. The many fields that no function here needs are ignored."""
+    """An API Gateway event. Fields that these functions do not need are ignored."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
@@ -52,7 +52,7 @@ class RequestContext(_Event):
     connection_id: str = Field(alias="connectionId", min_length=1)
     """API Gateway's id for the connection."""
     authorizer: Claims | None = None
-    """The result of `ws_authorize`. None if the event does not have it."""
+    """The result of `ws_authorize`. None if the event does not contain it."""
 
 
 class AuthorizeEvent(_Event):
@@ -63,7 +63,7 @@ class AuthorizeEvent(_Event):
 
 
 class SocketEvent(_Event):
-    """An event of a connection. `$disconnect` has no other fields."""
+    """A connection event. `$disconnect` has no other fields."""
 
     request_context: RequestContext = Field(alias="requestContext")
     """The connection that the event is about."""
@@ -171,7 +171,7 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
 
 @lru_cache(maxsize=1)
 def authoriser(app: Application) -> Authoriser:
-    """Return the authoriser that the settings ask for: keys, tokens, both, or no check at all."""
+    """Return the authoriser that the settings specify: keys, tokens, both, or no check at all."""
     settings = app.settings
     tokens = None
     if "jwt" in settings.auth:

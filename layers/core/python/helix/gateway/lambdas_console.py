@@ -1,7 +1,7 @@
 """The function that serves a stage's console page: files from the package, and the stage's `config.json`.
 
 Law: it reads no tables and has no secrets. A browser caches the files and revalidates them each time. So after a
-deployment, no user gets the page of one release with the script of another.
+deployment, no user gets one release's page with another release's script.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class File(NamedTuple):
 
 class Site(NamedTuple):
     files: dict[str, File]
-    """The files by name, `config.json` included."""
+    """The files by name, including `config.json`."""
     headers: dict[str, str]
     """The headers of every response, such as the content security policy."""
 

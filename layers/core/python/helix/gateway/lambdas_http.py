@@ -85,7 +85,7 @@ class HttpResponse(NamedTuple):
 
 
 async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> dict[str, Any]:
-    """Handle a request of the HTTP API. Return a status, headers and a body."""
+    """Handle an HTTP API request. Return a status, headers and a body."""
     backend = backend_of(app)
     try:
         proof = await authoriser(app).prove(token_of(event.headers))

@@ -130,9 +130,9 @@ def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> O
 
 
 def _ident(event: Any) -> str:
-    """Return the identity of an event. For a tick it is the minute, whatever id EventBridge gave it. For a change to an
-    object it is the bucket, key and sequencer, which S3 repeats. For any other event it is the id. Raises
-    `InvalidInputError` if that is missing, because all such events would otherwise count as one."""
+    """Return the identity of an event. For a tick it is the minute, regardless of the id that EventBridge assigned. For
+    a change to an object it is the bucket, key and sequencer, which S3 repeats. For any other event it is the id.
+    Raises `InvalidInputError` if that is missing, because all such events would otherwise count as one."""
     match event:
         case {"detail-type": "Scheduled Event", "time": str(time)} if len(time) >= len("2026-11-23T02:00"):
             return time[:16]

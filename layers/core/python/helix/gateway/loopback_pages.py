@@ -2,7 +2,7 @@
 
 Law: each request gets a response or a closed connection within `patience_s`, whatever it contains. A request that could
 be interpreted in two ways is refused with a short 4xx, and its connection is closed, so nothing after it is read as
-another request. A client that breaks the connection is not an error of the server.
+another request. A client that drops the connection does not cause a server error.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _UntilDeadline(io.RawIOBase):
-    """The bytes of a connection. Raises `TimeoutError` after the deadline of the request."""
+    """The bytes of a connection. Raises `TimeoutError` after the request's deadline."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

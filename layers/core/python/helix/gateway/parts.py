@@ -26,8 +26,7 @@ PART: Final = "part#"
 
 
 async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Part) -> str | None:
-    """Add a part of a request. Return the text of the request to the one call that completes it, and None to the
-    others.
+    """Add a part of a request. Return the text of the request if this call completes it, and None otherwise.
 
     Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` if too many parts
     or bytes are waiting. In both cases the request's parts are deleted.

@@ -72,11 +72,12 @@ def app(
 
         POST   /<agent>/<encoding>                    a message or answers; the response streams the run
         GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
-        GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that loads
+        GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that is loading
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
-    user: returns the caller's user id for a request. Users own the sessions they start, and do not see those of others.
-        It may raise Starlette's `HTTPException`. Without it, all clients count as one user, whose sessions have no owner.
+    user: returns the caller's user id for a request. Users own the sessions they start, and do not see other users'
+        sessions. It may raise Starlette's `HTTPException`. Without it, all clients count as one user, whose sessions
+        have no owner.
     heartbeat_s: after a silence of this many seconds, the server sends a comment on the stream.
     max_body_bytes: a larger request is refused (413). So is one with more than 4 MB in addition to its history, which
         `useChat` and `HttpAgent` send along.

@@ -114,7 +114,7 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
     after, begins, present = entries[0].first.start_sequence, math.inf, None
     while page := await executor.streams.read(session.stream_id, after):
         for message in page:
-            if begins == math.inf or message.run_id == "":  # or a record that all earlier messages are lost
+            if begins == math.inf or message.run_id == "":  # or a notice that all earlier messages are lost
                 begins = message.sequence
             after = message.sequence
             if message.run_id == "":
@@ -131,7 +131,8 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
 
 
 def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
-    """Return the message that a page would assemble from a replay of the entry, or None if the entry shows nothing."""
+    """Return the message that a page would assemble from a replay of the entry, or None if the entry has no visible
+    content."""
     encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()
     for message in entry.log:

@@ -59,7 +59,7 @@ class Ask:
     target: str | None = None
     """The page's message to replace with a new answer. None: the answer to `message`, or else the newest one."""
     edits: bool = False
-    """Whether the message may replace the stored message that has its id."""
+    """Whether the message may replace the stored message with the same id."""
     once: bool = False
     """Whether the client creates a new `key` for each request. If so, the same message under another key is a different
     request."""
@@ -104,7 +104,7 @@ class _UIMessage(_Body):
     id: str = Field(default="", max_length=MAX_ID)
     """The page's own id of the message. Empty if the page did not name it."""
     role: str
-    """The author: only `user` and `assistant` are used."""
+    """The author. Only `user` and `assistant` are used."""
     parts: list[JsonObject] = Field(default_factory=list)
     """The parts of the message, as the AI SDK builds them."""
 

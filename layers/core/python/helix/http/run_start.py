@@ -178,7 +178,7 @@ async def check_state(executor: Executor, session: SessionRow | None, state: Jso
 
 
 def same_json(ours: JsonValue, theirs: JsonValue) -> bool:
-    """Whether a client with JavaScript's numbers, which received `ours`, would send back `theirs`."""
+    """Whether a client that uses JavaScript numbers and received `ours` would send back `theirs`."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return ours.keys() == theirs.keys() and all(same_json(value, theirs[name]) for name, value in ours.items())
     if isinstance(ours, list) and isinstance(theirs, list):

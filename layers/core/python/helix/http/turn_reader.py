@@ -1,4 +1,4 @@
-"""The messages of a turn, read from the log until no more can come without a new request.
+"""The messages of a turn, read from the log until no more can arrive without a new request.
 
 Law: a reader waits only while something is running. If the process of a run died, the reader takes over the run once
 its claim has expired.

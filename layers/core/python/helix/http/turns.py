@@ -1,6 +1,6 @@
 """The parts of a response: the run it shows, the start of the page's message, and the conversation before that.
 
-Law: everything here comes from rows, so any process gives the same response. A client's copy of the conversation is not
+Law: everything here comes from rows, so any process produces the same response. A client's copy of the conversation is not
 used.
 """
 

@@ -128,7 +128,8 @@ class AgentCalls:
         return found
 
     async def card(self, client: HelixClient, caller: Caller, name: str) -> Card:
-        """Return the agent of that name. The list of a caller's agents is cached. Raises `MCPError` for an unknown one."""
+        """Return the agent with that name. The list of a caller's agents is cached. Raises `MCPError` for an unknown
+        one."""
         card = self._known.get(caller.principal, {}).get(name) or (await self.cards(client, caller)).get(name)
         if card is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {name[:SHOWN_CHARS]!r}")
@@ -366,7 +367,7 @@ def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
 
 
 def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
-    """Return an idempotency key that is the same for a repeat of the request. None without an MCP session.
+    """Return an idempotency key that is the same for a repeat of the request. None if there is no MCP session.
 
     A client must not reuse a request id in an MCP session. Some do, so the key includes the arguments too.
     """

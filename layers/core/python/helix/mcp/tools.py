@@ -44,9 +44,9 @@ class Card(Record):
     description: str
     """The tool's description for the model. If it is empty, the tool gets a default description."""
     kind: Literal["chat", "function"]
-    """A `chat` agent takes a message, and continues conversations. A `function` agent takes parameters."""
+    """A `chat` agent accepts a message, and continues conversations. A `function` agent accepts parameters."""
     input: dict[str, Any]
-    """The JSON schema of the fields that `run` accepts. A function agent's parameters are its property `input`."""
+    """The JSON schema of the fields that `run` accepts. A function agent's parameters are its `input` property."""
     output: dict[str, Any]
     """The JSON schema of a result's `output`."""
 

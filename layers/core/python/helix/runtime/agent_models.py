@@ -31,7 +31,7 @@ class Agents:
         self._known[agent.name] = agent
 
     def named(self, name: str) -> AnyAgent:
-        """Return the agent of that name. Raises `AgentNotFoundError`."""
+        """Return the agent with that name. Raises `AgentNotFoundError`."""
         for known in self._known.values():
             found = known.find_agent(name)
             if found is not None:

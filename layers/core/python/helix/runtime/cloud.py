@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DECLARE = "declare it in [tool.helix.secrets] of pyproject.toml"
 CHECK_AGENT = "helix-check"
-"""The agent of `helix check --stage`, which every stage has. An agent of the project with this name replaces it."""
+"""The agent of `helix check --stage`, which every stage has. A project agent with this name replaces it."""
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )

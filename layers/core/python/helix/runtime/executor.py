@@ -50,7 +50,7 @@ class Executor(SessionVerbs):
     `StepFunctionsExecutor`."""
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """Raise `QueueFullError` if a run that is claimed in this mode could neither work nor wait."""
+        """Raise `QueueFullError` if a run that is claimed in this mode could neither start nor wait."""
         return
 
     @abstractmethod

@@ -3,7 +3,7 @@ loads the agent that a fleet serves from there.
 
 Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when it
 is run, so both processes refer to the same object. The same definition produces the same agent in every process. The
-options of a registration (id, model, token limit) are part of the agent, so they hold for every call.
+options of a registration (id, model, token limit) are part of the agent, so they apply to every call.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                        the names under which spans appear
     OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG                       the share of traces that is kept
     OTEL_SDK_DISABLED=true, OTEL_TRACES_EXPORTER=none                  nothing is traced
-    HELIX_TRACE_CONTENT=true                                           spans have the texts of people, models and tools
+    HELIX_TRACE_CONTENT=true                                           spans contain the text of people, models and tools
 
 Law: without an endpoint nothing is imported. If a tracer cannot be created, a warning is logged and nothing is traced, but
 runs do not fail.

@@ -31,7 +31,7 @@ class Event(BaseModel):
 
 
 class CallModelEvent(Event):
-    """An event that asks for the next step of a run."""
+    """An event that requests the next step of a run."""
 
     session_id: str
     """The session of the run."""
@@ -66,7 +66,7 @@ class CallToolEvent(Event):
 
 
 class StartRunEvent(CallToolEvent):
-    """An event that asks for the start of a sub-agent's run."""
+    """An event that requests the start of a sub-agent's run."""
 
     token: str
     """The task token of Step Functions. It is returned once the parent has nothing left to wait for."""

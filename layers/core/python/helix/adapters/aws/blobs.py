@@ -1,7 +1,7 @@
 """Blobs in S3. Clients upload and download them with presigned requests, so the bytes never pass through a function.
 
-Law: the signature of an upload covers the length, the type and the SHA-256 of the bytes. S3 refuses any other bytes, so a
-client can only store what it announced.
+Law: an upload's signature covers the length, the type and the SHA-256 of the bytes. S3 refuses any other bytes, so a client
+can only store what it announced.
 """
 
 from __future__ import annotations

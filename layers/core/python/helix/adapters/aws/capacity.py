@@ -1,8 +1,8 @@
 """Warm functions: provisioned concurrency for the alias that an agent's state machine calls.
 
-Law: only those functions of the stage are changed that belong to a single agent. An account's concurrency is limited,
-so AWS may refuse the change. In that case the refusal is logged, and runs incur cold starts. The admission limit does
-not depend on warm functions.
+Law: of the stage's functions, only those that belong to a single agent are changed. An account's concurrency is
+limited, so AWS may refuse the change. In that case the refusal is logged, and runs incur cold starts. The admission
+limit does not depend on warm functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DynamoDB's time, so that workers whose clocks differ agree on which claims have expired."""
+"""A clock that follows DynamoDB's time, so that workers whose clocks differ agree on which claims have expired."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class CloudWatchMetrics:
         self._client, self._stage, self._clock = client, stage, clock
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        """Read an agent's metrics. The window begins at a full minute, as CloudWatch's data does, so it is up to a
-        minute longer."""
+        """Read an agent's metrics. The window starts on a full minute, like CloudWatch's data, so it is up to a minute
+        longer."""
         now = self._clock.now()
         minutes = ceil(max(window_s, MINUTE_S) / MINUTE_S)
         end = (int(now) // MINUTE_S + 1) * MINUTE_S

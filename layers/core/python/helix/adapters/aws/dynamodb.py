@@ -69,8 +69,8 @@ BATCH_KEYS = 100
 HEARTBEATS = 2
 """The number of connections that are reserved for heartbeats, so that heartbeats never wait for other calls."""
 KEY_BYTES = 64  # the approximate size of a session row's key
-MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
-LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # once deleted, so are their partition's objects
+MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, minus keys and conditions
+LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # deleting one also deletes its partition's objects
 _UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
 _BUSY = ("TransactionConflict", "TransactionInProgress", "ProvisionedThroughputExceeded", "Throttling")
 _RETRY = _UNSURE | {*_BUSY, *(f"{name}Exception" for name in _BUSY), "ThrottlingError", "RequestLimitExceeded"}
@@ -309,7 +309,7 @@ class _Items:
 
 
 class DynamoDBStateStore(PackingStore):
-    """The store on three tables. `tables` names them (partition key `pk`, sort key `sk`, both strings).
+    """A store on three tables. `tables` contains their names (partition key `pk`, sort key `sk`, both strings).
 
     It makes at most as many concurrent calls as the client has connections (`max_pool_connections`: boto3 makes 10 by
     default). `overflow` stores values that do not fit in an item; without it, such a row is refused. `poll_s` is the

@@ -4,7 +4,7 @@ as much in a transaction.
 A transaction that puts the head and other rows of its partition is one conditional put if those rows are `new`
 (`Put.new`). Their values are stored in the head, under `packed`. When space runs short, a later put of the head moves
 them to their own rows. Each move is a plain put, made before the put that removes the row from the pack. Operations
-that `may_precede` the transaction are written before it too.
+that `may_precede` the transaction are also written before it.
 
 Law: packing is invisible to callers. The packed row is the authoritative one. A crash between the two puts leaves a
 copy under the row's own key, and that copy is ignored. Every write that packs, changes or drops a packed row is
@@ -255,7 +255,7 @@ class PackingStore:
                 gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
                 plan.add(gone if value is None else Put(operation.key, value), index)
         if len(new) == 1 and isinstance(head, Put) and self._weigh({**head.value, PACKED: rows}) > ROOM - GROWTH:
-            # One row in the same transaction costs one call. Two rows cost more units than moves.
+            # Including one row in the transaction costs one call. For two rows, moves cost fewer units.
             alone = group[new[0]]
             del rows[alone.key.sort]
             plan.add(alone, new[0])

@@ -27,8 +27,8 @@ _SLOW = frozenset(
 
 
 def sockets_config(deadline_s: float = DEADLINE_S) -> Config:
-    """Return the configuration of a client for `ApiGatewaySockets`. Its timeouts free the thread of an abandoned call
-    soon."""
+    """Return the configuration of a client for `ApiGatewaySockets`. Its timeouts quickly free the thread of an
+    abandoned call."""
     return Config(
         connect_timeout=deadline_s,
         read_timeout=deadline_s,
@@ -69,7 +69,7 @@ class ApiGatewaySockets:
             raise StoreError(f"delete_connection: {error}") from error
 
     def close(self) -> None:
-        """Release the threads. Slow posts end by their own deadlines."""
+        """Release the threads. Slow posts end at their own deadlines."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 

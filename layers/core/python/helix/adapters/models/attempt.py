@@ -123,7 +123,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
 
 
 class _StreamReader:
-    """A stream that is being read. `heard`: whether it sent any event."""
+    """A stream that is being read. `heard`: whether it has sent any event."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange

@@ -58,7 +58,7 @@ _LITELLMS = frozenset({"api_key", "auth_token"})
 """litellm's options for credentials, which are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
 _LONGEST_S = 86_400
-"""The read timeout of boto3, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
+"""boto3's read timeout, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
 _CONNECT_S = 10
 _CONNECTIONS = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9 ()\[\]-]")
@@ -119,8 +119,8 @@ class _Exchange(NativeExchange):
 
     @property
     def _is_claude(self) -> bool:
-        """Whether the model is Claude. The ARN of an inference profile may not tell, but only Claude has the option
-        `thinking`."""
+        """Whether the model is Claude. The ARN of an inference profile may not reveal this, but only Claude has the
+        option `thinking`."""
         return "claude" in self.name.lower() or (self._is_arn and not self._is_nova and thinks_first(self.options))
 
     @property
@@ -244,8 +244,8 @@ class _Exchange(NativeExchange):
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tools. If the history has calls, Converse requires their tools, even if none of them is offered
-        any longer."""
+        """Return the tools. If the history contains calls, Converse requires their tools, even if none of them is
+        offered any longer."""
         request = self.request
         tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
         if not tools:

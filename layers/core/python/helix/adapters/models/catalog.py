@@ -90,7 +90,7 @@ class LitellmCatalog:
 
 
 def info_of(model: str) -> ModelInfo:
-    """Return what the table says about `model`."""
+    """Return the table's information about `model`."""
     return _read(model, entry_of(model))
 
 
@@ -186,8 +186,8 @@ def _price(entry: Mapping[str, Any], name: str) -> float | None:
 
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    """Return litellm's table, parsed once in tens of milliseconds. It is empty if litellm is not installed, or has
-    moved its file. A deps layer without litellm still has the file (`helix.infra.build`)."""
+    """Return litellm's table, parsed once in tens of milliseconds. It is empty if litellm is not installed or has moved
+    its file. A deps layer without litellm still has the file (`helix.infra.build`)."""
     found = importlib.util.find_spec("litellm")
     folders = found.submodule_search_locations if found is not None else None
     table: dict[str, Any] = {}

@@ -33,14 +33,14 @@ _WIRES = {
     "anthropic": ("anthropic", "AnthropicWire", "anthropic"),
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
-"""The wire of each package: module of this folder, class, and the extra that installs the package."""
+"""The wire of each package: the module in this folder, the class, and the extra that installs the package."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),
         *("modify_params", "cache_control_injection_points", "web_search_options"),
     }
 )
-"""The provider options that litellm itself handles. No provider has them."""
+"""The provider options that litellm itself handles. Providers do not have them."""
 _TRANSLATED: Mapping[str, frozenset[str]] = {
     "openai": frozenset(
         {"api_version", "azure_ad_token", "azure_ad_token_provider", "base_model", "client_id", "tenant_id"}

@@ -26,7 +26,7 @@ _EITHER: Final = zlib.MAX_WBITS | 32
 
 
 async def limit_decompression(response: Any) -> None:
-    """Replace the stream of a compressed response by one that is decompressed here. It is a hook for an `AsyncClient`
+    """Replace the stream of a compressed response with one that is decompressed here. It is a hook for an `AsyncClient`
     of httpx, or of httpx2, which the anthropic package uses."""
     named = response.headers.get_list("content-encoding", split_commas=True)
     encodings = [name for name in (name.strip().lower() for name in named) if name not in ("", "identity")]
@@ -83,5 +83,5 @@ class _Unpacked:
 
 
 def _has_header(data: bytes) -> bool:
-    """Return whether the data begins with a header of gzip or zlib. Some servers send `deflate` without one."""
+    """Return whether the data begins with a gzip or zlib header. Some servers send `deflate` without one."""
     return data[:1] == b"\x1f" or (data[0] & 0x0F == 8 and (len(data) < 2 or (data[0] << 8 | data[1]) % 31 == 0))

@@ -41,8 +41,8 @@ def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:
 
 
 def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """Return `thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: the tokens of the
-    whole answer. A thinking budget leaves some of these tokens for the text."""
+    """Return `thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: the token limit
+    of the whole answer. A thinking budget leaves some of these tokens for the text."""
     if effort is None or not entry.get("supports_reasoning", not entry):
         return {}
     if effort == "none" and not entry.get("thinking_always_on"):

@@ -1,6 +1,6 @@
-"""Embeddings: converts texts to vectors with any embedding model that litellm can call.
+"""Converts texts to vectors with any embedding model that litellm can call.
 
-Law: a call gives a vector for each text, in order, or one classified error. All usage is counted, including that of
+Law: a call returns a vector for each text, in order, or one classified error. All usage is counted, including that of
 unusable responses.
 """
 

@@ -134,14 +134,14 @@ _ABOUT_FILE = re.compile(
         )
     )
 )
-"""A pattern for errors of OpenAI, Anthropic, Bedrock and Google about a file: too large, not supported, damaged, or not
+"""A pattern for errors from OpenAI, Anthropic, Bedrock and Google about a file: too large, not supported, damaged, or not
 available at its URL. It is applied only to requests with files."""
 _NO_SUCH_MODEL = re.compile(r"(?i)model identifier is invalid|model .*(does not|doesn't) exist")
 _ABOUT_REASONING = re.compile(
     r"(?i)signature|redacted_thinking|thinking`? blocks?|encrypted[_ ]content|of type .?reasoning|\breasoning.? items?\b"
     r"|Item with id 'rs_"
 )
-"""A pattern for errors of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is
+"""A pattern for errors from Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is
 missing."""
 _WANTS_RESPONSES = re.compile(r"/v1/responses")
 """A pattern for OpenAI's error when a new model receives tools at /v1/chat/completions."""

@@ -32,7 +32,7 @@ _CHUNK = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Bytes that stand for their base64 text in a request."""
+    """Bytes that represent their base64 text in a request."""
 
     data: bytes
     """The bytes of the file."""

@@ -162,8 +162,8 @@ def load_litellm() -> ModuleType:
 
 
 def _ignore_its_warnings() -> None:
-    """Set litellm's warning filters again. pytest resets them after the test that imported litellm. If warnings are
-    errors, the next stream would fail."""
+    """Restore litellm's warning filters. pytest resets them after the test that imported litellm. If warnings are errors,
+    the next stream would fail."""
     for message in _ITS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
 

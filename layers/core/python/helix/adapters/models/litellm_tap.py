@@ -37,7 +37,7 @@ class StreamTap:
 
     @property
     def finish_reason(self) -> str | None:
-        """The reason that was received. None means that the stream was cut, even if litellm reports a reason."""
+        """The reason that was received. None means that the stream was cut off, even if litellm reports a reason."""
         reported = getattr(self._stream, "received_finish_reason", None)
         return self.native or reported or getattr(self._stream, "intermittent_finish_reason", None)
 

@@ -69,8 +69,8 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def verbosity(self) -> str | None:
-        """The verbosity to send. An option of the provider is sent unchanged; the setting is sent only to models that
-        support it."""
+        """The verbosity to send. A provider option is sent unchanged; the setting is sent only to models that support
+        it."""
         asked = self.request.config.provider_options.get("verbosity")
         if asked is not None:
             return str(asked)

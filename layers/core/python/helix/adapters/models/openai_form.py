@@ -30,7 +30,7 @@ from helix.core.messages import (
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
-# Providers that require a thinking model's plain reasoning beside its tool calls.
+# Providers that require a thinking model's plain reasoning along with its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
 CHOICES = frozenset({"auto", "required", "none"})

@@ -168,7 +168,7 @@ class ResponsesExchange(OpenAIExchange):
         return self.name, hash(dumps(self.request.config.provider_options))
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a tool. In this API a tool is strict unless it says otherwise."""
+        """Return a tool. In this API a tool is strict unless specified otherwise."""
         strict = name in self.strict
         made = strict_schema(dict(parameters)) if strict else parameters
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}

@@ -1,4 +1,4 @@
-"""Streams a finished answer as a provider would. It is used by all models that are programs.
+"""Streams a finished answer as a provider would. All models that are implemented as programs use it.
 
 Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception raised by a callback is
 dropped.

@@ -46,7 +46,7 @@ def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
 
 
 def usage_of(tokens: Tokens, dollars: float | None) -> Usage:
-    """Return the usage of a call with this price. None: the price is unknown. A call without prompt tokens counts as one
+    """Return the usage of a call with this price. None: the price is unknown. A call without prompt tokens counts as a call
     of unknown usage."""
     return Usage(
         prompt_tokens=tokens.prompt,

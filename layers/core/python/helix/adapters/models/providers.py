@@ -47,7 +47,7 @@ FAMILIES: Final = {
 }
 """The provider that litellm assumes for a name without a provider, by the beginning of the name."""
 _ELSEWHERE = ("custom_llm_provider", "api_base", "base_url")
-"""The provider options that say where a model is, whatever its name begins with."""
+"""The provider options that say where a model is, regardless of how its name begins."""
 
 
 def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) -> str | None:

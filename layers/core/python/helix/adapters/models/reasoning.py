@@ -1,7 +1,7 @@
 """The reasoning from earlier steps, which is sent only to the model that produced it.
 
 Law: a model receives only its own reasoning. Providers sign or encrypt it, and refuse another model's reasoning. The
-stored message names its model. Reasoning of an unknown model is sent, because most sessions use only one model. If a
+stored message names its model. Reasoning from an unknown model is sent, because most sessions use only one model. If a
 provider refuses reasoning anyway, the step is requested once more without any. Its answer records that
 (`without_reasoning`), and all older reasoning is omitted from later steps.
 """

@@ -1,7 +1,7 @@
 """A model that follows a script, for tests, benchmarks and examples.
 
 Law: deterministic. With `by="position"` it is also stateless: the next answer depends only on the conversation. So a
-process that resumes a session continues where the dead one stopped.
+process that resumes a session continues where the dead process stopped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The common part of the openai and anthropic wires: clients, and a stream of parsed events.
 
-Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections while the loop
-lives. The packages' own retries are off. Events come as plain JSON, because their typed resources cost half a second of
-imports.
+Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections for as long as
+the loop lives. The packages' own retries are off. Events are plain JSON, because their typed resources cost half a
+second of imports.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SdkExchange(NativeExchange):
 
     @property
     def sent_request(self) -> Any:
-        """The request whose answer is being read."""
+        """The request whose response is being read."""
         return self._stream.response.request
 
     async def event(self) -> Any:

@@ -75,8 +75,8 @@ class TokenCounter:
     def count_messages_tokens(
         self, messages: Iterable[Mapping[str, Any] | BaseModel], model: str = "gpt-4", *, tools: Sequence[Any] = ()
     ) -> int:
-        """Return the tokens of a request's prompt: messages as mappings or as Helix's own, with their tool calls, and
-        the tools' descriptions. Content may be a list of parts; images count by their detail."""
+        """Return the number of tokens in a request's prompt: its messages (mappings or Helix's own) with their tool
+        calls, and the tools' descriptions. Content may be a list of parts; images count by their detail."""
         encoding, _ = _encoding(_table_of(model))
         tokens = PRIMING
         for message in messages:
@@ -103,7 +103,7 @@ def _count(encoding: Any, text: object) -> int:
 
 
 def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
-    """Return all texts of a message that the model reads."""
+    """Return all strings of a message that the model reads."""
     if isinstance(message, AssistantMessage):
         calls = [text for call in message.tool_calls for text in (call.name, dumps(call.arguments))]
         return [message.role, message.content or "", *(block.text for block in message.thinking), *calls]

@@ -1,6 +1,6 @@
 """The interface of each provider's package: one attempt at one model, with its stream as pieces.
 
-Law: an `Exchange` knows only the provider's form. Deadlines, repeats, fallbacks, the assembly of an answer and the
+Law: an `Exchange` knows only the provider's form. Deadlines, retries, fallbacks, the assembly of an answer and the
 meaning of errors are the same for all providers. They live in `adapter`, `attempt`, `answer` and `failures`.
 """
 
@@ -50,7 +50,7 @@ class CallPart:
     """A fragment of a tool call. The id and name arrive once, and the arguments in parts."""
 
     index: int
-    """The number that the stream gives to the call."""
+    """The number that the stream assigns to the call."""
     id: str = ""
     """The call's id. Empty: another fragment has it."""
     name: str = ""
