@@ -1,8 +1,8 @@
-"""Blobs in a folder, usually beside the file of a SQLite store.
+"""Blobs in a folder, usually next to a SQLite store's file.
 
-Law: a file appears under its key whole or not at all, and is on the disk before `put` returns. All files and folders are
+Law: a file appears under its key whole or not at all, and is on disk before `put` returns. All files and folders are
 private to their owner. `check_blob_key` makes sure that no key leaves the folder, and no key names an unfinished file,
-because their names begin with a dot.
+because the names of those begin with a dot.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 UNFINISHED = ".part"
 ATTEMPTS = 20
-"""The most attempts of a `put` whose folder a concurrent `delete` removes as empty."""
+"""The maximum number of attempts of a `put` if concurrent `delete` calls remove its empty folder."""
 
 
 class FolderBlobs:
-    """Implements `Blobs`. `folder` is made when the first blob is stored."""
+    """Implements `Blobs`. `folder` is created when the first blob is stored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class FolderBlobs:
                 self._make_folders(path.parent)
                 _write(path, data)
                 return
-            except FileNotFoundError:  # `delete` removed the folder as empty
+            except FileNotFoundError:  # `delete` removed the empty folder
                 if attempt == ATTEMPTS - 1:
                     raise
 
@@ -83,9 +83,9 @@ class FolderBlobs:
 
     def _delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        for unfinished in _unfinished(path):  # of a process that died in `put`
+        for unfinished in _unfinished(path):  # left by a process that died in `put`
             unfinished.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # the first folder that is not empty
+        with contextlib.suppress(OSError):  # stop at the first folder that is not empty
             for place in path.parents:
                 if self._folder not in place.parents:
                     break

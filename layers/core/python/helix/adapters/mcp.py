@@ -1,8 +1,8 @@
-"""Tools from MCP servers (extra `mcp`), over stdio or streamable HTTP.
+"""Tools from MCP servers, over stdio or streamable HTTP. Requires the `mcp` extra.
 
-Law: a tool is a plain definition. It connects when it is first called, in any process and event loop. So a run that
-resumes elsewhere does not need a connection from another process. A call whose connection is lost is repeated once, and
-only if it cannot have reached the server or the server declared it repeatable.
+Law: a tool is a plain definition. It connects when it is first called, in any process and event loop. So a run that resumes
+elsewhere does not need a connection from another process. A call whose connection is lost is repeated once, and only if it
+cannot have reached the server, or if the server declared the tool repeatable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MCPServer:
     A started server gets `env` and the few variables that are safe to inherit (PATH, HOME, ...), not the whole
     environment. `timeout_s` limits one call, and `connect_timeout_s` limits the start and the handshake. Use it as
     `async with MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`.
-    A connection that a call has opened lives until `close`, or until its event loop ends.
+    A connection that a call opened stays open until `close`, or until its event loop ends.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class MCPServer:
         return mcp_tools(self, listing, prefix=prefix, only=only, require_approval=require_approval)
 
     async def listing(self) -> list[JsonObject]:
-        """Return the server's description of its tools as JSON. If it is saved, `mcp_tools` can define the tools
+        """Return the server's description of its tools as JSON. With a saved description, `mcp_tools` can define the tools
         without a connection."""
         return await _list_pages(await self._open_connection().client())
 
     async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
-        """Call a tool by the server's own name for it. Returns structured content if there is any, otherwise text. A
-        failure raises `ToolError`."""
+        """Call a tool by the server's own name for it. Returns structured content if the result contains any, and text
+        otherwise. A failure raises `ToolError`."""
         try:
             result = await self._open_connection().call(tool, arguments, self.timeout_s)
         except ConnectionLostError as lost:
@@ -132,11 +132,12 @@ def mcp_tools(
     """Return tool definitions for `Agent(tools=[...])`. It needs no running event loop.
 
     listing: the result of `await server.listing()`, possibly from another process. Without it the server is asked now.
-    prefix: a text before each name, so that the tools of two servers do not clash. `prefix="docs"` turns `search` into
-    `docs_search`. only: the tools to include, by the server's names. An unknown name raises `DefinitionError`.
+    prefix: a string that is put before each name, so that the tools of two servers do not clash. `prefix="docs"` turns
+    `search` into `docs_search`. only: the tools to include, by the server's names. An unknown name raises
+    `DefinitionError`.
 
-    Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated after a
-    crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
+    Names are adjusted to match `[A-Za-z0-9_-]{1,64}`. A tool that declares itself read-only or idempotent is repeated
+    after a crash (`on_unknown="retry"`). For any other tool, the model is told that the outcome is unknown (`"skip"`).
     """
     listed = _list_in_thread(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]
@@ -287,7 +288,7 @@ async def _list_pages(client: Client) -> list[JsonObject]:
 
 
 def _list_in_thread(server: MCPServer) -> list[JsonObject]:
-    """List the server's tools in a thread with an event loop of its own, because the caller may be inside one."""
+    """List the server's tools in a thread with its own event loop, because the caller may already be inside one."""
     _require_mcp()
 
     async def ask() -> list[JsonObject]:

@@ -1,6 +1,6 @@
 """One connection to an MCP server, opened, used and closed in one task.
 
-Law: anyio's cancel scopes belong to the task that enters them, so the task here owns the client from beginning to end.
+Law: anyio's cancel scopes belong to the task that enters them, so this task owns the client from beginning to end.
 Other tasks only send requests through it. A lost connection is never reopened: create a new one.
 """
 
@@ -30,7 +30,7 @@ class ConnectionLostError(ToolError):
 
 class Connection:
     """A connection and the task that owns it. `make` returns the transport of the connection. The owning task calls
-    `make`, and enters and leaves the transport."""
+    `make`, and enters and exits the transport."""
 
     def __init__(
         self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]], connect_timeout_s: float
@@ -66,7 +66,7 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise await self._close_lost() from error
-            if error.code == INVALID_REQUEST:  # a restarted HTTP server answers this to an unknown session
+            if error.code == INVALID_REQUEST:  # a restarted HTTP server returns this for an unknown session
                 self.lost.set()
                 raise ConnectionLostError(f"MCP server {self._name!r}: {error}", sent=False) from error
             if error.code == REQUEST_TIMEOUT:
@@ -76,7 +76,7 @@ class Connection:
             raise ToolError(f"MCP server {self._name!r}: {error}") from error
         except (BrokenResourceError, ClosedResourceError, ConnectionError) as error:
             raise await self._close_lost() from error
-        except (RuntimeError, ValueError) as error:  # a result that breaks the tool's own output schema
+        except (RuntimeError, ValueError) as error:  # a result that violates the tool's output schema
             raise ToolError(f"MCP server {self._name!r}: {error}") from error
 
     async def close(self) -> None:

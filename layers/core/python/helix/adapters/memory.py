@@ -30,7 +30,7 @@ from helix.ports.state_store import (
 
 
 class MemoryStateStore:
-    """A store whose rows are JSON text, so later changes of a caller's value do not reach it."""
+    """A store that keeps rows as JSON text, so later changes to a caller's value do not affect it."""
 
     def __init__(self) -> None:
         self._rows: dict[Key, str] = {}

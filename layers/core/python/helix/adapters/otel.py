@@ -1,7 +1,7 @@
-"""Export of spans to OpenTelemetry, by OTLP over HTTP, in a thread of its own.
+"""Exports spans to OpenTelemetry with OTLP over HTTP, in a separate thread.
 
-Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped and
-delay no other work. The buffer is bounded. After a failure the exporter is not called for `REST_S`.
+Law: only `flush` waits for an exporter, and only for the requested time. Spans that cannot be sent are dropped, and do
+not delay other work. The buffer is bounded. After a failure the exporter is not called for `REST_S`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 
 class OtelTracer:
     """A tracer that exports spans. ratio: the share of traces to keep, 0 to 1. The decision follows from a trace's id,
-    so all its spans are kept or none. content: whether spans may contain texts of the conversation."""
+    so either all its spans are kept or none are. content: whether spans may contain text from the conversation."""
 
     on = True
 
@@ -113,7 +113,8 @@ class OtelTracer:
                 self._changed.notify_all()
 
     def _next(self) -> list[ReadableSpan] | None:
-        """Return the next spans to send, or None once closed. Waits for the first one, and then briefly for more."""
+        """Return the next spans to send, or None once the tracer is closed. Waits for the first one, and then briefly for
+        more."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._spans) or self._closed)
             self._changed.wait_for(lambda: self._hurry or self._closed or len(self._spans) >= BATCH, PAUSE_S)

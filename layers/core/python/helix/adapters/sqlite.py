@@ -1,10 +1,10 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode: an acknowledged transaction survives the death of every process, and by default a loss of power, too. A store
+WAL mode: an acknowledged transaction survives the death of every process, and by default also a power loss. A store
 reads and commits on the calling thread, because a read or a commit takes less time than handing it to another thread.
 Commits queue while another process writes (`sqlite_commits`). Commits that wait for the disk share its syncs
 (`sqlite_log`). Purges and checkpoints of the log use the store's thread. Rows are JSON text, so `sqlite3 helix.db` can
-show everything in the views of `sqlite_schema`.
+show everything through the views of `sqlite_schema`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Synchronous = Literal["FULL", "NORMAL"]
 URL = "sqlite:///"
 PURGED_AT_ONCE = 500
 UNSYNCED = frozenset({"append_segment", HEARTBEAT})
-"""The transactions that do not wait for the disk. Lost stream text comes again with the next answer. After a loss of
-power, no process holds a claim."""
+"""The transactions that do not wait for the disk. Lost stream text is streamed again with the next answer. After a
+power loss, no process holds a claim."""
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 # `instr` avoids parsing rows without an expiry, which are the majority. A damaged row does not block the others.
 EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
@@ -79,7 +79,7 @@ def open_sqlite(store: str) -> SQLiteStateStore:
 
 
 class SQLiteStateStore:
-    """A store in the file `path`, which is created if it does not exist. `busy_timeout_s` bounds the wait for another
+    """A store in a file, `path`, which is created if it does not exist. `busy_timeout_s` bounds the wait for another
     process's transaction.
 
     `synchronous="FULL"` waits for the disk before it acknowledges, and loses nothing when the power fails. Concurrent
@@ -266,7 +266,7 @@ class SQLiteStateStore:
         for mode in ("mode=ro", *([] if unread else ["mode=ro&immutable=1"])):
             self._uri = f"{self.path.resolve().as_uri()}?{mode}"
             db = self._open(self._busy_timeout_s)
-            with contextlib.suppress(sqlite3.OperationalError):  # then the next mode may work
+            with contextlib.suppress(sqlite3.OperationalError):  # the next mode may work
                 if readable(db):
                     return db
             db.close()

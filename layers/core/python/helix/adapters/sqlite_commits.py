@@ -1,6 +1,6 @@
 """Commits the transactions of a SQLite store.
 
-The first transaction of a turn of the event loop is committed at once. Later ones wait until the turn ends. All wait
+The first transaction in a turn of the event loop is committed at once. Later ones wait until the turn ends. All wait
 while another process writes.
 
 Law: transactions that wait keep their order and share one commit. The conditions of each are checked against the writes
@@ -25,7 +25,8 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
 """The delay between two attempts to commit the waiting transactions."""
 GROUP = 256
-"""The limit of operations in one commit. A commit of this size blocks the event loop for a few milliseconds."""
+"""The maximum number of operations in one commit. A commit of this size blocks the event loop for a few
+milliseconds."""
 Transaction = tuple[str, Sequence[Operation]]
 
 

@@ -1,8 +1,8 @@
 """The write-ahead log of a SQLite store: its syncs to the disk, and its checkpoints into the file.
 
-Law: a commit writes to the log without waiting for the disk. A commit that must survive a loss of power waits for the
-next sync of the log; all waiting commits share one. Until then other processes may see such a commit. Their later
-writes reach the disk after it, because the log is one file that is synced from its beginning.
+Law: a commit writes to the log without waiting for the disk. A commit that must survive a power loss waits for the next
+sync of the log; all waiting commits share one. Until then other processes may see such a commit. Their later writes
+reach the disk after it, because the log is one file that is synced from its beginning.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from helix._log import get_logger
 CHECKPOINT_ROWS = 2_000
 """The number of rows committed between two checkpoints of the log: about 16 MB."""
 CHECKPOINT_WAIT_MS = 50
-"""The longest time, in milliseconds, that a checkpoint makes writers wait for readers of the log. The next checkpoint
+"""The maximum time, in milliseconds, that a checkpoint makes writers wait for readers of the log. The next checkpoint
 tries again."""
 logger = get_logger("helix.sqlite")
 Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
 
 class Log:
-    """The log of one store. `file`: the store's file. Its log is beside it while a connection is open. SQLite itself
-    syncs the log's name and header, and the log before it is moved."""
+    """The log of one store. `file`: the store's file. Its log is next to it while a connection is open. SQLite itself
+    syncs the log's name and header, and the log before a checkpoint moves it."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._number, self._closed = file, -1, False
@@ -38,7 +38,7 @@ class Log:
         self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
         self._turns: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self.failure: OSError | None = None
-        """The error of a failed sync. Data that was not on the disk then may never get there, even if a later sync
+        """The error of a failed sync. Data that was not on disk at that time may never get there, even if a later sync
         succeeds."""
 
     async def synced(self) -> None:
@@ -121,8 +121,8 @@ def _flush_to_disk(number: int) -> None:
 
 def checkpoint(db: sqlite3.Connection) -> None:
     """Move the log into the file. Most of it moves while others write. They wait for the rest, because the log would
-    grow forever otherwise. The first commit after that waits for the disk. It is made here, and writes a number that is
-    never read."""
+    otherwise grow forever. The first commit after that waits for the disk, so it is made here. It writes a number that
+    is never read."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)")
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
     db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")

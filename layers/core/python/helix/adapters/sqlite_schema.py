@@ -1,9 +1,9 @@
 """The tables of a SQLite store (docs/adr/0006-sqlite.md).
 
-The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its
-value, because these tables have no rowid. Such a tree puts a row of more than a quarter of a page on a whole page of
-its own. So larger values are in `large`, and the row has their number. The views `sessions`, `streams` and `control`
-show (partition, sort, value).
+The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its value,
+because these tables have no rowid. Such a tree puts a row larger than a quarter of a page on a separate page. So larger
+values are stored in `large`, and the row holds their number. The views `sessions`, `streams` and `control` show (partition,
+sort, value).
 
 Law: a partition exists while it has rows, and its number is never used again. Triggers delete values in `large` that no
 row refers to.
@@ -23,7 +23,7 @@ OLDER_VERSION = 1
 can be read without changes."""
 TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 INLINE = 900
-"""The largest value that is stored in its row, in bytes."""
+"""The size of the largest value that is stored in its row, in bytes."""
 
 _SHARED = (
     "CREATE TABLE partitions (name TEXT PRIMARY KEY NOT NULL, id INTEGER NOT NULL) WITHOUT ROWID",
@@ -62,8 +62,8 @@ _MOVE = (
 
 
 def prepare(db: sqlite3.Connection, file: str) -> None:
-    """Make the tables of a new file, or move the rows of an older one, in one transaction. Raises `StoreError` for another
-    version."""
+    """Create the tables of a new file, or move the rows of an older one, in one transaction. Raises `StoreError` for
+    another version."""
     if _version(db, file) == SCHEMA_VERSION:
         return
     db.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""The only place that asks the operating system for time, randomness and identity."""
+"""The only module that asks the operating system for time, randomness and identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups inside one process: waiters for changes of a partition, and their notification."""
+"""Wake-ups inside one process: waiters for changes to a partition, and their notification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 Place = tuple[str, str]
 POLL_S = 0.005
 REST_S = 0.015
-"""The shortest time between two wake-ups for writes of other processes, whose partitions are unknown."""
+"""The minimum time between two wake-ups for writes by other processes, whose partitions are unknown."""
 
 
 class LocalWatch:
@@ -38,8 +38,8 @@ class LocalWatch:
 
 
 class _Polling:
-    """A poller that checks whether another process wrote, once for all watches of an event loop. It runs while there
-    are any."""
+    """A poller that checks whether another process wrote, once for all watches of an event loop. It runs as long as
+    there are watches."""
 
     def __init__(self, poll: Callable[[], object]) -> None:
         self._poll = poll

@@ -1,4 +1,5 @@
-"""The WebSocket client: it runs deployed agents from any Python program. It needs neither AWS nor model libraries."""
+"""The WebSocket client. It runs deployed agents from any Python program, and requires neither AWS nor model
+libraries."""
 
 from helix.client.client import HelixClient
 from helix.client.link import ClientSettings, ConnectionLostError

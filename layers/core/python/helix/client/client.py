@@ -1,4 +1,4 @@
-"""HelixClient: a client of deployed agents over WebSocket.
+"""A WebSocket client for deployed agents.
 
 Law: the service acts on a request once, whatever happens to the connection. A caller reads each message once, without
 gaps. A client needs an address and a token, and stores nothing: any process with the same user's token can create a handle.
@@ -23,9 +23,9 @@ from helix.ports.ids import Ids
 
 
 class HelixClient:
-    """A client of deployed agents, used as `async with HelixClient(url, token) as client: ...`.
+    """A client for deployed agents, used as `async with HelixClient(url, token) as client: ...`.
 
-    Errors of the service are raised as the classes of `helix.core.errors`, chosen by their code.
+    The service's errors are raised as the classes of `helix.core.errors`, chosen by their code.
 
     url: the URL of the WebSocket API, `wss://...`. token: an API key, a JSON Web Token, or a function that returns one. The
     function may be async, and is called for each connection.
@@ -48,7 +48,7 @@ class HelixClient:
     def _set_up(self, link: Link, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
         self.settings, self._ids, self._link = settings, ids, link
         link.following = self.following = Following(link.ask, link.spawn, clock, settings)
-        self.ask = link.ask  # handles use it too, as they do `following` and `settings`
+        self.ask = link.ask  # handles also use it, along with `following` and `settings`
 
     @classmethod
     def over(cls, link: Link) -> Self:
@@ -74,12 +74,12 @@ class HelixClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Runs go on. May be called repeatedly."""
+        """Close the connection. Runs continue. May be called repeatedly."""
         await self._link.close()
 
     @property
     def connections(self) -> int:
-        """The number of connections that were opened so far."""
+        """The number of connections opened so far."""
         return self._link.connections
 
     # --- starting runs ------------------------------------------------------------------------------------------------
@@ -98,11 +98,12 @@ class HelixClient:
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
-        message: a text, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
+        message: a string, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
         session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least a
-        day, a request with the same key returns the same run, also from another process. The default is a new key.
-        priority: the place of this run and the session's later ones in the queue for slots, from -999 to 0. Runs with a
-        lower number let others go first. Only the service assigns priorities above 0.
+        day, a request with the same key returns the same run, even from another process. The default is a new key.
+        priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
+        lower number yield to others. Only the service assigns priorities above 0.
+
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
         `QueueFullError` if the agent's queue for slots is full.
         """
@@ -156,13 +157,14 @@ class HelixClient:
         reason: str | None = None,
         arguments: JsonObject | None = None,
     ) -> RemoteHandle:
-        """Answer a call that waits in the session or in a sub-agent below it. Return a handle of the session's current
-        run.
+        """Answer a call that is waiting in the session or in one of its sub-agents. Return a handle of the session's
+        current run.
 
-        The first answer wins. A later one raises `CallNotPendingError`. The same happens to an answer that the client sent
-        twice because the connection was lost after the first time.
-        arguments: for an approval, the arguments that replace the model's.
-        Raises `InvalidInputError` if they do not fit the tool's schema.
+        The first answer wins. A later one raises `CallNotPendingError`. This also happens if the client sent the same
+        answer twice because it lost the connection after the first time.
+
+        arguments: for an approval, the arguments that replace the model's. Raises `InvalidInputError` if they do not fit
+        the tool's schema.
         """
         fields: JsonObject = {"session_id": session_id, "tool_call_id": tool_call_id, "approved": approved}
         return await self._request_run("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
@@ -195,11 +197,11 @@ class HelixClient:
         return bool((await self.ask("interrupt", fields))["interrupted"])
 
     async def abort(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> None:
-        """End the session's run and its sub-agents' runs for good, as failed."""
+        """End the session's run and its sub-agents' runs permanently, with the status failed."""
         await self.ask("abort", {"session_id": session_id, "reason": reason, "run_id": run_id})
 
     async def compact(self, session_id: str, focus: str = "") -> None:
-        """Ask that the session's next step first replaces the beginning of the conversation by a summary. See
+        """Request that the session's next step first replace the beginning of the conversation with a summary. See
         `LocalExecutor.compact`."""
         await self.ask("compact", {"session_id": session_id, "focus": focus})
 
@@ -241,9 +243,9 @@ class HelixClient:
     async def list_sessions(self, *, limit: int = 20, after: str | None = None, **filters: JsonValue) -> JsonObject:
         """Return a page of the caller's own root sessions, newest first, as `{"sessions", "cursor", "damaged"}`.
 
-        limit: the most sessions of a page. after: the `cursor` of the page before. filters: `status`, `agent`, `tag`,
-        `since`, `waiting`, `text`, `titles` (docs/guide/websocket.md). A filtered page may be short. Only a page without a
-        `cursor` is the last one.
+        limit: the maximum number of sessions on a page. after: the `cursor` of the previous page. filters: `status`,
+        `agent`, `tag`, `since`, `waiting`, `text`, `titles` (docs/guide/websocket.md). A filtered page may be short.
+        Only a page without a `cursor` is the last one.
         """
         return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
@@ -263,17 +265,19 @@ class HelixClient:
     async def get_usage(self, *, user: str | None = None, hours: int | None = None) -> JsonObject:
         """Return the usage of this user (`UsageFound`).
 
-        user: another user, for operators only. hours: the number of last hours to count. The default counts all usage.
+        user: another user, for operators only. hours: the number of most recent hours to count. The default counts all
+        usage.
         """
         return await self.ask("get_usage", {"user": user, "hours": hours})
 
     async def change_budget(self, budget: str, limit: float) -> JsonObject:
-        """Change the limit of a budget that `get_budgets` lists. Raises `NotAllowedError` for all but operators."""
+        """Change the limit of a budget that `get_budgets` lists. Raises `NotAllowedError` unless the caller is an
+        operator."""
         return await self.ask("change_budget", {"budget": budget, "limit": limit})
 
     async def get_fleet(self, **asked: JsonValue) -> JsonObject:
-        """Return limits, queues, health and scaling decisions (`helix.core.reports.FleetFound`). Raises `NotAllowedError`
-        for all but operators."""
+        """Return limits, queues, health and scaling decisions (`helix.core.reports.FleetFound`). Raises
+        `NotAllowedError` unless the caller is an operator."""
         return await self.ask("get_fleet", asked)
 
     async def get_step(self, session_id: str, step: int, *, run_id: str | None = None) -> JsonObject:
@@ -281,8 +285,8 @@ class HelixClient:
         return await self.ask("get_step", {"session_id": session_id, "step": step, "run_id": run_id})
 
     async def get_context(self, session_id: str, step: int | None = None, *, run_id: str | None = None) -> JsonObject:
-        """Return what the model was shown at a step (default: the next one): its `messages`, and which ones of the history
-        were hidden or cleared (`helix.core.context_replies.ContextFound`)."""
+        """Return what the model was shown at a step (default: the next one): its `messages`, and which messages of the
+        history were hidden or cleared (`helix.core.context_replies.ContextFound`)."""
         return await self.ask("get_context", {"session_id": session_id, "step": step, "run_id": run_id})
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str | None = None) -> JsonObject:
@@ -331,8 +335,8 @@ class HelixClient:
     # --- following ----------------------------------------------------------------------------------------------------
 
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[StreamMessage]:
-        """Return the session's stream after the sequence `after`, across its runs. It does not end by itself; the
-        reader stops reading."""
+        """Return the session's stream after the sequence `after`, across its runs. It does not end on its own; the
+        reader has to stop reading."""
         stream_id = (await self.get_session(session_id)).stream_id
         return self.following.read(await self.follow_feed(stream_id, after, whole_stream))
 
@@ -343,7 +347,7 @@ class HelixClient:
 
 
 def _input(message: str | Mapping[str, Any]) -> JsonObject:
-    """Return the fields of an input as `execute` reads it: a text, a message with state, or parameters."""
+    """Return the fields of an input as `execute` reads it: a string, a message with state, or parameters."""
     if isinstance(message, str):
         return {"message": message}
     if "message" not in message:

@@ -1,4 +1,4 @@
-"""Following streams: a feed for each reader, the subscriptions they need, and requests for missing messages.
+"""Follows streams, with a feed for each reader, the subscriptions they need, and requests for missing messages.
 
 Law: a feed delivers each message once, in the order of sequences, without gaps. Missing messages are requested again.
 If the log itself has lost its beginning, a `stream_resync` takes the place of the lost messages. Each stream has at
@@ -25,8 +25,8 @@ from helix.ports.clock import Clock
 class Feed:
     """The messages of a stream for one reader, after the sequence `after`.
 
-    `judge` gets each message once, in order. `limit` is the number of messages that are kept for a reader that does not
-    read. Later ones are dropped, and requested again when the reader continues.
+    `judge` gets each message once, in order. `limit` is the number of messages that are kept while the reader does not
+    read. Later messages are dropped, and requested again when the reader continues.
     """
 
     def __init__(self, stream_id: str, after: int, judge: Judge, limit: int) -> None:
@@ -50,7 +50,7 @@ class Feed:
         return len(self._ready) >= self._limit
 
     def add_messages(self, messages: Iterable[StreamMessage]) -> None:
-        """Take messages that have arrived, in any order."""
+        """Accept messages that have arrived, in any order."""
         if self.done:
             return
         for message in messages:
@@ -71,7 +71,7 @@ class Feed:
         self._changed.set()
 
     async def ended(self, wait_s: float) -> bool:
-        """Return whether the last message arrives within `wait_s` seconds. The reader need not have read it."""
+        """Return whether the last message arrives within `wait_s` seconds. The reader may not have read it yet."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._over.wait()
@@ -105,10 +105,11 @@ class Feed:
         return message
 
     async def next(self, wait_s: float) -> StreamMessage | None:
-        """Return the next message. Return None at the end, or if no message comes within `wait_s` seconds (see `done`)."""
+        """Return the next message. Return None at the end, or if no message arrives within `wait_s` seconds (see
+        `done`)."""
         if not self._ready and not self.done:
             self._changed.clear()
-            with suppress(TimeoutError):  # a message may come while the timeout fires
+            with suppress(TimeoutError):  # a message may arrive while the timeout fires
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
         if self._ready:
@@ -142,7 +143,7 @@ def skip_until(after: int, judge: Judge) -> Judge:
 
 logger = logging.getLogger("helix.client")
 MAX_STREAMS = 24
-"""The limit of subscriptions that a connection keeps. The service allows a few more."""
+"""The maximum number of subscriptions that a connection keeps. The service allows a few more."""
 EARLY = 4_000
 SLOWEST_S = 5.0
 
@@ -164,8 +165,8 @@ class Following:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Keep all messages that arrive in the block, which requests a run. Its first ones may come before its stream is
-        known."""
+        """Keep all messages that arrive in the block, which requests a run. The run's first messages may arrive before
+        its stream is known."""
         self._starting += 1
         try:
             yield
@@ -175,7 +176,8 @@ class Following:
                 self._early.clear()
 
     def add(self, stream_id: str, after: int, judge: Judge, *, subscribed: bool) -> Feed:
-        """Add a feed of the stream after the sequence `after`. `subscribed`: the service already sends what follows."""
+        """Add a feed of the stream after the sequence `after`. `subscribed`: the service already sends the messages
+        that follow."""
         feed = Feed(stream_id, after, judge, self._settings.buffer)
         self._feeds.setdefault(stream_id, []).append(feed)
         self._offer(feed, [message for message in self._early if message.stream_id == stream_id])
@@ -185,7 +187,7 @@ class Following:
         return feed
 
     async def read(self, feed: Feed) -> AsyncIterator[StreamMessage]:
-        """Yield the feed's messages to its end. A feed can be read once."""
+        """Yield the feed's messages until it ends. A feed can be read once."""
         try:
             while True:
                 message = await feed.next(self._settings.quiet_s)
@@ -247,7 +249,7 @@ class Following:
         return stream_id in self._feeds
 
     def on_fail(self, error: Exception) -> None:
-        """Fail all readers. The link calls it once, when it has given up."""
+        """Fail all readers. The link calls this once, when it gives up."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fail(error)
@@ -299,7 +301,7 @@ class Following:
         while True:
             self._subscribed[stream_id] = None
             answer = await self._ask("subscribe", {"stream_id": stream_id, "after": after})
-            await asyncio.sleep(0)  # process the messages that came with the answer first
+            await asyncio.sleep(0)  # first process the messages that came with the reply
             if answer.get("complete", True):
                 return
             after = int(str(answer["caught_up"]))

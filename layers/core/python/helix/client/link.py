@@ -1,4 +1,4 @@
-"""Link: a client's way to reach sessions, and the client's settings."""
+"""The interface through which a client reaches sessions, and the client's settings."""
 
 from __future__ import annotations
 
@@ -19,47 +19,49 @@ Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
 
 
 class ConnectionLostError(OperatorError):
-    """The connection is lost, and the client has stopped trying to reconnect. Runs go on without it. A new client finds
-    them by their ids."""
+    """The connection is lost, and the client has stopped trying to reconnect. Runs continue without it, and a new
+    client can find them by their ids."""
 
     code = "connection_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings of a client. Times are in seconds."""
+    """The settings of a client. Times are in seconds."""
 
     request_s: float = 30
-    """The timeout of a request, reconnections included. The client sends the request again after a third of this time."""
+    """The timeout of a request, including reconnections. The client sends the request again after a third of this
+    time."""
     open_s: float = 10
     """The timeout of one attempt to connect. The first connection also fails after this time."""
     give_up_s: float = 120
     """The time for which the client tries to reconnect. Then all waiting requests and readers fail."""
     backoff_s: float = 0.25
-    """The longest pause after the first failed attempt to connect. It doubles with each further failure, and each pause is
-    a random part of it."""
+    """The maximum pause after the first failed attempt to connect. It doubles with each further failure, and each
+    actual pause is a random fraction of it."""
     backoff_max_s: float = 15
-    """The upper limit of the pause between attempts to connect."""
+    """The maximum pause between attempts to connect."""
     heartbeat_s: float = 240
-    """The interval of the pings that keep a quiet connection open. API Gateway closes one after 600 seconds."""
+    """The interval of the pings that keep a quiet connection open. API Gateway closes an idle connection after 600
+    seconds."""
     max_age_s: float = 6900
-    """The age at which the client replaces a connection. API Gateway closes one after 7200 seconds."""
+    """The age at which the client replaces a connection. API Gateway closes connections after 7200 seconds."""
     reorder_s: float = 0.2
     """The time for which a missing message may be late before the client asks for it."""
     quiet_s: float = 20
-    """The silence after which the client asks the service whether it missed messages of the run."""
+    """The length of silence after which the client asks the service whether it missed any of the run's messages."""
     buffer: int = 10_000
-    """The number of messages kept for a reader that does not read. The client drops later ones, and asks for them again
-    when the reader continues."""
+    """The number of messages that are kept while a reader does not read. The client drops later messages, and requests
+    them again when the reader continues."""
 
 
 class Link(ABC):
-    """A client's way to reach sessions."""
+    """The interface through which a client reaches sessions."""
 
     following: Following
     """The receiver of new connections, messages and the link's end. The client sets it before it opens the link."""
     connections: int
-    """The number of connections that were opened so far."""
+    """The number of connections opened so far."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

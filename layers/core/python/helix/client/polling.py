@@ -1,4 +1,4 @@
-"""PollingLink: a link that polls a store, or a stage through its function, and needs no socket.
+"""A link that polls a store, or a stage through its function, and does not need a socket.
 
 Law: a stream is polled only while it has readers. The link passes each message to `following` in order, once for each
 request.
@@ -21,24 +21,24 @@ POLL_S = 0.25
 SLOWER = 1.05
 """The factor by which the pause grows with each poll of a quiet stream."""
 PATIENCE = 20
-"""The number of failed polls in a row after which a stream's readers fail."""
+"""The number of consecutive failed polls after which a stream's readers fail."""
 STARTS = frozenset({"run", "resume", "retry", "answer"})
 
 
 class Service(Protocol):
-    """An object that executes requests, by the gateway's own actions in this process or by a stage's function."""
+    """An object that executes requests, with the gateway's own actions in this process or through a stage's function."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def act(self, action: str, fields: JsonObject) -> JsonObject:
-        """Return the result of a request. Raises the error of a refusal."""
+        """Return the result of a request. Raises an error if the request is refused."""
         ...
 
 
 class PollingLink(Link):
-    """A link that polls the streams of a service without pushed messages."""
+    """A link that polls the streams of a service that does not push messages."""
 
     connections = 1
 
@@ -67,7 +67,7 @@ class PollingLink(Link):
                 return self._subscribe(str(given.get("stream_id") or given["session_id"]), int(str(given["after"])))
             case "unsubscribe":
                 return {"stream_id": given["stream_id"]}
-            case _ if action in STARTS:  # the run's reader subscribes after `after`
+            case _ if action in STARTS:  # the run's reader subscribes from `after`
                 self._pause_s = self._poll_s
                 return {**await self._service.act(action, given | {"subscribe": False}), "replay": True}
             case _:
@@ -105,7 +105,7 @@ class PollingLink(Link):
                     self._pause_s = min(self._slowest_s, self._pause_s * SLOWER)
                     continue
                 self._pause_s = self._poll_s
-                if self._positions[stream_id] == after:  # otherwise a reader asked for earlier messages meanwhile
+                if self._positions[stream_id] == after:  # otherwise a reader has since asked for earlier messages
                     self._positions[stream_id] = messages[-1].sequence
                 self.following.on_messages(stream_id, messages)
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""RemoteHandle: the handle of a run that the service executes.
+"""The handle of a run that the service executes.
 
 Law: a caller reads each message once, without gaps. Nothing about a handle is stored, so any process can create one
 from the run's ids.
@@ -35,8 +35,8 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
     def __init__(self, client: HelixClient, place: JsonObject) -> None:
         """Take the run's ids and its place in the stream.
 
-        `place` has session_id, run_id, turn, stream_id and `after`, the sequence that the run's messages follow. `first` is
-        the feed of the run's first reader. It also shows whether the run has ended.
+        `place` contains session_id, run_id, turn, stream_id and `after`, the sequence before the run's first message.
+        `first` is the feed of the run's first reader. It also shows whether the run has ended.
         """
         self._client, self._read = client, False
         self.first: Feed | None = None
@@ -61,7 +61,7 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[JsonValue]:
         """Return the result once the run has ended. If the stream is silent for `quiet_s`, ask the service for the status,
-        because the end may have been lost."""
+        because the end message may have been lost."""
         client = self._client
         async with asyncio.timeout(timeout_s):
             while True:

@@ -1,7 +1,7 @@
-"""SocketLink: a link to a service over WebSocket, which reconnects when the connection ends.
+"""A link to a service over WebSocket that reconnects when the connection ends.
 
-Law: each request gets one answer, or fails within its timeout. If the answer is late or the connection ends, the link sends
-the request again under the same id. Repeats are harmless, because requests that start something carry a key.
+Law: each request gets one reply, or fails within its timeout. If the reply is late or the connection ends, the link sends
+the request again under the same id. Repeated requests are harmless, because requests that start something carry a key.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class SocketLink(Link):
             del self._asked[ident]
 
     async def _send(self, asked: _PendingRequest) -> None:
-        """Send a request, or leave it to the next connection. Cancellation does not cut a message off, because its parts
-        must follow each other without another message between them."""
+        """Send a request, or leave it to the next connection. Cancellation does not interrupt a message, because its parts
+        must be sent without another message between them."""
         if self._socket is not None:
             await asyncio.shield(self.spawn(_send_text(self._socket, asked.text)))
 
@@ -201,7 +201,7 @@ class SocketLink(Link):
 
     def _receive(self, frame: str | bytes) -> None:
         """Receive a frame. A frame that cannot be read is skipped, and does not end the connection. If its content is
-        missed, the client asks for it again."""
+        missing later, the client asks for it again."""
         try:
             received = loads(frame)
             if isinstance(received, dict):
@@ -229,7 +229,7 @@ class SocketLink(Link):
                 self.following.on_lagging(str(received["stream_id"]))
             case "reply" | "error":
                 self._answer(received)
-            case None:  # API Gateway itself refused a message: too many at once, or a function that failed
+            case None:  # API Gateway itself refused a message: too many at once, or a failed function
                 logger.info("the gateway refused a message: %s", received.get("message"))
                 if not self._refusals:
                     self.spawn(self._send_again())

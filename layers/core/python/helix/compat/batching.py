@@ -1,7 +1,7 @@
-"""Batching of model requests, by model, urgent requests first.
+"""Batches model requests by model, with urgent requests first.
 
-Law: every request gets exactly one answer or error of its own. A failed batch fails only its own requests. A caller that
-stops waiting removes only its own request.
+Law: every request gets exactly one answer or error. A failed batch fails only its own requests. A caller that stops waiting
+removes only its own request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BatchConfig(BaseModel):
     enable_priority: bool = True
     """Whether requests with a higher priority are sent first."""
     priority_boost_threshold: int = 5
-    """The priority from which requests do not wait at all, if `enable_priority` is set."""
+    """The priority from which requests are sent without waiting, if `enable_priority` is set."""
     timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, allow_inf_nan=False)
     """The timeout of one call, in seconds."""
 

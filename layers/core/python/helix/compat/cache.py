@@ -104,7 +104,7 @@ class AnswerCache:
     ) -> bool:
         """Store an answer for `ttl` seconds (default: `default_ttl`). Its tokens determine the savings of a hit. Returns
         False without storing it if the answer was sampled or calls tools and the cache does not store such answers. Raises
-        `InvalidInputError` for a ttl that is not above 0."""
+        `InvalidInputError` for a ttl that is not greater than 0."""
         lasting = self._ttl if ttl is None else _check_above_zero("ttl", ttl)
         if not self._may_store(response, parameters or {}):
             return False

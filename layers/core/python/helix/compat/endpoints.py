@@ -91,7 +91,7 @@ class HealthEndpointManager:
             self._errors += not success
 
     def mount(self, app: Any, prefix: str = "") -> None:
-        """Serve the four pages of this manager from `app`, below `prefix`, with precedence over its other routes. The
+        """Serve the four pages of this manager from `app`, under `prefix`, with precedence over its other routes. The
         manager may be mounted in several places. A second mount in the same place replaces the first."""
         if prefix and not prefix.startswith("/"):
             raise InvalidInputError(f"prefix {prefix!r} must begin with '/'")

@@ -31,8 +31,9 @@ class HelixAgent:
         self.requests = self.errors = 0
 
     async def __call__(self, input: Any = None, /, **arguments: Any) -> Any:
-        """Run the agent. `input` is a text, or a value that becomes the function's arguments as JSON. Arguments may also be
-        given by name. Raises `RunFailedError` if the run does not complete, and the errors that refuse its start."""
+        """Run the agent. `input` is a string, or a value that becomes the function's arguments as JSON. Arguments may also
+        be given by name. Raises `RunFailedError` if the run does not complete, or the error with which its start is
+        refused."""
         given = arguments if input is None else input
         message = given if isinstance(given, str) else dumps(given)
         self.requests += 1

@@ -1,4 +1,4 @@
-"""Reporting of an agent's requests and health to an HTTP endpoint of the user's choice.
+"""Reports an agent's requests and health to an HTTP endpoint of the user's choice.
 
 Law: nothing is sent unless a deployment, a key and a URL are configured; there is no default URL. Recording a request never
 waits for the network. Reports are buffered, and the oldest are dropped when the buffer is full. A Lambda function must
@@ -123,7 +123,7 @@ class AgentReporter:
                 unsent = len(poster.unsent)
                 await poster.deliver(self._payload(requests, health, sums))
                 if len(poster.unsent) > unsent or (poster.unsent and not self._buffer):
-                    return  # the platform does not answer; the next flush sends the rest
+                    return  # the platform does not respond; the next flush sends the rest
             self._full.clear()
 
     def get_local_stats(self) -> dict[str, Any]:

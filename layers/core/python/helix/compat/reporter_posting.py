@@ -1,6 +1,6 @@
 """Delivery of reports, with retries, a circuit breaker and a buffer for undelivered reports.
 
-Law: errors never reach the measured code, and nothing grows without bound. Only 5xx, 429 and broken connections are
+Law: errors never reach the measured code, and no buffer grows without limit. Only 5xx, 429 and broken connections are
 retried. A report that the platform rejects permanently is dropped and counted.
 """
 

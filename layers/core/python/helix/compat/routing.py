@@ -38,7 +38,7 @@ Count = Callable[[Chat, str], int]
 
 
 class ContextWindowManager:
-    """The instances that requests may be routed to. An instance is a deployment of a model, for example in a region or
+    """The instances to which requests may be routed. An instance is a deployment of a model, for example in a region or
     account.
 
     context_windows: tokens by model, to correct windows in the catalog. catalog: windows and prices; by default litellm's

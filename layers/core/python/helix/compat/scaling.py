@@ -47,7 +47,7 @@ class Scaled(Protocol):
     """Access to the targets that a monitoring scaler reads and changes."""
 
     async def read(self, target_id: str) -> Reading | None:
-        """Return the load of the target. None if no target of that name is running."""
+        """Return the load of the target. None if no target with that name is running."""
         ...
 
     async def apply(self, target_id: str, decision: ScalingDecision) -> None:
@@ -118,8 +118,8 @@ class LLMScaler(_RecordingScaler):
     async def evaluate_scaling(
         self, agent_id: str, llm_metrics: LLMMetrics, current_instances: int, spent: Spending = NO_SPENDING
     ) -> ScalingDecision:
-        """Return the change to make now. It is not made, and no cooldown begins, until the caller has made and recorded
-        it."""
+        """Return the change to make now. It does not take effect, and no cooldown begins, until the caller has applied and
+        recorded it."""
         self._agents.add(agent_id)
         policy = self.cost_policy or self.token_policy
         return await self._decide(agent_id, policy, llm_metrics, current_instances, spent)
@@ -164,8 +164,8 @@ class Scaler(_RecordingScaler):
     async def evaluate_scaling(
         self, target_id: str, metrics: ScalingMetrics, current_instances: int
     ) -> ScalingDecision:
-        """Return the change to make now. It is not made, and no cooldown begins, until the caller has made and recorded
-        it."""
+        """Return the change to make now. It does not take effect, and no cooldown begins, until the caller has applied and
+        recorded it."""
         policy = self._policies.get(target_id)
         if policy is None:
             return hold(current_instances, "no policy is registered", {})

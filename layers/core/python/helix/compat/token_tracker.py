@@ -1,4 +1,5 @@
-"""Token usage by agent, model, operation, tenant and time. Every run counts its tokens, and other code can record more.
+"""Token usage by agent, model, operation, tenant and time. Every run counts its tokens, and other code can record
+additional ones.
 
 Law: the counters are rows that runs, processes and functions share (`services.usage_counters`), so the numbers are
 fleet-wide. A record with a key is counted once, however often it is sent. All filters combine. Times are UTC.
@@ -106,9 +107,9 @@ class TokenTracker:
         cost: float = 0,
     ) -> int:
         """Count tokens that were used outside of runs, and charge them to the budgets of the fleet, the agent and the
-        tenant, in one transaction. A budget that is used up blocks the next call of each run that it applies to. Returns
-        the number of tokens recorded now: 0 if `key` was counted in the last 31 days. `cost` is in US dollars. `metadata`
-        is stored with the key; its `user_id` is the default for `tenant`. Without a key, a `StoreError` leaves it unknown
+        tenant, in one transaction. An exhausted budget blocks the next call of each run to which it applies. Returns the
+        number of tokens recorded now: 0 if `key` was counted in the last 31 days. `cost` is in US dollars. `metadata` is
+        stored with the key; its `user_id` is the default for `tenant`. Without a key, it is unknown after a `StoreError`
         whether the tokens were counted."""
         details = dict(metadata or {})
         tenant = tenant or (str(details["user_id"]) if details.get("user_id") else None)

@@ -1,4 +1,4 @@
-"""Live tracking of this process's model calls, in a sliding window for each agent and for all agents together.
+"""Tracks this process's model calls live, in a sliding window for each agent and for all agents together.
 
 Law: a call is counted once. A key is not counted again while it is in the window. Counts of several processes are combined
 through rows (`fleet.metric_rows`), never through these objects.
@@ -185,8 +185,8 @@ def get_throughput_monitor() -> TokenThroughputMonitor:
 
 
 class TrackingMetrics:
-    """A `Metrics` implementation that feeds the trackers of a monitor. It creates one for each agent that does not have
-    one."""
+    """A `Metrics` implementation that feeds the trackers of a monitor. It creates a tracker for each agent that does not
+    have one."""
 
     def __init__(
         self, monitor: TokenThroughputMonitor, clock: Clock | None = None, *, window_size: float = WINDOW_S

@@ -1,11 +1,11 @@
-"""The requests of clients that act: starting runs, and stopping, copying, deleting and following sessions.
-`gateway.reads` has the requests that read.
+"""The client requests that act: starting runs, and stopping, copying, deleting and following sessions. The requests
+that read are in `gateway.reads`.
 
-Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come
-twice, because its sender got no response or a network repeated it. Everything that a request creates is named after the
-request, or recorded under its name before. So the repeat finds it (`services.request_keys`). A subscriber is
-registered before the log is read, so nothing is lost between replay and live messages. A stream message that is posted
-twice has the same sequence, so the client drops it.
+Law: the subscription comes before the claim, so that the connection does not miss any of the run's messages. A message
+may arrive twice, because its sender got no response or a network repeated it. Everything that a request creates is
+named after the request, or recorded under its name first. So the repeat finds it (`services.request_keys`). A
+subscriber is registered before the log is read, so nothing is lost between replay and live messages. A stream message
+that is posted twice has the same sequence, so the client drops it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_key(caller: Connection, request: Run | Resume | Retry | Branch | Clone, *session_id: str) -> str:
-    """Return a key of 26 characters that only this request and its repeats have. If the client sent a key, the result
-    is unique for the principal; otherwise for the connection. With `session_id`, it is also unique for the session, so
-    runs of two sessions never share a key."""
+    """Return a 26-character key that only this request and its repeats share. If the client sent a key, the result is
+    unique for the principal, and otherwise for the connection. With `session_id`, it is also unique for the session, so
+    runs in different sessions never share a key."""
     own = ["id", caller.connection_id, request.id] if request.key is None else ["key", caller.principal, request.key]
     number = int.from_bytes(hashlib.sha256(dumps([request.action, *own, *session_id]).encode()).digest()[:17])
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
@@ -52,7 +52,8 @@ async def create_session_id(backend: Backend, key: str) -> str:
     """Return the id of the new session of this request. Its repeats get the same id while the key is valid. The id is
     not derived from the key, because sessions are listed by id and must sort by time."""
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
-    # An hour longer than the key of the run, which is recorded later. A repeat thus never finds a run without its session.
+    # Valid for an hour longer than the run's key, which is recorded later. So a repeat never finds a run without its
+    # session.
     value = {"session_id": fresh, "ttl": int(backend.clock.now() + HOLDS_S + 3600)}
     if await refused(backend.executor.store, "mint_session", [Put(place, value, ABSENT)]) is None:
         return fresh
@@ -61,13 +62,13 @@ async def create_session_id(backend: Backend, key: str) -> str:
 
 
 REPLAY_S: Final = 15.0
-"""The seconds for which one request may replay messages: well below the 29 s after which API Gateway gives up on the
-function."""
+"""The time for which one request may replay messages, in seconds. It is well below the 29 s after which API Gateway
+gives up on the function."""
 BATCH: Final = 200
 
 
 class ConnectionGoneError(Exception):
-    """Raised if a connection closed before its response."""
+    """Raised if a connection closes before it gets its response."""
 
 
 async def replay(backend: Backend, connection_id: str, stream_id: str, after: int) -> tuple[int, bool]:
@@ -75,7 +76,7 @@ async def replay(backend: Backend, connection_id: str, stream_id: str, after: in
     lagging. Return the last sequence that was posted, and whether nothing is stored after it.
 
     If the log's beginning has expired, the gap is reported as `stream_resync`. Raises `ConnectionGoneError`, and
-    `StreamNotFoundError` if the stream had messages once and no longer exists.
+    `StreamNotFoundError` if the stream once had messages and no longer exists.
     """
     until = backend.clock.now() + REPLAY_S
     position, batch = after, list[StreamMessage]()
@@ -172,7 +173,7 @@ async def _start_run(
     row: SessionRow | None,
     start: Start,
 ) -> JsonObject:
-    """Subscribe, claim and reply. The reply to a repeat names the run that this request started before."""
+    """Subscribe, claim and reply. The reply to a repeated request names the run that the original request started."""
     stream_id = row.stream_id if row is not None else session_id
     after = await subscribe_if_asked(backend, caller, stream_id, request.subscribe)
     try:
@@ -185,7 +186,7 @@ async def _start_run(
 
 
 async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
-    """Subscribe the connection if `subscribe` asks for it. Return the stream's last sequence."""
+    """Subscribe the connection if `subscribe` is set. Return the stream's last sequence."""
     if subscribe:
         await backend.connections.subscribe(caller.connection_id, stream_id)
     info = await backend.executor.streams.info(stream_id)
@@ -193,13 +194,14 @@ async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: st
 
 
 def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
-    """Return the message that `execute` makes of a mapping. A function agent reads its parameters from the message."""
+    """Return the message that `execute` makes from a mapping. A function agent reads its parameters from the
+    message."""
     return dumps(parameters) if agent.function is not None else str(parameters.get("message", ""))
 
 
 async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:
     run = await backend.executor.sessions.get_run(session_id, run_id)
-    begin = min(after, run.start_sequence)  # a run that an earlier delivery started may have messages already
+    begin = min(after, run.start_sequence)  # a run that an earlier delivery started may already have messages
     reply: JsonObject = {"session_id": session_id, "run_id": run_id, "turn": run.turn, "stream_id": stream_id}
     return {**reply, "after": begin, "replay": begin < after}
 
@@ -249,7 +251,7 @@ async def unsubscribe(backend: Backend, caller: Connection, request: Unsubscribe
 
 
 async def _find_root(backend: Backend, caller: Connection, request: Subscribe | Unsubscribe) -> SessionRow:
-    """Return the session whose stream the request names. A stream has the id of its root session."""
+    """Return the session of the stream that the request names. A stream has the id of its root session."""
     return await backend.get_owned(caller.principal, request.session_id or request.stream_id or "")
 
 
@@ -257,7 +259,7 @@ async def _find_root(backend: Backend, caller: Connection, request: Subscribe | 
 
 
 async def copy(backend: Backend, caller: Connection, request: Branch | Clone) -> JsonObject:
-    """Copy a session. A repeat of a request without `target` finds the copy that an earlier delivery made."""
+    """Copy a session. A repeated request without `target` finds the copy that an earlier delivery made."""
     check_root(await backend.get_owned(caller.principal, request.session_id))
     if request.target is not None:
         backend.check_prefix(caller.principal, request.target)

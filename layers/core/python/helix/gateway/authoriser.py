@@ -1,13 +1,13 @@
-"""Authentication: principals, API keys, the token's place in a handshake, and what a token proves.
+"""Authentication: principals, API keys, the token's place in a handshake, and what a token proves about its bearer.
 
-An API key is `helix_<id>_<secret>`. It is made for a user and shown once, and the service knows only its hash. A secret
-has 160 random bits, so one round of SHA-256 is enough: no dictionary of such secrets exists. Rows of the control table:
-`key#<id>` has what a check needs, `keys` lists the ids.
+An API key is `helix_<id>_<secret>`. It is created for a user and shown once. The service knows only its hash. A secret has
+160 random bits, so one round of SHA-256 is enough, because no dictionary of such secrets exists. In the control table,
+`key#<id>` holds the data for a check, and `keys` lists the ids.
 
 Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the response
 does not say what is wrong with the token. Read access to the table is not enough to use a key. A key that was revoked
-or has expired opens no connection. The connections that it opened before end with their proof, at most two hours later.
-Different (tenant, user) pairs have different texts, and no principal's prefix is the beginning of another's.
+or has expired opens no connection. The connections that it opened earlier end with their proof, at most two hours
+later. Different (tenant, user) pairs have different strings, and no principal's prefix is the beginning of another's.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A user, with the tenant if there is one. `str(principal)` is `user`, or `tenant/user`. Characters other than
+    """A user, and their tenant if there is one. `str(principal)` is `user`, or `tenant/user`. Characters other than
     letters, digits and `_.@+-` are written as `=XX`."""
 
     user_id: str
     """The user, as the issuer or the creator of the key named them."""
     tenant: str | None = None
-    """The tenant that the user belongs to. None for users without tenant."""
+    """The tenant that the user belongs to. None for users without a tenant."""
 
     def __post_init__(self) -> None:
         if not self.user_id or self.tenant == "" or len(str(self)) > MAX_PRINCIPAL_BYTES:
@@ -75,8 +75,7 @@ def _encode(text: str) -> str:
 
 
 def refusal(why: str) -> NotAuthenticatedError:
-    """Return the error for a refused token. Only the log says what is wrong with the token. The sender does not learn
-    it."""
+    """Return the error for a refused token. Only the log says what is wrong with the token. The sender is not told."""
     logger.info("a token was refused: %s", why)
     return NotAuthenticatedError("the token is not valid here, or has expired")
 
@@ -93,15 +92,15 @@ class ApiKey:
     key_id: str
     """The public part of the key, by which it is listed and revoked."""
     principal: Principal
-    """The user for whom the key was made."""
+    """The user for whom the key was created."""
     name: str
     """A name for people. May be empty."""
     created_at: float
-    """The time of its creation."""
+    """The time at which the key was created."""
     expires_at: float | None = None
-    """The time of its expiry. None: it does not expire."""
+    """The time at which the key expires. None: it does not expire."""
     revoked_at: float | None = None
-    """The time of its revocation. None: it was not revoked."""
+    """The time at which the key was revoked. None: it was not revoked."""
     operator: bool = False
     """Whether the key may also read the fleet and change budgets."""
 
@@ -119,8 +118,8 @@ class ApiKeys:
         expires_at: float | None = None,
         operator: bool = False,
     ) -> str:
-        """Return the new key, which cannot be read again. `name` is for people. `expires_at` is in Unix seconds; by
-        default the key does not expire. For `operator` see `ApiKey`."""
+        """Return the new key, which cannot be read again. `name` is a label for people. `expires_at` is in Unix
+        seconds; by default the key does not expire. For `operator` see `ApiKey`."""
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInputError(f"expires_at is {expires_at}, which is past")
@@ -140,7 +139,7 @@ class ApiKeys:
         return f"helix_{key_id}_{secret}"
 
     async def verify(self, token: str) -> ApiKey | None:
-        """Return the key if the token is a key that is neither revoked nor expired."""
+        """Return the key if the token is a key that is neither revoked nor expired, and None otherwise."""
         match = KEY.fullmatch(token)
         if match is None:
             return None
@@ -152,7 +151,7 @@ class ApiKeys:
         return None if expired or found.revoked_at is not None else found
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke the key. Return False if it does not exist. A repeat keeps the time of the first."""
+        """Revoke the key. Return False if it does not exist. A repeated call keeps the original time."""
         (value,) = await self._store.get([_key(key_id)])
         if value is None:
             return False
@@ -162,11 +161,11 @@ class ApiKeys:
         return await refused(self._store, "revoke_key", [revoked]) is None  # refused if it has just expired
 
     async def delete(self, key_id: str) -> None:
-        """Delete the key, with every trace of its user. Idempotent."""
+        """Delete the key and every trace of its user. Idempotent."""
         await self._store.transact("delete_key", [Delete(_key(key_id)), Delete(Key("control", "keys", key_id))])
 
     async def list_ids_of(self, principal: str) -> Sequence[str]:
-        """Return the ids of this principal's keys, expired and revoked ones included."""
+        """Return the ids of this principal's keys, including expired and revoked ones."""
         found: list[str] = []
         after: str | None = None
         while rows := await self._store.query(
@@ -179,8 +178,8 @@ class ApiKeys:
         return found
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
-        """Return keys in the order of their creation, expired and revoked ones included. `after` is the last id of the
-        page before."""
+        """Return keys in the order of their creation, including expired and revoked ones. `after` is the last id of the
+        previous page."""
         start = "" if after is None else f"{after}\0"
         rows = await self._store.query("control", "keys", start=start, limit=limit)
         values = await self._store.get([_key(row.key.sort) for row in rows])
@@ -188,7 +187,7 @@ class ApiKeys:
 
 
 def is_api_key(token: str) -> bool:
-    """Whether the token looks like an API key. It is not a JSON Web Token then."""
+    """Whether the token looks like an API key. In that case it is not a JSON Web Token."""
     return token.startswith("helix_")
 
 
@@ -216,9 +215,10 @@ class Proof:
     """The result of checking a token."""
 
     principal: str | None
-    """The authenticated principal, as text. None if the service is anonymous."""
+    """The authenticated principal, as a string. None if the service is anonymous."""
     expires_at: float
-    """The end of the proof, in Unix seconds: the token's expiry, or earlier if a connection cannot last that long."""
+    """The end of the proof, in Unix seconds: the token's expiry, or an earlier time if a connection cannot last that
+    long."""
     operator: bool = False
     """Whether the token is an operator's key."""
 
@@ -237,7 +237,7 @@ class Authoriser:
         self._clock, self._keys, self._tokens, self.anonymous = clock, keys, tokens, anonymous
 
     async def prove(self, token: str | None) -> Proof:
-        """Check the token. Raises `NotAuthenticatedError`, and `StoreError` if the check was not possible."""
+        """Check the token. Raises `NotAuthenticatedError`, and `StoreError` if the token could not be checked."""
         longest = self._clock.now() + MAX_CONNECTION_S + ROW_MARGIN_S
         if self.anonymous:
             return Proof(None, longest)
@@ -255,8 +255,8 @@ class Authoriser:
 
 
 def token_of(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token of a handshake, or None without one. It is in the header `Authorization`. Browsers cannot
-    set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are logged
+    """Return the bearer token of a handshake, or None if there is none. It is in the `Authorization` header. Browsers
+    cannot set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are logged
     everywhere."""
     given = {name.lower(): value for name, value in headers.items()}
     scheme, _, token = given.get("authorization", "").strip().partition(" ")

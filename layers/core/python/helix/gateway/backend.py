@@ -1,7 +1,7 @@
 """The objects that actions work on, and the ownership of sessions.
 
-Law: a session belongs to the principal that its root was made for (a stream has the id of its root session). For other
-principals it does not exist: they get the same error, word for word.
+Law: a session belongs to the principal for whom its root was created (a stream has the id of its root session). For other
+principals it does not exist: they get the same error, word for word, as for a missing session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
-    setting of the deployed stage; None on a developer's machine, which has no platform to pay for."""
+    setting of the deployed stage. None on a developer's machine, where no platform costs arise."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -63,7 +63,7 @@ class Backend:
         self.slots = executor.engine.slots or RowSlots(executor.store)
 
     def is_operator(self, caller: Connection) -> bool:
-        """Whether the caller may read the fleet and change budgets. This does not give access to others' sessions."""
+        """Whether the caller may read the fleet and change budgets. This does not grant access to others' sessions."""
         return self.operates or caller.operator
 
     def check_operator(self, caller: Connection) -> None:
@@ -74,7 +74,7 @@ class Backend:
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
     async def get_owned(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow:
-        """Return the session's row. With `deleting`, a session whose deletion has begun counts. Raises
+        """Return the session's row. With `deleting`, this includes a session whose deletion has begun. Raises
         `SessionNotFoundError` if it does not exist or belongs to another principal."""
         row = await self.find(principal, session_id, deleting=deleting)
         if row is None:
@@ -106,8 +106,8 @@ class Backend:
             raise SessionNotFoundError(session_id)
 
     def check_prefix(self, principal: str | None, session_id: str) -> None:
-        """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the
-        caller must not learn that. The error therefore says that the session does not exist."""
+        """Refuse an id that does not begin with the principal's prefix. Another principal may have taken it, and the caller
+        must not learn that. So the error says that the session does not exist."""
         prefix = prefix_of(principal)
         if not session_id.startswith(prefix):
             raise SessionNotFoundError(session_id, prefix)
@@ -130,7 +130,7 @@ class Backend:
     # --- agents -----------------------------------------------------------------------------------------------------------
 
     def agent(self, name: str, principal: str | None, session_id: str | None = None) -> AnyAgent:
-        """Return the agent of that name. Raises `AgentNotFoundError`, which does not list other agents."""
+        """Return the agent with that name. Raises `AgentNotFoundError`, which does not list other agents."""
         context = AgentFactoryContext(session_id=session_id, user_id=principal)
         try:
             return self.registry.resolve(name, context)
@@ -147,7 +147,7 @@ class Backend:
 
 
 def check_root(row: SessionRow) -> None:
-    """Refuse a sub-agent's session, for actions that apply to a root session only."""
+    """Refuse a sub-agent's session, for actions that apply only to root sessions."""
     if row.parent is not None:
         raise InvalidInputError(f"session {row.session_id!r} is a sub-agent's: act on its root, {row.stream_id!r}")
 
@@ -155,8 +155,8 @@ def check_root(row: SessionRow) -> None:
 FOREVER = 253_402_300_799.0
 """The end of the year 9999 in Unix seconds. JSON has no infinity."""
 OPERATOR = Connection("operator", None, FOREVER, 0.0)
-"""The caller who runs the service: the command line on its own store, or an AWS caller whom IAM allows to invoke the
-function."""
+"""The caller who runs the service. This is the command line on its own store, or an AWS caller that IAM allows to
+invoke the function."""
 
 
 class OperatorBackend(Backend):

@@ -1,9 +1,9 @@
 """Connections and subscriptions: the connected clients, their principals, their expiry, and the streams to which each
 has subscribed.
 
-Rows of the streams table, in partitions of their own:
+Rows of the streams table, in their own partitions:
 
-    conn#<connection>  connection       principal, expires_at, and `operator` if its proof gives that right
+    conn#<connection>  connection       principal, expires_at, and `operator` if its proof grants that
     conn#<connection>  sub#<stream>     a subscription, for reading by connection
     conn#<connection>  part#<id>#<nn>   a part of an incomplete request (`helix.gateway.parts`)
     subs#<stream>      <connection>     the same subscription, for the projector, which reads all in one query
@@ -25,7 +25,7 @@ from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, Sta
 from helix.services.committing import refused
 
 MAX_CONNECTION_S: Final = 2 * 3600.0
-"""API Gateway ends a connection after two hours, whatever happens on it."""
+"""The maximum lifetime of a connection, after which API Gateway closes it in any case."""
 ROW_MARGIN_S: Final = 600.0
 MAX_SUBSCRIPTIONS: Final = 32
 PAGE: Final = 40
@@ -34,19 +34,18 @@ CONNECTION = "connection"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection of a client, or the caller of an HTTP request in that form. Times are Unix seconds."""
+    """A client's connection, or the caller of an HTTP request in that form. Times are Unix seconds."""
 
     connection_id: str
-    """API Gateway's id of the connection, or a name of the transport."""
+    """API Gateway's id for the connection, or a name that the transport chose."""
     principal: str | None
     """The authenticated principal. None if the caller is not identified, as in an anonymous service."""
     expires_at: float
-    """The end of the principal's proof. The connection may stay open after it, but can do nothing except
-    authenticate."""
+    """The end of the principal's proof. The connection may stay open after it, but can only authenticate."""
     opened_at: float
     """The time at which the connection was opened."""
     operator: bool = False
-    """Whether it may read the fleet and change budgets."""
+    """Whether the caller may read the fleet and change budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Subscriber:
     expires_at: float
     """The end of the principal's proof, in Unix seconds."""
     lagging: bool = False
-    """Whether it was too slow and missed a frame. It must subscribe again to receive more."""
+    """Whether the connection was too slow and missed a frame. It must subscribe again to receive more."""
 
 
 class Connections:
@@ -73,7 +72,7 @@ class Connections:
     async def open(
         self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
     ) -> None:
-        """Write the connection's row. An `expires_at` beyond the longest life of a connection is lowered to it."""
+        """Write the connection's row. An `expires_at` beyond the maximum lifetime of a connection is reduced to it."""
         now = self._clock.now()
         ttl = int(now + MAX_CONNECTION_S + ROW_MARGIN_S)
         value = {"principal": principal, "expires_at": min(expires_at, ttl), "opened_at": now, "ttl": ttl}
@@ -82,7 +81,8 @@ class Connections:
         await self._store.transact("open_connection", [Put(_connection_key(connection_id), value)])
 
     async def get(self, connection_id: str) -> Connection | None:
-        """Return the connection, expired or not (compare `expires_at`). None if it was never opened, or is closed."""
+        """Return the connection, expired or not (compare `expires_at`). None if it was never opened, or has been
+        closed."""
         (value,) = await self._store.get([_connection_key(connection_id)])
         if value is None:
             return None
@@ -93,7 +93,7 @@ class Connections:
         self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
     ) -> None:
         """Accept a new proof of the same principal. The connection and its subscriptions live until `expires_at`, with
-        the rights of the new proof.
+        the permissions of the new proof.
 
         Raises `NotAuthenticatedError` if the connection is closed or belongs to another principal.
         """
@@ -149,7 +149,7 @@ class Connections:
         await self._store.transact("unsubscribe", _subscription_puts(connection_id, stream_id))
 
     async def subscribers(self, stream_id: str) -> list[Subscriber]:
-        """Return the subscribers whose connection has not expired, in no particular order. One query."""
+        """Return the subscribers whose connection has not expired, in no particular order. This takes one query."""
         now = self._clock.now()
         rows = await self._store.query("streams", _subscribers_of(stream_id))
         live = [(row.key.sort, row.value) for row in rows if row.value["expires_at"] > now]
@@ -202,6 +202,6 @@ def _subscribed_streams(rows: Sequence[Row]) -> list[str]:
 
 
 def _deletions(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
-    """Return the deletions of these rows of the connection, with the stream's row of each subscription."""
+    """Return the deletions of these connection rows, and of the stream's row for each subscription."""
     operations: list[Operation] = [Delete(row.key) for row in rows]
     return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _subscribed_streams(rows)]

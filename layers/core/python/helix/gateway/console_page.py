@@ -1,7 +1,7 @@
 """The console's page: its files, its settings for a stage, and the headers of each response.
 
-Law: the page loads nothing from elsewhere and runs no inline script. It connects only to its own server and to the
-named addresses. Its settings for a stage are not secret: everyone who has the URL can read them.
+Law: the page loads nothing from other origins and runs no inline script. It connects only to its own server and to the
+named addresses. Its settings for a stage are not secret: anyone who has the URL can read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; ch
 KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"})
 PAGE: Final = "index.html"
 CONFIG: Final = "config.json"
-"""A file beside the page that says how to sign in, and where to connect."""
+"""A file next to the page that says how to sign in, and where to connect."""
 HSTS_S: Final = 365 * 86_400
 TLS_ONLY: Final = {"strict-transport-security": f"max-age={HSTS_S}"}
 
@@ -34,7 +34,8 @@ def page_files() -> dict[str, tuple[str, bytes]]:
 
 
 def content_policy(connect: Iterable[str]) -> str:
-    """Return the content security policy. `connect`: addresses to which the page may connect, besides its own server."""
+    """Return the content security policy. `connect`: addresses to which the page may connect, in addition to its own
+    server."""
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -49,7 +50,7 @@ def content_policy(connect: Iterable[str]) -> str:
 
 
 def page_headers(connect: Iterable[str]) -> dict[str, str]:
-    """Return the headers of each response, besides those about its content."""
+    """Return the headers of each response, except those about its content."""
     return {
         "content-security-policy": content_policy(connect),
         "x-content-type-options": "nosniff",

@@ -1,7 +1,8 @@
-"""Gateway: takes a client's request and sends exactly one response, over any transport.
+"""Takes a client's request and sends exactly one response, over any transport.
 
 Law: the caller is looked up again for every message, and is not authenticated once the connection's proof has expired.
-No message of a client makes `handle` raise. A client learns of a failure only what `core.refusals` allows.
+No message from a client makes `handle` raise. A client learns only those details of a failure that `core.refusals`
+allows.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Gateway:
         return text
 
     async def post(self, connection_id: str, text: str) -> bool:
-        """Post a text. Return False if the client did not get it. Either it is gone and its connection is closed, or it
-        is too slow and will ask again."""
+        """Post a string. Return False if the client did not get it. Either the client is gone and its connection is
+        closed, or the client is too slow and will ask again."""
         backend = self.backend
         for frame in split(text, backend.ids.new("part")):
             for _ in range(SLOW_TRIES):
@@ -152,7 +153,7 @@ def _expired_error() -> NotAuthenticatedError:
 
 async def authenticate(backend: Backend, caller: Connection, request: Authenticate) -> JsonObject:
     """Renew the connection's proof. The new proof must name the same principal, because subscriptions are not passed on
-    to another one."""
+    to another principal."""
     expires_at, operator = caller.expires_at, backend.is_operator(caller)
     if request.token is not None:
         proof = await backend.authoriser.prove(request.token)
@@ -203,9 +204,9 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     Delete: actions.delete,
     Ping: ping,
 }
-"""The function for each request. Every kind of request is in this table."""
+"""The function for each request. The table contains every kind of request."""
 
 
 async def act(backend: Backend, caller: Connection, request: AnyRequest) -> JsonObject:
-    """Return the result of a request of this caller. Raises the error with which the request is refused."""
+    """Return the result of this caller's request. Raises the error with which the request is refused."""
     return await ACTS[type(request)](backend, caller, request)

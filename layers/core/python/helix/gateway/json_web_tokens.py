@@ -1,8 +1,8 @@
 """JSON Web Tokens: the identity that an issuer states, checked with the issuer's public keys.
 
-Law: only signatures that public keys verify are accepted. The token's algorithm must be an accepted one, and must match
-the key. Issuer, audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service
-fetch them again, but at most every `REFRESH_S` seconds, so that no client can make it flood its issuer.
+Law: only signatures that public keys can verify are accepted. The token's algorithm must be accepted, and must match the
+key. Issuer, audience, subject and expiry must all be present. Keys are cached. An unknown key id makes the service fetch
+them again, but at most every `REFRESH_S` seconds, so that no client can make it flood the issuer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ REFRESH_S: Final = 30.0
 LEEWAY_S: Final = 30.0
 FETCH_S: Final = 5.0
 LATEST: Final = 253_402_300_799
-"""The end of the year 9999 in Unix seconds. A later `exp` is not a time."""
+"""The end of the year 9999 in Unix seconds. A later `exp` is rejected as invalid."""
 OPTIONS: Final[Options] = {
     "require": ["exp", "iss", "aud", "sub"],
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,
 }
-"""PyJWT's own checks of times are off, because times are compared with our clock."""
+"""PyJWT's own checks of times are off, because times are compared with this process's clock."""
 MAX_JWKS_BYTES: Final = 256 * 1024
 
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -56,7 +56,7 @@ class TokenRules:
     algorithms: tuple[str, ...] = ALGORITHMS
     """The accepted signature algorithms."""
     leeway_s: float = LEEWAY_S
-    """The seconds by which the issuer's clock may differ from ours."""
+    """The seconds by which the issuer's clock may differ from this process's."""
     tenant_claim: str = "tenant"
     """The claim that names the tenant. A token without it belongs to no tenant."""
     user_claim: str = "sub"
@@ -162,8 +162,8 @@ class TokenVerifier:
 
 
 async def fetch_url(url: str) -> bytes:
-    """Return the body of the response. Raises `OSError` or `ValueError`, also if the response is too long, too slow or
-    a redirect."""
+    """Return the body of the response. Raises `OSError` or `ValueError`, including when the response is too long, too
+    slow or a redirect."""
     async with asyncio.timeout(FETCH_S):
         return await asyncio.to_thread(_fetch, url, FETCH_S)
 
@@ -172,7 +172,8 @@ def _fetch(url: str, patience_s: float) -> bytes:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """A handler that follows no redirects, which could lead out of TLS or to an address inside the network."""
+        """A handler that does not follow redirects, because they could lead out of TLS or to an address inside the
+        network."""
 
         def redirect_request(self, *_: object) -> None:
             return None

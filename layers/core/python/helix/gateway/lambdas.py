@@ -1,7 +1,7 @@
 """The functions of the WebSocket API: authorise, connect, disconnect, and handle messages.
 
 Law: closed by default. The authoriser identifies the caller, and `connect` trusts only the authoriser. If identity is
-required and the event does not have it, the handshake is refused. Responses to messages are sent only through the
+required and the event does not contain it, the handshake is refused. Responses to messages are sent only through the
 management API, so the integration's return value is empty.
 """
 
@@ -32,13 +32,13 @@ logger = get_logger("helix.gateway")
 
 
 class _Event(BaseModel):
-    """An event of API Gateway. The many fields that no function here needs are ignored."""
+    """An API Gateway event. Fields that these functions do not need are ignored."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class Claims(_Event):
-    """The result of `ws_authorize`. API Gateway passes the values of its context as texts."""
+    """The result of `ws_authorize`. API Gateway passes the values of its context as strings."""
 
     principal: str | None = None
     """The authenticated principal. None if the authoriser did not name one."""
@@ -50,9 +50,9 @@ class Claims(_Event):
 
 class RequestContext(_Event):
     connection_id: str = Field(alias="connectionId", min_length=1)
-    """API Gateway's id of the connection."""
+    """API Gateway's id for the connection."""
     authorizer: Claims | None = None
-    """The result of `ws_authorize`. None if the event does not have it."""
+    """The result of `ws_authorize`. None if the event does not contain it."""
 
 
 class AuthorizeEvent(_Event):
@@ -63,7 +63,7 @@ class AuthorizeEvent(_Event):
 
 
 class SocketEvent(_Event):
-    """An event of a connection. `$disconnect` has no other fields."""
+    """A connection event. `$disconnect` has no other fields."""
 
     request_context: RequestContext = Field(alias="requestContext")
     """The connection that the event is about."""
@@ -75,15 +75,15 @@ class ConnectEvent(SocketEvent):
 
 
 class MessageEvent(_Event):
-    """A message of a connection, or an operator's request. In the second case, AWS authorises the caller of the
-    function. No event of API Gateway has that form."""
+    """A message from a connection, or an operator's request. For the latter, AWS authorises the caller of the function.
+    No API Gateway event has that form."""
 
     request_context: RequestContext | None = Field(default=None, alias="requestContext")
     """The connection that sent the message. None for an operator's request."""
     operator: str | None = None
-    """An operator's request as JSON text. None for a message of a connection."""
+    """An operator's request as JSON text. None for a message from a connection."""
     body: str | None = None
-    """The message of a connection. None if it is empty."""
+    """The message from a connection. None if it is empty."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
     """Whether `body` is in base64, as binary frames are."""
 
@@ -95,7 +95,7 @@ class MessageEvent(_Event):
 
 
 def content_of(body: str | None, is_base64_encoded: bool) -> str | bytes:
-    """Return an event's body. A binary one comes in base64; if it is not valid, the body is empty."""
+    """Return an event's body. A binary body arrives in base64; if that is not valid, the result is empty."""
     if not is_base64_encoded:
         return body or ""
     try:
@@ -171,7 +171,7 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
 
 @lru_cache(maxsize=1)
 def authoriser(app: Application) -> Authoriser:
-    """Return the authoriser that the settings ask for: keys, tokens, both, or no check at all."""
+    """Return the authoriser that the settings specify: keys, tokens, both, or no check at all."""
     settings = app.settings
     tokens = None
     if "jwt" in settings.auth:
@@ -208,7 +208,7 @@ def operator_gateway(app: Application) -> Gateway:
 
 
 class NoSockets:
-    """Sockets for functions that respond in other ways. Every connection counts as gone."""
+    """Sockets for functions that respond in other ways. Every connection is reported as gone."""
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         return "gone"

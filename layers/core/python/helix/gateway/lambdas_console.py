@@ -1,7 +1,7 @@
-"""The function that serves the console's page of a stage: files of the package, and the stage's `config.json`.
+"""The function that serves a stage's console page: files from the package, and the stage's `config.json`.
 
 Law: it reads no tables and has no secrets. A browser caches the files and revalidates them each time. So after a
-deployment, no user gets the page of one release with the script of another.
+deployment, no user gets one release's page with another release's script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 NOT_THERE: Final = b"There is nothing here.\n"
 TEXT: Final = "text/plain; charset=utf-8"
 COMPRESSED: Final = 512
-"""The size from which a file is compressed, in bytes."""
+"""The minimum size of a file that is compressed, in bytes."""
 
 
 class PageEvent(BaseModel):
@@ -37,7 +37,7 @@ class PageEvent(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict)
     """The request's headers, by name."""
     path: dict[str, str] | None = Field(default=None, alias="pathParameters")
-    """The values of the route's path parameters: `file`, if one is named. None without any."""
+    """The values of the route's path parameters: `file`, if one is named. None if there are none."""
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers.items() if key.lower() == name), "")
@@ -47,16 +47,16 @@ class File(NamedTuple):
     kind: str
     """The content type."""
     tag: str
-    """The digest of the content, for the header `etag`."""
+    """The digest of the content, for the `etag` header."""
     body: bytes
     """The content."""
     packed: bytes | None
-    """The content in gzip. None for a small file."""
+    """The content compressed with gzip. None for a small file."""
 
 
 class Site(NamedTuple):
     files: dict[str, File]
-    """The files by name, `config.json` included."""
+    """The files by name, including `config.json`."""
     headers: dict[str, str]
     """The headers of every response, such as the content security policy."""
 

@@ -1,8 +1,8 @@
-"""The function of the HTTP API of runs: start a run, look at its session, page through its stream.
+"""The function of the HTTP API for runs. It starts a run, shows its session, and pages through its stream.
 
 Law: the token of each request authenticates the caller, as in the socket's handshake. Callers may see and start only
 what the socket's messages allow (`helix.gateway.actions`). API Gateway sends nothing to the client before the function
-has ended. A response therefore waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
+has ended. So a response waits for at most `LONGEST_WAIT_S`, and a stream is served in pages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LONGEST_WAIT_S: Final = 25
 """The longest time that a request waits for its run, in seconds. API Gateway waits 30 s for an integration."""
 STREAM_PAGE: Final = 200
 PAGE_BYTES: Final = 4_000_000
-"""The limit of a page of the stream, in bytes. Lambda's limit of a response is 6 MB."""
+"""The maximum size of a stream page, in bytes. Lambda's limit on a response is 6 MB."""
 SPARE_S: Final = 3.0
 OURS: Final = frozenset({"v", "id", "action", "subscribe", "key"})
 HTTP: Final = "http"
@@ -58,11 +58,11 @@ class HttpEvent(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict)
     """The request's headers, by name."""
     path: dict[str, str] | None = Field(default=None, alias="pathParameters")
-    """The values of the route's path parameters. None without any."""
+    """The values of the route's path parameters. None if there are none."""
     query: dict[str, str] | None = Field(default=None, alias="queryStringParameters")
-    """The values of the query string. None without any."""
+    """The values of the query string. None if there are none."""
     body: str | None = None
-    """The body as text, or in base64 (`is_base64_encoded`). None without a body."""
+    """The body as text, or in base64 (`is_base64_encoded`). None if there is no body."""
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
     """Whether `body` is in base64."""
 
@@ -85,7 +85,7 @@ class HttpResponse(NamedTuple):
 
 
 async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> dict[str, Any]:
-    """Handle a request of the HTTP API. Return a status, headers and a body."""
+    """Handle an HTTP API request. Return a status, headers and a body."""
     backend = backend_of(app)
     try:
         proof = await authoriser(app).prove(token_of(event.headers))
@@ -116,7 +116,7 @@ class HttpRequest(NamedTuple):
     event: HttpEvent
     """The event with the request."""
     left_s: float
-    """The seconds for which the response may wait, as far as the function's time allows."""
+    """The seconds for which the response may wait, within the function's remaining time."""
 
     @property
     def session_id(self) -> str:
@@ -154,7 +154,7 @@ async def run(request: HttpRequest) -> HttpResponse:
 
 
 def _read_run_message(app: Application, event: HttpEvent) -> JsonObject:
-    """Return the body in the form of the socket's message `run`."""
+    """Return the body in the form of the socket's `run` message."""
     body = load_object(content_of(event.body, event.is_base64_encoded))
     if body is None:
         raise InvalidInputError("the body must be a JSON object")
@@ -187,7 +187,7 @@ async def session(request: HttpRequest) -> HttpResponse:
 
 async def stream(request: HttpRequest) -> HttpResponse:
     """Return messages after the sequence `after`. `next` is the `after` of the next page. `status` is the session's: if
-    it does not run, an empty page is the last one."""
+    it is not running, an empty page is the last one."""
     backend = request.backend
     row = await backend.get_owned(request.caller.principal, request.session_id)
     after, streams = request.event.number("after"), backend.executor.streams

@@ -1,10 +1,10 @@
-"""`project_stream` as a function: it takes a batch of Kinesis, or of the log's own stream, and returns a partial batch
-response.
+"""`project_stream` as a function: it takes a batch from Kinesis, or from the log's own stream, and returns a partial
+batch response.
 
 Powertools' BatchProcessor handles records one by one and reports every failure. Here the records of a stream are
 appended together, streams run concurrently, and no record of a stream may be processed after its first failure. The
-batch is therefore handled as a whole. The response names the first record that must come again, and Lambda retries from
-there, in order.
+batch is therefore handled as a whole. The response names the first record that must be delivered again, and Lambda
+retries from there, in order.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KinesisData(_Event):
     partition: str = Field(alias="partitionKey")
     """The stream's id."""
     position: str = Field(alias="sequenceNumber", pattern=r"^\d+$")
-    """The record's sequence number in Kinesis."""
+    """The record's Kinesis sequence number."""
     data: Base64Bytes
-    """The packed records (`core.log_records`), which come in base64."""
+    """The packed records (`core.log_records`), which arrive in base64."""
     time: float = Field(alias="approximateArrivalTimestamp")
-    """The arrival at Kinesis, in Unix seconds."""
+    """The time of arrival at Kinesis, in Unix seconds."""
 
 
 class KinesisRecord(_Event):
@@ -70,7 +70,7 @@ class TableData(_Event):
 
 class TableRecord(_Event):
     dynamodb: TableData
-    """The change of the table."""
+    """The change to the table."""
 
 
 def _source(record: Any) -> str:
@@ -83,15 +83,15 @@ AnyRecord = Annotated[
 
 
 class ProjectStreamEvent(_Event):
-    """An event with records of one source."""
+    """An event with records from one source."""
 
     records: list[AnyRecord] = Field(alias="Records")
     """The batch, in order. All records are from Kinesis, or all from the table's stream."""
 
 
 async def project_stream(app: Application, event: ProjectStreamEvent, delivery: Delivery) -> dict[str, Any]:
-    """Project a batch. Raises `StoreError` if the first record must come again, so that Lambda retries the whole batch
-    and counts an error."""
+    """Project a batch. Raises `StoreError` if the first record must be delivered again, so that Lambda retries the
+    whole batch and counts an error."""
     batch: list[LogRecord] | list[AppendedSegment]
     kinesis = [r.kinesis for r in event.records if isinstance(r, KinesisRecord)]
     if kinesis:

@@ -1,9 +1,9 @@
 """The function behind the triggers, which turns SQS messages into runs.
 
 Law: an event starts its run as a client's message does, under a key that is derived from the event. A second delivery
-therefore finds the run of the first. A message is done once its run is claimed; the run's rows and the sweep take over
-from there. A message that can never start a run is put into the dead-letter queue with the reason. One that may start
-later is delivered again. Neither delays the other messages of its batch.
+therefore finds the run of the first. A message is done once its run is claimed. From then on, the run's rows and the
+sweep are responsible. A message that can never start a run is put into the dead-letter queue with the reason. One that
+may start later is delivered again. Neither delays the other messages of its batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = get_logger("helix.gateway")
 LATER: Final = (AgentAlreadyRunningError, StaleStateError)
-"""Caller errors that are temporary, because the session is at work. Operator errors count as temporary too."""
+"""Caller errors that are temporary, because the session is running. Operator errors count as temporary too."""
 PREFIX: Final = "trigger:"
 MAX_REASON: Final = 512
 
@@ -68,13 +68,14 @@ class Occurrence(NamedTuple):
     trigger: str
     """The name of the trigger."""
     ident: str
-    """The identity of the event: the same for each delivery of it, and for no other event of the trigger."""
+    """The identity of the event: the same for every delivery of it, and different for any other event of the
+    trigger."""
     event: JsonObject
-    """The event as JSON: that of EventBridge, or the body of a queue's message."""
+    """The event as JSON: an EventBridge event, or the body of a queue message."""
 
 
 async def start_triggered(app: Application, event: QueueEvent, delivery: Delivery) -> JsonObject:
-    """Start the runs of the messages. Return to SQS the messages that must come again."""
+    """Start the runs of the messages. Return to SQS the messages that must be delivered again."""
     again: list[Any] = []
     for record in event.records:
         try:
@@ -129,9 +130,9 @@ def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> O
 
 
 def _ident(event: Any) -> str:
-    """Return the identity of an event. For a tick it is the minute, whatever id EventBridge gave it. For an object's
-    change it is bucket, key and sequencer, which S3 repeats. For any other event it is the id. Raises
-    `InvalidInputError` if that is missing, because all such events would count as one."""
+    """Return the identity of an event. For a tick it is the minute, regardless of the id that EventBridge assigned. For
+    a change to an object it is the bucket, key and sequencer, which S3 repeats. For any other event it is the id.
+    Raises `InvalidInputError` if that is missing, because all such events would otherwise count as one."""
     match event:
         case {"detail-type": "Scheduled Event", "time": str(time)} if len(time) >= len("2026-11-23T02:00"):
             return time[:16]
@@ -164,7 +165,7 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> Run:
 
 
 async def _set_aside(app: Application, record: QueueRecord, code: str, reason: str) -> bool:
-    """Put the message into the dead-letter queue, where a person sees the reason. Return False if that failed."""
+    """Put the message into the dead-letter queue, where a person can see the reason. Return False if that failed."""
     said = {"error": code, "reason": clean_text(reason)[:MAX_REASON], "queue": record.queue}
     try:
         app.client("sqs").send_message(

@@ -1,9 +1,9 @@
-"""The follower of the log: it posts new segments to subscribed sockets, from the DynamoDB stream of the table
-`streams`.
+"""The follower of the log: it posts new segments to subscribed sockets, from the DynamoDB stream of the `streams`
+table.
 
-Law: the log has every message, so clients lose nothing here and can request what they missed. A batch that is delivered
-again is posted again, unless it is old. A stream's messages are posted in order, and the streams of a batch do not wait
-for each other. The batches of a shard do wait, so a slow socket is soon marked as lagging.
+Law: the log contains every message, so clients lose nothing here and can request what they missed. A batch that is
+delivered again is posted again, unless it is old. A stream's messages are posted in order, and the streams of a batch
+do not wait for each other. The batches of a shard do wait for each other, so a slow socket is soon marked as lagging.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AppendedSegment(NamedTuple):
     """A segment that was appended to the log."""
 
     position: str
-    """The sequence number of its record in the table's stream."""
+    """The sequence number of the segment's record in the table's stream."""
     stream_id: str
     """The stream that it belongs to."""
     messages: Sequence[StreamMessage]
@@ -45,8 +45,8 @@ class Follower:
         self._connections, self._sockets, self._clock = connections, sockets, clock
 
     async def post(self, batch: Sequence[AppendedSegment]) -> str | None:
-        """Post the segments of a batch. Return the position of the first segment that must come again, or None. Never
-        raises an error that a repeat could fix."""
+        """Post the segments of a batch. Return the position of the first segment that must be delivered again, or None.
+        Never raises an error that a retry could fix."""
         since = self._clock.now() - REPOST_S
         streams: dict[str, list[AppendedSegment]] = {}
         for segment in batch:

@@ -1,8 +1,8 @@
-"""A WebSocket server in this process, which does the work of API Gateway, the functions and the projector on one event
+"""A WebSocket server in this process. It does the work of API Gateway, the functions and the projector on one event
 loop.
 
-It is for tests, and for building a client against agents that run here. Law: it is the same `Gateway`, behind the same
-handshake. Each message is a task of its own, as each is an invocation of its own in a deployed stage.
+It is for tests, and for building a client against agents that run here. Law: it runs the same `Gateway` behind the same
+handshake. Each message is handled in its own task, just as a deployed stage handles each in its own invocation.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _FollowedConnections(Connections):
         self._following: dict[str, asyncio.Task[Any]] = {}
 
     async def subscribe(self, connection_id: str, stream_id: str) -> None:
-        """Begin to follow before the subscription counts, so that no message is lost in between."""
+        """Start following before the subscription takes effect, so that no message is lost in between."""
         if not self._is_followed(stream_id):
             info = await self._streams.info(stream_id)
             begin = info.latest_sequence if info is not None else 0

@@ -1,8 +1,8 @@
-"""The HTTP server of Helix's own pages on loopback. It parses requests strictly, refuses foreign ones, and responds.
+"""The HTTP server of Helix's own pages on loopback. It parses requests strictly, and refuses requests from other sites.
 
 Law: each request gets a response or a closed connection within `patience_s`, whatever it contains. A request that could
-be read in two ways is refused with a short 4xx, and its connection is closed, so nothing after it is read as another
-request. A client that breaks the connection is not an error of the server.
+be interpreted in two ways is refused with a short 4xx, and its connection is closed, so nothing after it is read as
+another request. A client that drops the connection does not cause a server error.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from helix.gateway.origins import hosts_of, why_foreign
 logger = get_logger("helix.gateway")
 PATIENCE_S: Final = 30.0
 MAX_HEAD: Final = 65_536
-"""The limit of bytes in a request's first line and headers."""
+"""The maximum number of bytes in a request's first line and headers."""
 MAX_REASON: Final = 300
-"""The limit of characters in a refusal that is sent, because it quotes the request."""
+"""The maximum number of characters in a refusal. It is limited because the refusal quotes the request."""
 DRAIN_S: Final = 1.0
-"""The seconds for which the rest of a refused request is read. Unread bytes would reset the connection too early."""
+"""The time for which the rest of a refused request is read, in seconds. Unread bytes would reset the connection too
+early."""
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _LINE: Final = re.compile(rf"({_TOKEN}) (/[!-~]*) HTTP/1\.([01])")
 _HEADER: Final = re.compile(rf"({_TOKEN}):[ \t]*([ \t\x21-\x7e\x80-\xff]*)")
@@ -64,11 +65,11 @@ class PageServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a connection was lost", exc_info=True)  # errors of handlers are logged and get a response there
+        logger.debug("a connection was lost", exc_info=True)  # handlers log their own errors and respond to them
 
 
 class _UntilDeadline(io.RawIOBase):
-    """The bytes of a connection. Raises `TimeoutError` after the deadline of the request."""
+    """The bytes of a connection. Raises `TimeoutError` after the request's deadline."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -88,7 +89,8 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
-    """A handler of requests. `headers_of_all` go with each response. A subclass has `do_GET` and `do_POST`."""
+    """A handler of requests. `headers_of_all` are sent with each response. A subclass defines `do_GET` and
+    `do_POST`."""
 
     headers_of_all: ClassVar[Mapping[str, str]] = {}
     patience_s: ClassVar[float] = PATIENCE_S
@@ -135,8 +137,8 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return body
 
     def find_refusal(self, port: int, *, from_links: bool = False) -> str | None:
-        """Return why the request is refused, or None. from_links: accept a link of another site that a person
-        followed."""
+        """Return why the request is refused, or None. from_links: accept a request from a link on another site that a
+        person followed."""
         headers = [(name.lower(), value) for name, value in self.headers.items()]
         if from_links and self.command == "GET" and self.headers.get("sec-fetch-mode") == "navigate":
             headers = [pair for pair in headers if pair[0] != "sec-fetch-site"]
@@ -163,7 +165,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return
 
     def _read_head(self) -> list[str]:
-        """Return the lines of the request's head. Empty if the client has ended the connection."""
+        """Return the lines of the request's head. Empty if the client has closed the connection."""
         lines, left = list[str](), MAX_HEAD
         while line := self.rfile.readline(left + 1):
             left -= len(line)

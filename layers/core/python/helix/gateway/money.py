@@ -1,7 +1,7 @@
-"""The requests of clients about money: the cost of a session, the budgets that apply to it, and the usage of a user.
+"""The client requests about money: the cost of a session, the budgets that apply to it, and the usage of a user.
 
 Law: one request reads a bounded number of rows, and only `change_budget`, an operator's request, writes. Only operators
-see what others have spent. If a budget is not the user's own, the user sees only that it applies, and whether it has
+see what others have spent. If a budget is not the user's own, the user sees only that it applies and whether it has
 room.
 """
 
@@ -24,7 +24,7 @@ from helix.services.usage_counters import UsageCount, hour_key, read_counts, rea
 MOST_SESSIONS: Final = 25
 MOST_ROWS: Final = 20_000
 SHARED: Final = ("global", "agent:")
-"""Scopes that also count the usage of others."""
+"""Scopes that also count other users' usage."""
 
 
 async def get_cost(backend: Backend, caller: Connection, request: GetCost) -> JsonObject:

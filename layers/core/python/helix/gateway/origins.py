@@ -1,8 +1,8 @@
-"""The check of requests to a server on loopback. It accepts requests for its own host that no foreign web page has
-made.
+"""Checks requests to a server on loopback. A request is accepted if it names the server's own host and was not made by
+a foreign web page.
 
-Law: a page of another site cannot reach the server through a name that resolves to it (DNS rebinding), because `Host`
-then has that name.
+Law: a page on another site cannot reach the server through a name that resolves to it (DNS rebinding), because `Host`
+then contains that name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, a
     """Return why a request must be refused, or None. A request is accepted if it comes from a page of this server, or
     does not come from a web page. `any_port` also accepts pages of other servers on loopback.
 
-    A browser sends the page's origin (`Origin`) if it matters, and otherwise how the two sites are related
+    A browser sends the page's origin (`Origin`) if it matters. Otherwise it sends how the two sites are related
     (`Sec-Fetch-Site`).
     """
     given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}

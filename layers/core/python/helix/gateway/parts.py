@@ -19,18 +19,17 @@ from helix.ports.state_store import Delete, Key, Operation, Put, Row, StateStore
 from helix.services.committing import refused
 
 MAX_OPEN_REQUESTS: Final = 4
-"""The limit of incomplete requests of a connection."""
+"""The maximum number of incomplete requests of a connection."""
 PARTS_S: Final = 60.0
-"""The seconds that a part waits for the others."""
+"""The time for which a part waits for the others, in seconds."""
 PART: Final = "part#"
 
 
 async def add_part(store: StateStore, clock: Clock, connection_id: str, part: Part) -> str | None:
-    """Add a part of a request. Return the text of the request to the one call that completes it, and None to the
-    others.
+    """Add a part of a request. Return the text of the request if this call completes it, and None otherwise.
 
     Raises `NotAuthenticatedError` if the connection is closed or has expired, and `InvalidInputError` if too many parts
-    or bytes are waiting. The request's parts are deleted then.
+    or bytes are waiting. In both cases the request's parts are deleted.
     """
     now, partition = clock.now(), partition_name(connection_id)
     key = Key("streams", partition, f"{PART}{part.part}#{part.index:02d}")

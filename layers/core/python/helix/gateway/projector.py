@@ -1,14 +1,14 @@
 """The projector: it puts records from Kinesis into the stream's log and posts them to subscribed sockets
 (docs/protocol.md#stream).
 
-Law: the records of one stream are taken in order, and streams do not wait for each other. A record that cannot be read
-is set aside and fails its stream. Only a fault that stops every stream (a store that does not respond) fails the batch,
-from the first unfinished record on. A batch that comes again is posted again, unless its records are old. An event
-source that starts over delivers everything that Kinesis retains, so records that are on the log already are skipped
-unread.
+Law: the records of one stream are processed in order, and streams do not wait for each other. A record that cannot be
+read is set aside, and its stream fails. Only a fault that stops every stream (a store that does not respond) fails the
+batch, from the first unfinished record on. A batch that is delivered again is posted again, unless its records are old.
+An event source that starts over delivers everything that Kinesis retains, so records that are already in the log are
+skipped unread.
 
-All sockets are served at once, each within a deadline of its own. A socket that misses its deadline is marked as
-lagging. It gets one notice and no more messages until it has subscribed again, and it never delays the others.
+All sockets are served at once, each within its own deadline. A socket that misses its deadline is marked as lagging. It
+gets one notice and no more messages until it has subscribed again, and it never delays the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from helix.ports.sockets import Posted, Sockets
 from helix.services.segments import Entry, SegmentStreams
 
 logger = get_logger("helix.gateway")
-REPOST_S = 600.0  # a client that misses a post asks for it much sooner
+REPOST_S = 600.0  # a client that misses a post requests it much sooner
 
 
 class Patience(NamedTuple):
@@ -38,9 +38,9 @@ class Patience(NamedTuple):
     post_s: float
     """The minimum time that a socket gets for all frames of a batch."""
     frame_s: float
-    """The time for each of many frames. A large message alone must not make a reader count as slow."""
+    """The time for each frame of a large batch. A single large message must not make a reader count as slow."""
     notice_s: float
-    """The time for the notice that the socket lags."""
+    """The time for the notice that the socket is lagging."""
 
     def deadline_for(self, frames: int) -> float:
         return max(self.post_s, self.frame_s * frames)
@@ -59,7 +59,7 @@ async def post_messages(
 ) -> None:
     """Post `messages`, at least one, to the stream's subscribers.
 
-    Raises `StoreError` if the store does not answer, or if the gateway accepts nothing for any socket. The caller then
+    Raises `StoreError` if the store does not respond, or if the gateway accepts nothing for any socket. The caller then
     posts all messages again.
     """
     # Read after the append: earlier subscribers are in this list, and later ones find the messages in the log.
@@ -134,16 +134,16 @@ UNREADABLE = (
 
 
 class LogRecord(NamedTuple):
-    """A record of Kinesis."""
+    """A Kinesis record."""
 
     position: str
-    """The record's sequence number in Kinesis, of up to 56 digits."""
+    """The record's Kinesis sequence number, which has up to 56 digits."""
     partition: str
     """The stream's id, which is the partition key."""
     data: bytes
     """The packed records (`core.log_records`)."""
     time: float
-    """The arrival at Kinesis, in Unix seconds."""
+    """The time of arrival at Kinesis, in Unix seconds."""
 
 
 class Aside(Protocol):
@@ -156,7 +156,7 @@ class _Item(NamedTuple):
     """A record after decoding."""
 
     record: LogRecord
-    """The record as it came."""
+    """The record as it arrived."""
     entry: Entry | None
     """The decoded record. None if it cannot be read, now or ever."""
     fault: StoreError | None = None
@@ -181,8 +181,8 @@ class Projector:
         self._fetch, self._aside = fetch, aside
 
     async def project(self, batch: Sequence[LogRecord]) -> str | None:
-        """Project records of one shard, in its order. Return the position of the first record that must come again, or
-        None. Never raises an error that a repeat could fix."""
+        """Project records of one shard, in order. Return the position of the first record that must be delivered again,
+        or None. Never raises an error that a retry could fix."""
         batch = await self._drop_processed(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
@@ -192,7 +192,7 @@ class Projector:
         return next((record.position for record in batch if record.position in failed), None)
 
     async def _drop_processed(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
-        """Return the batch without old records that are on the log already."""
+        """Return the batch without old records that are already in the log."""
         before = self._clock.now() - REPOST_S
         streams = {record.partition for record in batch if record.time < before}
         if not streams:
@@ -219,7 +219,7 @@ class Projector:
         return _Item(record, Entry(record.position, records) if stream_id == record.partition else None)
 
     async def _stream(self, stream_id: str, items: Sequence[_Item]) -> str | None:
-        """Return the position from which the stream's records must come again, or None."""
+        """Return the position from which the stream's records must be delivered again, or None."""
         messages: list[StreamMessage] = []
         rest = list(items)
         failed: str | None = None
@@ -240,8 +240,8 @@ class Projector:
         return failed
 
     async def _next(self, stream_id: str, items: Sequence[_Item]) -> tuple[int, list[StreamMessage]]:
-        """Take the items before the next unreadable one, or that one itself. Return their number, and the messages that
-        they made."""
+        """Take the items before the next unreadable one, or that item itself. Return their number, and the messages
+        that they produced."""
         if items[0].fault is not None:
             raise items[0].fault
         entries: list[Entry] = []

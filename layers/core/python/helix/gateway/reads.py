@@ -1,4 +1,4 @@
-"""The read requests of clients: sessions, their runs, messages, checkpoints, streams and stored rows.
+"""The client requests that read: sessions, their runs, messages, checkpoints, streams and stored rows.
 
 Law: nothing here writes. The backend decides which sessions a caller sees (`helix.gateway.backend`).
 """
@@ -40,7 +40,7 @@ from helix.stream.reader import read_page
 logger = get_logger("helix.gateway")
 TITLE_CHARS: Final = 80
 LOOKS: Final = 5
-"""The number of pages that one filtered list reads, of at most 100 sessions each."""
+"""The number of pages that one filtered list reads, of up to 100 sessions each."""
 PAGE_BYTES: Final = 1_000_000
 
 
@@ -82,7 +82,7 @@ async def get_session(backend: Backend, caller: Connection, request: GetSession)
 
 
 async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
-    """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no other results."""
+    """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no results yet."""
     run = await backend.executor.sessions.get_run(row.session_id, run_id)
     place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
     if run.status == "running":
@@ -135,7 +135,7 @@ def _matches_words(state: SessionState, title: str, words: Sequence[str]) -> boo
 
 
 async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]:
-    """Return the beginnings of the first messages."""
+    """Return the beginning of each session's first message."""
     first = await backend.executor.sessions.first_texts([state.session_id for state in states])
     texts = [" ".join(text.split()) for text in first]
     return [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
@@ -179,7 +179,7 @@ async def get_context(backend: Backend, caller: Connection, request: GetContext)
 
 
 async def list_agents(backend: Backend, caller: Connection, request: ListAgents) -> JsonObject:
-    """List agents. An agent whose factory fails is left out, because it cannot run; the log says why."""
+    """List agents. An agent whose factory fails is omitted, because it cannot run; the log says why."""
     names = [name for name in backend.registry.registered_types() if name > (request.after or "")]
     page = names[: request.limit]
     shown: list[Any] = []
@@ -192,7 +192,7 @@ async def list_agents(backend: Backend, caller: Connection, request: ListAgents)
 
 
 def card(agent: AnyAgent) -> JsonObject:
-    """Return the facts that a client needs about an agent: `helix.core.reports.AgentFound`."""
+    """Return the facts that a client needs about an agent (`helix.core.reports.AgentFound`)."""
     schema: Any = agent.output_schema
     output: JsonObject = parameters_of(schema) if schema is not None else {}
     if agent.function is not None:

@@ -1,5 +1,4 @@
-"""The history of a bought step: its attempts, the text of each that readers of the stream saw, and the outcomes of its
-calls.
+"""The history of a step: its attempts, the text of each attempt that stream readers saw, and the outcomes of its calls.
 
 Law: nothing here writes, and one request reads a bounded number of rows and messages. Rows record what happened. The
 stream, which expires, records what was shown.
@@ -31,7 +30,7 @@ from helix.sessions.ledger_rows import bounded_rows
 MOST_MESSAGES: Final = 5_000
 BATCH: Final = 500
 MAX_TEXT: Final = 20_000
-"""The number of characters after which a shown text is cut."""
+"""The number of characters after which displayed text is truncated."""
 
 
 @dataclass(slots=True)
@@ -39,19 +38,19 @@ class _StreamedAttempt:
     """The stream's record of an attempt."""
 
     text: str = ""
-    """The text that readers saw, cut at `MAX_TEXT` characters."""
+    """The text that readers saw, truncated to `MAX_TEXT` characters."""
     dropped: list[str] = field(default_factory=list)
-    """Texts of earlier tries within the attempt, which readers were told to drop."""
+    """The text of earlier tries within the attempt, which readers were told to drop."""
     discarded: bool = False
     """Whether readers were told to drop `text`."""
     reason: str | None = None
-    """The reason that readers got for dropping it. None if they got none."""
+    """The reason that readers were given for dropping it. None if they were given none."""
 
 
 @dataclass(slots=True)
 class _StreamedStep:
     attempts: dict[tuple[str, int], _StreamedAttempt] = field(default_factory=dict)
-    """The attempts that the stream has, by run id and attempt."""
+    """The attempts that the stream contains, by run id and attempt."""
     starts: dict[str, set[int]] = field(default_factory=dict)
     """The numbers of the claims under which a call started, by call id."""
     complete: bool = True
@@ -94,8 +93,8 @@ def _open_attempt(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCal
 
 
 def _attempts_of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[ModelCall]:
-    """Return the attempts of the newest step with this number, or of the one that the run tried to buy. An answer ends
-    a step. Later attempts with the same number belong to a step after a rewind."""
+    """Return the attempts of the newest step with this number, or of the step that the run attempted. An answer ends a
+    step. Later attempts with the same number belong to a step after a rewind."""
     found: list[list[ModelCall]] = []
     for call in sorted(calls, key=lambda call: (call.turn, call.attempt)):
         if call.step != step:
@@ -192,7 +191,7 @@ Ruling = Literal["asked", "executed_again", "reported", "unknown"]
 
 
 def _call(call_id: str, tool_name: str, row: CallRow | None, seen: _StreamedStep, asked: set[str]) -> JsonObject:
-    """Return a call. `asked` has the calls whose unknown outcome a person was asked about."""
+    """Return a call. `asked` contains the calls whose unknown outcome a person was asked about."""
     starts = seen.starts.get(call_id, set())
     edited: JsonObject | None = (
         None if row is None or row.edited is None else {"by": row.edited.by, "at": row.edited.at}

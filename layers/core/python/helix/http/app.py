@@ -1,7 +1,7 @@
-"""An ASGI app that starts runs of agents and streams them in the encoding of a front end.
+"""An ASGI app that starts agent runs and streams them in a front end's encoding.
 
-Law: the run belongs to the executor. A client that leaves does not stop it. The app checks what a client sends against
-the rows: the owner of the session, and the calls that wait.
+Law: the run belongs to the executor. A client that leaves does not stop it. The app checks client input against the rows:
+the owner of the session, and the waiting calls.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = get_logger("helix.http")
 Encoding: TypeAlias = Literal["chunks", "ai-sdk", "ai-sdk-v6", "ag-ui"]
 User: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 CLIENT_LEFT = 499
-"""The status for logs, as nginx writes it. The client does not receive it."""
+"""The status for logs, as in nginx. The client does not receive it."""
 _PARSERS: dict[Encoding, Callable[[Body], Ask]] = {
     "chunks": plain_request,
     "ai-sdk": ui_request,
@@ -72,14 +72,15 @@ def app(
 
         POST   /<agent>/<encoding>                    a message or answers; the response streams the run
         GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
-        GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that loads
+        GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that is loading
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
-    user: returns the caller's user id for a request. Users own the sessions they start, and do not see those of others.
-        It may raise Starlette's `HTTPException`. Without it all clients are one user, whose sessions have no owner.
-    heartbeat_s: after a silence of this many seconds the stream gets a comment.
-    max_body_bytes: a larger request is refused (413). So is one with more than 4 MB besides its history, which `useChat`
-        and `HttpAgent` send along.
+    user: returns the caller's user id for a request. Users own the sessions they start, and do not see other users'
+        sessions. It may raise Starlette's `HTTPException`. Without it, all clients count as one user, whose sessions
+        have no owner.
+    heartbeat_s: after a silence of this many seconds, the server sends a comment on the stream.
+    max_body_bytes: a larger request is refused (413). So is one with more than 4 MB in addition to its history, which
+        `useChat` and `HttpAgent` send along.
 
     Errors are `{"error": {"code", "message", "recoverable", "details"}}`. The app does not close the executor; its
     caller does.
@@ -152,7 +153,7 @@ class _Service:
         try:
             session = await self._session(agent, request.path_params["session_id"], user)
         except SessionNotFoundError:
-            if encoding in UI:  # a chat without a run has nothing to resume
+            if encoding in UI:  # a chat that has no run has nothing to resume
                 return Response(status_code=204)
             raise
         run_id, works = request.query_params.get("run"), await is_at_work(self._executor, session)
@@ -170,7 +171,7 @@ class _Service:
             raise InvalidInputError("the encoding 'chunks' has no messages: use 'ai-sdk', 'ai-sdk-v6' or 'ag-ui'")
         try:
             session = await self._session(agent, request.path_params["session_id"], user)
-        except SessionNotFoundError:  # a chat that has no run yet
+        except SessionNotFoundError:  # the chat has no run yet
             return JSONResponse({"messages": []})
         if encoding == "ag-ui":
             return JSONResponse({"messages": await agui_conversation(self._executor, session)})
@@ -234,7 +235,7 @@ class _Service:
             )
         if (
             not acted and session.status == "interrupted"
-        ):  # a page that received this run again would repeat its answer for ever
+        ):  # a page that received this run again would repeat its answer forever
             raise CallNotPendingError(
                 f"no call of session {session.session_id!r} waits for an answer, because its run was interrupted: "
                 "send a message, or answer the last one again"
@@ -254,8 +255,8 @@ class _Service:
         after: Position | None = None,
         joins: bool | None = None,
     ) -> Response:
-        """Stream a turn. joins: True if the connection begins now, False if it resumes one that was cut. None for a
-        POST, whose answer is new to the client."""
+        """Stream a turn. joins: True if the connection is new, False if it resumes one that was interrupted. None for a
+        POST, whose response is new to the client."""
         encoder = await self._encoder(encoding, turn)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
@@ -300,15 +301,15 @@ def _content_type(request: Request) -> str:
 
 
 def _check_json(request: Request) -> None:
-    """Refuse content types other than JSON. A page of another site could send those with a user's cookies, because
-    browsers make no preflight request for them."""
+    """Refuse content types other than JSON. A page on another site could send those with a user's cookies, because browsers
+    do not make a preflight request for them."""
     if (kind := _content_type(request)) != "application/json":
         raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
 
 
 def _check_origin(request: Request) -> None:
-    """Apply the same protection to a request that may have no body, and so no content type. The browser's headers say
-    which site it comes from."""
+    """Apply the same protection to a request that may have no body and therefore no content type. The browser's headers
+    tell which site it comes from."""
     if request.method == "POST" and _content_type(request) != "application/json":
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         own = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.url.netloc

@@ -1,7 +1,7 @@
-"""Bodies of requests. A client sends its whole conversation, although only one message of it is used.
+"""Request bodies. A client sends its whole conversation, although only one of its messages is used.
 
-Law: a large body is cut down to the used parts before it is parsed. The history therefore takes memory only for its
-bytes, and none for parsed objects.
+Law: a large body is cut down to the used parts before it is parsed. So the history takes up memory only for its bytes,
+not for parsed objects.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Body: TypeAlias = bytes | bytearray
 MAX_BODY_BYTES: Final = 32_000_000
 MAX_USED_BYTES: Final = 4_000_000
 MAX_TOKENS: Final = 1_500_000
-"""The limit of strings, brackets and objects in a large body. It keeps the time to skip the history below about one
-second."""
+"""The maximum number of strings, brackets and objects in a large body. It keeps the time to skip the history below
+about one second."""
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN: Final = re.compile(_TEXT + rb'?+|\[[^\[\]{}"]*+\]|[\[\]{},]', re.DOTALL)
-"""A pattern for a string (even one that does not end), a list of numbers, a bracket or a comma."""
+"""A pattern for a string (even an unterminated one), a list of numbers, a bracket or a comma."""
 _INNER: Final = re.compile(rb'[\[{](?:[^\[\]{}"]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"?+|[\[\]{}]", re.DOTALL)
 """A pattern for the inside of a message: a list or object without nested ones, a string, or a bracket."""
 
@@ -37,7 +37,8 @@ async def read_body(parts: AsyncIterator[bytes], limit: int) -> bytearray:
 
 def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
     """Return the body with only the messages that a request can refer to: the last one, and those that `messageId` may
-    name. A small body is returned unchanged. Raises `BodyTooLargeError` if the result is larger than `limit` bytes."""
+    refer to. A small body is returned unchanged. Raises `BodyTooLargeError` if the result is larger than `limit`
+    bytes."""
     if len(body) <= limit:
         return body
     outline = _outline(body)
@@ -57,12 +58,13 @@ def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
 
 
 class _Outline(NamedTuple):
-    """The places in a body that matter for cutting it."""
+    """The positions in a body that matter for cutting it down."""
 
     messages: list[tuple[int, int]]
     """The byte ranges (start, end) of the elements of `messages`."""
     named: bytes | None
-    """The value of `messageId` as it is written in the body, quotes included. None if the body does not have it."""
+    """The value of `messageId` as it is written in the body, including the quotes. None if the body does not contain
+    it."""
 
 
 def _outline(body: Body) -> _Outline:

@@ -1,7 +1,7 @@
-"""All messages of a session, for a page that loads. The page then looks like one that received them live.
+"""All messages of a session, for a page that is loading. The page then looks as if it had received them live.
 
-Law: each message of the page is assembled from the stream, as the page itself would assemble it. Messages that the
-stream no longer has, or never had in a copied session, are made from the session's history.
+Law: each message of the page is assembled from the stream, as the page itself would assemble it. Messages that the stream
+no longer contains, or never contained because the session is a copy, are built from the session's history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
 RUNS = 100
-"""The number of newest runs that are read from the stream. Older ones come from history."""
+"""The number of most recent runs that are read from the stream. Older runs come from history."""
 PAGE = 1000
 REWINDS = frozenset({"from_checkpoint", "from_start"})
 
@@ -35,13 +35,13 @@ class _Entry:
     """A message of the page: a run, and the runs that continue it."""
 
     first: RunRow
-    """The run that began the message. Its input has the user's message, if there is one."""
+    """The run that began the message. Its input contains the user's message, if there is one."""
     runs: set[str]
-    """The ids of all runs of the message, the first one's included."""
+    """The ids of all runs of the message, including the first."""
     last_step: float = math.inf
     """The last step that a later rewind kept. Infinite if no rewind cut into the message."""
     log: list[StreamMessage] = field(default_factory=list)
-    """The stream's messages of these runs, with those of sub-agents in between, in order."""
+    """The stream's messages of these runs, with those of sub-agents interleaved, in order."""
     late: list[StreamMessage] = field(default_factory=list)
     """The ends of this message's calls that arrived during the next message."""
 
@@ -88,7 +88,7 @@ async def _history(executor: Executor, session_id: str) -> list[AnyMessage]:
 
 
 def _entries(runs: Sequence[RunRow]) -> list[_Entry]:
-    """Return the runs that are part of the conversation, the oldest first. A rewind removes those after its checkpoint."""
+    """Return the runs that are part of the conversation, oldest first. A rewind removes those after its checkpoint."""
     entries: list[_Entry] = []
     for run in runs:
         if run.mode in CONTINUES and entries and run.previous_run_id in entries[-1].runs and not _has_message(run):
@@ -108,13 +108,13 @@ def _has_message(run: RunRow) -> bool:
 
 
 async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_Entry]) -> float:
-    """Fill the log of each entry from the stream, with the messages of sub-agents in between. Return the first sequence
-    that the stream still has."""
+    """Fill the log of each entry from the stream, with the messages of sub-agents interleaved. Return the first sequence
+    that the stream still contains."""
     by_run = {run_id: n for n, entry in enumerate(entries) for run_id in entry.runs}
     after, begins, present = entries[0].first.start_sequence, math.inf, None
     while page := await executor.streams.read(session.stream_id, after):
         for message in page:
-            if begins == math.inf or message.run_id == "":  # or a record that all earlier messages are lost
+            if begins == math.inf or message.run_id == "":  # or a notice that all earlier messages are lost
                 begins = message.sequence
             after = message.sequence
             if message.run_id == "":
@@ -131,7 +131,8 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
 
 
 def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
-    """Return the message that a page would assemble from a replay of the entry, or None if the entry shows nothing."""
+    """Return the message that a page would assemble from a replay of the entry, or None if the entry has no visible
+    content."""
     encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()
     for message in entry.log:
@@ -158,7 +159,7 @@ def _user(said: UserMessage) -> JsonObject:
 
 
 def _from_history(session_id: str, history: Sequence[AnyMessage], run_id: str | None = None) -> list[JsonObject]:
-    """Convert stored messages. `run_id` names the page's message that all answers belong to. By default, each answer
+    """Convert stored messages. `run_id` identifies the page's message that all answers belong to. By default, each answer
     belongs to the run that gave it."""
     found: list[Any] = []
     calls: dict[str, dict[str, Any]] = {}

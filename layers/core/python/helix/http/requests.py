@@ -1,8 +1,8 @@
 """Parsers that turn a client's request, in each encoding, into one `Ask`.
 
 Law: Helix uses only the user's newest text and the answers to waiting calls. The rest of the conversation that a client
-sends is its own copy of the rows, which may be wrong. A request for something that Helix does not do is refused, and
-the error names it.
+sends is its own copy of the rows, which may be wrong. A request for something that Helix does not support is refused,
+and the error names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_ID = 256
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An answer to a waiting call. `Ask.answers` has it under the call's id on the page."""
+    """An answer to a waiting call. `Ask.answers` stores it under the call's id on the page."""
 
     approved: bool = True
     """Whether the user approved the call. For a client tool: whether the tool succeeded."""
@@ -33,8 +33,8 @@ class Given:
     arguments: JsonObject | None = None
     """The arguments to execute in place of the model's. None keeps the model's."""
     result: bool | None = False
-    """Whether `data` is the result of a client tool. None if the request does not say: the kind of the waiting call
-    decides then."""
+    """Whether `data` is the result of a client tool. None if the request does not say; then the kind of the waiting
+    call decides."""
     shown: JsonValue = None
     """The arguments in the call's part on the page. If they differ from the model's, they are executed. None if the
     encoding does not send them."""
@@ -45,9 +45,9 @@ class Ask:
     """A request for a session: a message, or answers to waiting calls."""
 
     session_id: str | None
-    """The session that the request is for. None begins a new session."""
+    """The session that the request is for. None starts a new session."""
     message: Any = None
-    """The message to answer. None if the request has answers, or asks for another answer to a message."""
+    """The message to answer. None if the request contains answers, or asks for another answer to a message."""
     message_id: str | None = None
     """The client's own id of the message. None if the client did not name it."""
     answers: dict[str, Given] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Ask:
     target: str | None = None
     """The page's message to replace with a new answer. None: the answer to `message`, or else the newest one."""
     edits: bool = False
-    """Whether the message may replace the stored message that has its id."""
+    """Whether the message may replace the stored message with the same id."""
     once: bool = False
-    """Whether the client makes a new `key` for each request. The same message under another key is then another
+    """Whether the client creates a new `key` for each request. If so, the same message under another key is a different
     request."""
     state: JsonObject | None = None
     """The client's copy of the session's custom state. It is checked, never applied. None if the client sent none."""
@@ -89,22 +89,22 @@ class _Answer(_Body):
 
 class _Plain(_Body):
     message: str | JsonObject | None = None
-    """The message to answer: a text, or an object that `Executor.execute` takes as input. None if the body has
+    """The message to answer: a string, or an object that `Executor.execute` accepts as input. None if the body contains
     answers."""
     session_id: str | None = None
-    """The session to continue. None begins a new session."""
+    """The session to continue. None starts a new session."""
     key: str | None = None
-    """The idempotency key of the request: a repeat finds the run of the first. None: a repeat counts as another
-    request."""
+    """The idempotency key of the request, by which a repeat finds the first request's run. None: a repeat counts as
+    another request."""
     answers: list[_Answer] = Field(default_factory=list)
-    """Answers to waiting calls. Empty if the body has a message."""
+    """Answers to waiting calls. Empty if the body contains a message."""
 
 
 class _UIMessage(_Body):
     id: str = Field(default="", max_length=MAX_ID)
     """The page's own id of the message. Empty if the page did not name it."""
     role: str
-    """The author: only `user` and `assistant` are used."""
+    """The author. Only `user` and `assistant` are used."""
     parts: list[JsonObject] = Field(default_factory=list)
     """The parts of the message, as the AI SDK builds them."""
 
@@ -126,9 +126,9 @@ class _AgUiMessage(_Body):
     id: str = Field(default="", max_length=MAX_ID)
     """The client's own id of the message. Empty if the client did not name it."""
     role: str
-    """The author. The newest message must be of the role `user`."""
+    """The author. The newest message must have the role `user`."""
     content: JsonValue = None
-    """A text, or a list of parts with their types."""
+    """A string, or a list of parts with their types."""
 
 
 class _Resume(_Body):
@@ -144,7 +144,7 @@ class _AgUiRequest(_Body):
     thread_id: str = Field(alias="threadId")
     """AG-UI's thread, which is the session's id."""
     run_id: str = Field(default="", alias="runId", max_length=MAX_ID)
-    """The client's own id of this request. Together with the message's id it makes the idempotency key. Empty: the
+    """The client's own id of this request. Together with the message's id it forms the idempotency key. Empty: the
     message's id alone is the key."""
     messages: list[_AgUiMessage] = Field(default_factory=list)
     """The client's copy of the conversation, the newest message last."""
@@ -153,15 +153,15 @@ class _AgUiRequest(_Body):
     state: JsonValue = None
     """The client's copy of the thread's state, which a client cannot set. Empty or None is not checked."""
     tools: JsonValue = None
-    """Tools of the client. They are not supported, so anything but an empty value is refused."""
+    """The client's tools. They are not supported, so anything but an empty value is refused."""
     context: JsonValue = None
     """Context for the model. It is not supported, so anything but an empty value is refused."""
     forwarded_props: JsonValue = Field(default=None, alias="forwardedProps")
-    """Other properties of the client. They are not supported, so anything but an empty value is refused."""
+    """The client's other properties. They are not supported, so anything but an empty value is refused."""
 
 
 def plain_request(text: Body) -> Ask:
-    """Parse a request in the encoding `chunks`. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
+    """Parse a request in the `chunks` encoding. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
     "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
     answers = {
@@ -195,7 +195,7 @@ def ui_request(text: Body) -> Ask:
 
 
 def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
-    """Return the approvals and the tool results that the page has. The caller drops those that no call waits for."""
+    """Return the approvals and the tool results on the page. The caller drops those that no call is waiting for."""
     found: dict[str, Given] = {}
     edited = {} if given is None else given
     arguments = {name: one for name, one in edited.items() if isinstance(one, dict)} if isinstance(edited, dict) else {}
@@ -245,7 +245,7 @@ def agui_request(text: Body) -> Ask:
 
 
 def _agui_answer(entry: _Resume) -> Given:
-    """Read the payload in the form that the interrupt's `responseSchema` asks for. For a client tool, the payload is
+    """Read the payload in the form that the interrupt's `responseSchema` requires. For a client tool, the payload is
     the tool's result."""
     payload, resolved = entry.payload, entry.status == "resolved"
     if isinstance(payload, dict) and isinstance(payload.get("approved"), bool):

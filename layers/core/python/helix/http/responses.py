@@ -1,9 +1,9 @@
-"""Bodies of responses: server-sent events that a client can resume after the last event it received.
+"""Response bodies: server-sent events that a client can resume after the last event it received.
 
 Law: the id of an event has two parts, as in `12.1`: the sequence of the stream's message, and the event's place among
-the events of that message. Events that depend on where a response began have no place of their own. They are numbered
-after the event before them, as in `12.1.1`. Each reader reads the log for itself, at its own pace, so a slow reader
-does not delay others.
+the events of that message. Events that depend on where a response began do not have their own place. They are numbered
+after the preceding event, as in `12.1.1`. Each reader reads the log for itself, at its own pace, so a slow reader does
+not delay others.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALL = 10**6
 
 
 class Position(NamedTuple):
-    """A position after an event. A client that sends it receives the events that follow."""
+    """A position after an event. A client that sends this position receives the events that follow."""
 
     sequence: int
     """The sequence of the stream's message that the event comes from."""
     place: int
     """The place of the event among the numbered events of that message, from 1. 0: before the first of them."""
     beside: int = 0
-    """The number of events without a place of their own that the client has received after that event."""
+    """The number of events without their own place that the client has received after that event."""
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.place}" + (f".{self.beside}" if self.beside else "")
@@ -55,8 +55,8 @@ class Plain:
 
 
 def parse_position(text: str | None) -> Position | None:
-    """Parse a `Last-Event-ID`, or a bare sequence, which means that the client has all events of that message. Raises
-    `InvalidInputError`."""
+    """Parse a `Last-Event-ID`, or a bare sequence, which means that the client has received all events of that message.
+    Raises `InvalidInputError`."""
     if text is None:
         return None
     found = _ID.fullmatch(text.strip())
@@ -96,14 +96,14 @@ class Join(Protocol):
     """The state that a reader needs when it joins a turn in the middle."""
 
     def announce(self, *, messages: bool) -> None:
-        """Prepare for the next message, before it is fed. With `messages`, a run that begins with it sends the
-        conversation, because the reader does not have it yet."""
+        """Prepare for the next message, before it is fed. With `messages`, a run that begins with that message sends
+        the conversation, because the reader does not have it yet."""
 
     def seen(self, event: JsonObject) -> None:
-        """Note that the reader has this event."""
+        """Record that the reader has this event."""
 
     def events(self) -> list[JsonObject]:
-        """Return the events that the reader needs before the first one that it does not have."""
+        """Return the events that the reader needs before the first event that it lacks."""
 
 
 async def encode(
@@ -117,7 +117,7 @@ async def encode(
 ) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
     """Yield the events of a turn, and None after each idle interval.
 
-    whole: start at the beginning of the page's message, however many runs it took. Otherwise the response is for a
+    whole: start at the beginning of the page's message, however many runs it spans. Otherwise the response is for a
     client that has everything before the run `turn.since`. after: the client has all events up to this position. join:
     the state for a client that joins the turn without having any of its events.
     """
@@ -157,7 +157,7 @@ async def encode(
 def _drop_seen(
     events: Sequence[tuple[Position, JsonObject]], after: Position | None, join: Join | None
 ) -> list[tuple[Position, JsonObject]]:
-    """Return the events that the reader does not have."""
+    """Return the events that the reader lacks."""
     found = []
     for position, event in events:
         if after is None or position > after:

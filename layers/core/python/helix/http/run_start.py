@@ -1,7 +1,7 @@
-"""Starting the run that a message asks for: the session's next run, or one that replaces an earlier message.
+"""Starts the run that a message requests: the session's next run, or one that replaces an earlier message.
 
-Law: a request that comes twice starts one run. A client gives ids to its messages, not to its requests. The key of an
-edit is therefore derived from the message, its text and the run that it replaces.
+Law: a request that arrives twice starts only one run. A client assigns ids to its messages, not to its requests. So the
+key of an edit is derived from the message, its text and the run that it replaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
 OLDER_STATES = 100
-"""The limit of checkpoints by which a client's copy of the state may be behind."""
+"""The maximum number of checkpoints by which a client's copy of the state may lag behind."""
 
 
 async def start(
@@ -54,7 +54,7 @@ async def _start_next(
     key = None if own is None else request_key(agent, ask, user, key=own)
     rare = key is not None and ask.edits and not ask.once
     if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
-        key = _edit_key(agent, ask, user, session.run_id)  # a rewind has removed the message since
+        key = _edit_key(agent, ask, user, session.run_id)  # a rewind has since removed the message
     try:
         return await executor.execute(agent, given, session_id=ask.session_id, user_id=user, key=key)
     except AgentAlreadyRunningError:
@@ -68,7 +68,7 @@ async def _start_next(
 async def _start_edited(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
-    """Replace a message that was sent before. Return None if the session does not have the message."""
+    """Replace a message that was sent earlier. Return None if the session does not contain the message."""
     own = request_key(agent, ask, user, key=ask.key or ask.message_id)
     known = await keyed_run(executor.store, own) if ask.once or not ask.edits else None
     if known is not None and (ask.once or await _message_of(executor, known) == ask.message):
@@ -77,7 +77,7 @@ async def _start_edited(
     if said is None:
         return None
     # An edit of an older message removed everything after it from the page, even with the same text. For the newest
-    # message, the same text means the same request again.
+    # message, the same text means that the same request was repeated.
     if said.run is not None and said.message.content == ask.message and (said.newest or not ask.edits):
         run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
         return KeyedRun(session.session_id, run_id)
@@ -92,7 +92,7 @@ def _edit_key(agent: AnyAgent, ask: Ask, user: str | None, replaced: str) -> str
 async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
     try:
         run = await executor.engine.history.run(known.session_id, known.run_id)
-    except RunNotFoundError:  # deleted since
+    except RunNotFoundError:  # it has since been deleted
         return None
     return (run.input or {}).get("message")
 
@@ -100,8 +100,8 @@ async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
 async def _start_again(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
 ) -> Handle | KeyedRun | None:
-    """Answer the message anew, or replace the page's message `ask.target`. Return None if the session does not have the
-    message."""
+    """Answer the message again, or replace the page's message `ask.target`. Return None if the session does not contain
+    the message."""
     history, session_id = executor.engine.history, session.session_id
     own = request_key(agent, ask, user, again=ask.target or session.run_id, message=ask.message_id)
     if ask.target is not None:
@@ -146,8 +146,8 @@ def _input(ask: Ask) -> AgentInput:
 
 
 def request_key(agent: AnyAgent, ask: Ask, user: str | None, **named: JsonValue) -> str:
-    """Return the key of a request. It includes the user, because names that a client chose are unique for its user
-    only."""
+    """Return the key of a request. It includes the user, because names that a client chose are unique only for its
+    user."""
     about: JsonObject = {"agent": agent.name, "user": user, "session": ask.session_id, **named}
     return f"http:{sha256(dumps(about).encode()).hexdigest()}"
 
@@ -172,13 +172,13 @@ async def check_state(executor: Executor, session: SessionRow | None, state: Jso
         try:
             if same_json(await history.state_at(session.session_id, session.created_at, point.state_at), state):
                 return
-        except StateMissingError:  # retention has deleted it since
+        except StateMissingError:  # retention has since deleted it
             continue
     raise refused
 
 
 def same_json(ours: JsonValue, theirs: JsonValue) -> bool:
-    """Whether a client with JavaScript's numbers, which received `ours`, would send back `theirs`."""
+    """Whether a client that uses JavaScript numbers and received `ours` would send back `theirs`."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return ours.keys() == theirs.keys() and all(same_json(value, theirs[name]) for name, value in ours.items())
     if isinstance(ours, list) and isinstance(theirs, list):

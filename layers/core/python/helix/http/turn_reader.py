@@ -1,6 +1,6 @@
-"""The messages of a turn, read from the log until no more can come without a new request.
+"""The messages of a turn, read from the log until no more can arrive without a new request.
 
-Law: a reader waits only while something is at work. If the process of a run died, the reader takes the run over once
+Law: a reader waits only while something is running. If the process of a run died, the reader takes over the run once
 its claim has expired.
 """
 
@@ -23,9 +23,9 @@ from helix.stream.reader import read_with_idle
 async def read_turn(
     executor: Executor, turn: Turn, idle_s: float, left_out: Set[int] = frozenset()
 ) -> AsyncIterator[StreamMessage | None]:
-    """Yield the turn's messages from the beginning of its first run to its end, with those of sub-agents in between.
+    """Yield the turn's messages from the beginning of its first run to its end, with those of sub-agents interleaved.
     Yield None whenever `idle_s` seconds pass without a message. With `turn.goes_on`, the turn ends when its run is
-    over, or when it pauses while no sub-agent is at work. left_out: sequences of messages that the reader does not
+    over, or when it pauses while no sub-agent is running. left_out: the sequences of messages that the reader does not
     receive."""
     session_id, stream_id, begun = turn.session.session_id, turn.session.stream_id, False
     clock = executor.engine.clock
@@ -38,7 +38,7 @@ async def read_turn(
         try:
             async for message in messages:
                 idle, newest = message is None and newest is None, message
-                if message is None:  # the wait ended, perhaps because a message has come
+                if message is None:  # the wait ended, perhaps because a message has arrived
                     if clock.now() - since >= 0.9 * idle_s:  # timers and clocks differ slightly
                         if silent and end is None and not await _is_at_work(executor, session_id):
                             return  # the log lacks the run's end, because its worker died first
@@ -62,11 +62,11 @@ async def read_turn(
                 if end is not None and (idle or newest) and not await _has_more(executor, end, newest, ended):
                     return
         except StreamNotFoundError:
-            return  # deleted during the read
+            return  # it was deleted during the read
 
 
 async def replayed_text(executor: Executor, turn: Turn) -> Set[int]:
-    """Return the sequences of the turn's text messages that have been discarded already."""
+    """Return the sequences of the turn's text messages that have already been discarded."""
     log, after = list[StreamMessage](), turn.first.start_sequence
     while page := await executor.streams.read(turn.session.stream_id, after):
         log += page
@@ -85,8 +85,8 @@ def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
 async def _has_more(
     executor: Executor, end: StreamMessage, newest: StreamMessage | None, ended: Mapping[str, int]
 ) -> bool:
-    """Whether more messages follow the pause `end`. `newest` is the message that was read last. `ended` has the turn of
-    the last end of each session."""
+    """Whether more messages follow the pause `end`. `newest` is the last message that was read. `ended` maps each
+    session to the turn of its last end."""
     if newest is not None:
         if newest.kind == "chunk" and newest.session_id != end.session_id:
             return True  # from a sub-agent, whose end will follow
@@ -104,8 +104,8 @@ async def _has_more(
 
 
 async def is_at_work(executor: Executor, session: SessionRow) -> bool:
-    """Whether the session runs, or will run without a request, because it waits for a sub-agent that is at work or has
-    just ended."""
+    """Whether the session is running, or will run without a request because it is waiting for a sub-agent that is
+    running or has just ended."""
     return session.status == "running" or any(map(_may_continue, await _children(executor, session)))
 
 
@@ -119,7 +119,7 @@ def _may_continue(child: SessionRow) -> bool:
 
 
 async def _children(executor: Executor, session: SessionRow) -> list[SessionRow]:
-    """Return the sub-agents that a paused session waits for, and all sub-agents below them."""
+    """Return the sub-agents that a paused session is waiting for, and all of their sub-agents."""
     found: list[SessionRow] = []
     rows = [session]
     while rows:

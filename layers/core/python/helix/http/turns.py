@@ -1,6 +1,6 @@
 """The parts of a response: the run it shows, the start of the page's message, and the conversation before that.
 
-Law: everything here comes from rows, so any process gives the same answer. A client's copy of the conversation is not
+Law: everything here comes from rows, so any process produces the same response. A client's copy of the conversation is not
 used.
 """
 
@@ -36,14 +36,14 @@ class Turn:
     run: RunRow
     """The run that the response ends with."""
     first: RunRow
-    """The run that began the message on the page. It is `run` itself, unless `run` continues one that paused, was
+    """The run that began the message on the page. It is `run` itself, unless `run` continues a run that paused, was
     interrupted, failed or died."""
     since: int
-    """The number of the first turn of which the client has no messages. After several answers, each of which may start
-    a run, it can be lower than that of `run`. It is higher if no run has continued yet."""
+    """The number of the first turn whose messages the client lacks. After several answers, each of which may start a run,
+    it can be lower than that of `run`. It is higher if no run has continued yet."""
     seen: int = 0
-    """The stream's last sequence when the answers came. The client has the output of sub-agents up to it; 0 if that
-    does not matter."""
+    """The stream's last sequence when the answers arrived. The client has the output of sub-agents up to it. 0 if that does
+    not matter."""
     goes_on: bool = False
     """Whether the response also shows the runs that sub-agents start once `run` has paused."""
 
@@ -62,8 +62,8 @@ async def get_owned(executor: Executor, session_id: str, user: str | None) -> Se
 
 
 async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = None, *, goes_on: bool = False) -> Turn:
-    """Return the turn of a run, by default of the session's current one. The turn is for a client that has everything
-    up to that run."""
+    """Return the turn of a run (default: the session's current run). The turn is for a client that has everything up to
+    that run."""
     run = first = await executor.sessions.get_run(session.session_id, run_id or session.run_id)
     while first.mode in CONTINUES and first.previous_run_id and not _came_with_message(first):
         try:
@@ -81,7 +81,7 @@ class Question:
     """A call that waits for the user."""
 
     session_id: str
-    """The session that has the call: the user's own, or that of a sub-agent."""
+    """The session that contains the call: the user's own, or a sub-agent's."""
     call_id: str
     """The id of the call within that session. The id on the page may be longer."""
     kind: str
@@ -92,7 +92,7 @@ class Question:
 
 
 async def questions(executor: Executor, session: SessionRow) -> dict[str, Question]:
-    """Return the calls of the session and its sub-agents that wait for the user, by their id on a page."""
+    """Return the calls of the session and its sub-agents that are waiting for the user, by their id on a page."""
     found: dict[str, Question] = {}
     stack: list[tuple[SessionRow, Sequence[Pending]]] = [(session, await executor.engine.history.pending(session))]
     while stack:
@@ -123,7 +123,7 @@ async def conversation(executor: Executor, turn: Turn) -> list[JsonObject]:
 
 
 def _came_with_message(run: RunRow) -> bool:
-    """Whether the run came with a message. A retry may have one too."""
+    """Whether the run came with a message. A retry may also have one."""
     return (run.input or {}).get("message") is not None
 
 
@@ -143,8 +143,8 @@ async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
 
 
 def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObject]:
-    """Convert rows to AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is left
-    out, because it is on no stream. A call whose arguments were edited shows the edited ones."""
+    """Convert rows to AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is omitted,
+    because it does not appear on any stream. A call whose arguments were edited shows the edited ones."""
     edited = {entry.call_id: entry.edited.arguments for entry in entries if isinstance(entry, CallRow) and entry.edited}
     hidden = {entry.call_id for entry in entries if isinstance(entry, CallRow) and not has_end(entry)}
     found: list[JsonObject] = []

@@ -4,7 +4,7 @@
 
     mcp = app(executor)  # an ASGI app, for one route of another app
 
-It needs the extra `mcp`. For agents that use tools of other MCP servers, see `helix.adapters.mcp`.
+It requires the `mcp` extra. For agents that use tools of other MCP servers, see `helix.adapters.mcp`.
 """
 
 from helix.mcp.server import make_server

@@ -1,7 +1,7 @@
-"""Tool calls of MCP clients: they start runs and wait for them, with questions, progress and cancellation.
+"""Handles MCP clients' tool calls, which start runs and wait for them, with questions, progress and cancellation.
 
-Law: this module has no durable state. A call starts a run. Whatever happens to the call or to this process, the run is
-found by its ids. If the client cancels a call, its run is interrupted. If the server ends, its runs go on.
+Law: this module has no durable state. A call starts a run. Whatever happens to the call or to this process, the run can be
+found by its ids. If the client cancels a call, its run is interrupted. If the server shuts down, its runs continue.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ Context = ServerRequestContext[Any, Any]
 MAX_KNOWN: Final = 1_000
 SHOWN_CHARS: Final = 100
 SHORT_S: Final = 0.5
-"""The seconds within which a run counts as short. The call of a short run returns its result instead of a task."""
+"""The time within which a run counts as short, in seconds. The call of a short run returns its result instead of a task."""
 ASK_S: Final = 3_600.0
-"""The seconds that a person may take to fill in a form. After that the run stays paused until it is answered."""
+"""The time that a person may take to fill in a form, in seconds. After that the run stays paused until someone answers
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class Caller:
     """The caller of a request, and the capabilities of its client."""
 
     context: Context
-    """The request as the package `mcp` passes it."""
+    """The request, as the `mcp` package passes it."""
     principal: str | None
     """The authenticated principal. None if the server does not tell its callers apart."""
     expires_at: int | None = None
-    """The moment when the token expires, in Unix seconds. None without a token."""
+    """The time at which the token expires, in Unix seconds. None if there is no token."""
 
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -92,7 +93,7 @@ class Caller:
 
     @property
     def call(self) -> tuple[str | None, str]:
-        """The MCP session and request id. A notification that cancels a request names it by these."""
+        """The MCP session and request id. A notification that cancels a request identifies it by these."""
         return mcp_session_of(self.context), str(self.context.request_id)
 
 
@@ -110,7 +111,7 @@ def mcp_session_of(context: Context) -> str | None:
 
 
 class AgentCalls:
-    """The handlers of `tools/list` and `tools/call`. `wait_s`: the time in seconds that a call waits for its run, if the
+    """The handlers of `tools/list` and `tools/call`. `wait_s`: the number of seconds that a call waits for its run if the
     client does not use tasks."""
 
     def __init__(self, source: Source, wait_s: float) -> None:
@@ -127,7 +128,8 @@ class AgentCalls:
         return found
 
     async def card(self, client: HelixClient, caller: Caller, name: str) -> Card:
-        """Return the agent of that name. The list of a caller's agents is cached. Raises `MCPError` for an unknown one."""
+        """Return the agent with that name. The list of a caller's agents is cached. Raises `MCPError` for an unknown
+        one."""
         card = self._known.get(caller.principal, {}).get(name) or (await self.cards(client, caller)).get(name)
         if card is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {name[:SHOWN_CHARS]!r}")
@@ -142,7 +144,8 @@ class AgentCalls:
 
     @asynccontextmanager
     async def open_client(self, caller: Caller) -> AsyncIterator[HelixClient]:
-        """Open a client that acts as the caller. Errors become `MCPError`, with only what the caller may know."""
+        """Open a client that acts as the caller. Errors become `MCPError`, with only the details that the caller may
+        know."""
         try:
             async with self.source.client(caller.principal) as client:
                 yield client
@@ -207,8 +210,8 @@ class AgentCalls:
             raise
 
     async def begin_run(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
-        """Start the run of a call. If the call is cancelled meanwhile, wait for the start, so that the run can be
-        interrupted."""
+        """Start the run of a call. If the call is cancelled while the run starts, wait for the start, so that the run can
+        be interrupted."""
         fields = _fields_of(card, arguments)
         key = _key(caller, card, arguments) or self._ids.new("key")  # a repeated request must find the same run
         starting = asyncio.ensure_future(runs.start(client, card.name, fields, key))
@@ -233,14 +236,14 @@ class AgentCalls:
         self._calls.pop(caller.call, None)
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
-        """Record the filled forms. Forms of questions that are no longer open are ignored."""
+        """Record the filled-in forms. Forms for questions that are no longer open are ignored."""
         for question in found.questions:
             filled = given.get(question.key)
             if isinstance(filled, ElicitResult):
                 await self._record_form(client, question, filled)
 
     async def _record_form(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
-        """Record a filled form, and return whether it answers the question."""
+        """Record a filled-in form, and return whether it answers the question."""
         said = verdict(question, filled)
         if said is None:
             return False
@@ -256,7 +259,7 @@ class AgentCalls:
     async def _wait_for_end(
         self, client: HelixClient, caller: Caller, ref: RunRef
     ) -> CallToolResult | InputRequiredResult:
-        """Wait for the task, and ask the person if it waits for one."""
+        """Wait for the task, and ask the person if it is waiting for one."""
         shown = 0
 
         async def report(chunk: StreamChunk) -> None:
@@ -276,8 +279,7 @@ class AgentCalls:
         return tools.outcome(found, not caller.elicits)
 
     async def ask(self, client: HelixClient, caller: Caller, found: Found, meta: dict[str, Any] | None = None) -> bool:
-        """Ask the open questions one after the other, on the connection of the call. Return False if one is not
-        answered."""
+        """Ask the open questions one after another, on the connection of the call. Return False if one is not answered."""
         context = caller.context
         here = ServerMessageMetadata(related_request_id=context.request_id)
         for question in found.questions:
@@ -320,8 +322,8 @@ class AgentCalls:
                 await self._stop(caller_of(context), starting.result())
 
     async def _handle_cancel(self, caller: Caller, ref: RunRef) -> None:
-        """Handle a call that ends before its answer. If its connection is closed, the client has cancelled it, and its run
-        is interrupted. If the client is still connected, the server is ending, and the run goes on."""
+        """Handle a call that ends before its result is returned. If its connection is closed, the client has cancelled it,
+        and its run is interrupted. If the client is still connected, the server is shutting down, and the run continues."""
         request = caller.context.request
         with anyio.CancelScope(shield=True):
             if caller.has_own_connection and isinstance(request, Request) and await request.is_disconnected():
@@ -331,7 +333,7 @@ class AgentCalls:
         try:
             async with self.open_client(caller) as client:
                 await runs.interrupt(client, ref)
-        except MCPError as error:  # the client is gone, so that only the log can say it
+        except MCPError as error:  # the client is gone, so only the log can report this
             logger.info("there is no run to interrupt: %s", error)
 
 
@@ -365,7 +367,7 @@ def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
 
 
 def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
-    """Return an idempotency key that is the same for a repeat of the request. None without an MCP session.
+    """Return an idempotency key that is the same for a repeat of the request. None if there is no MCP session.
 
     A client must not reuse a request id in an MCP session. Some do, so the key includes the arguments too.
     """

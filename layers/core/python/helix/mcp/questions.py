@@ -1,7 +1,7 @@
-"""Calls that wait for a person as forms of MCP's elicitation, and the filled forms as answers.
+"""Converts calls that wait for a person to MCP elicitation forms, and the filled-in forms to answers.
 
-Law: only a form that a person filled in is an answer. A form that was closed, or does not fit, leaves the call waiting. An
-approval with edited arguments that cannot be read never approves the original ones.
+Law: only a form that a person filled in is an answer. A form that was closed, or that does not match, leaves the call
+waiting. An approval with edited arguments that cannot be read never approves the original ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TEXT = {"type": "string"}
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
-    """Return whether the client can show forms. A client that does not name a mode can."""
+    """Return whether the client can show forms. A client that names no mode can."""
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
@@ -65,7 +65,7 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
 
 
 def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
-    """Return the answer in a filled form. None if the form does not answer the question."""
+    """Return the answer in a filled-in form. None if the form does not answer the question."""
     kind = question.call.kind
     if filled.action == "cancel":
         return None

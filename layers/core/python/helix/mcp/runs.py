@@ -1,8 +1,8 @@
-"""Runs as an MCP server uses them: it starts them, finds them again by a task id, waits for them and answers their calls.
+"""The operations of an MCP server on runs: start them, find them again by a task id, wait for them and answer their calls.
 
 Law: a task is a run and all runs that continue it, after an answer, a resume, or its worker's death. The session's next
-message begins another task. The session's rows contain all of a task, so any process finds a task by its id. A request
-for a task whose worker died takes over its run.
+message begins another task. The session's rows contain everything about a task, so any process can find a task by its id. A
+request for a task whose worker died takes over its run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Report = Callable[[StreamChunk], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """A reference to a run. As text, `<session id>/<run id>`, it is the id of a task."""
+    """A reference to a run. Its string form, `<session id>/<run id>`, is the id of a task."""
 
     session_id: str
     """The session of the run."""
@@ -53,19 +53,19 @@ def ref_of(text: str) -> RunRef:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits for a person, in the task's session or in a sub-agent's session below it."""
+    """A call that waits for a person, in the task's session or in a session of one of its sub-agents."""
 
     session_id: str
     """The session of the call."""
     run_id: str
-    """The session's run that waits for the answer."""
+    """The session's run that is waiting for the answer."""
     call: Pending
     """The call as the session's state shows it."""
 
     @property
     def key(self) -> str:
         """The question's id, which is unique in its task and stays the same while the question is open. Call ids are not
-        reused. Only an unknown outcome is asked about again, in a later run, so its key has the run's id too."""
+        reused. Only an unknown outcome is asked about again, in a later run, so its key also contains the run's id."""
         again = f".{self.run_id}" if self.call.kind == "unknown" else ""
         return f"{self.session_id}.{self.call.kind}.{self.call.call_id}{again}"
 
@@ -79,29 +79,29 @@ class Found:
     run_id: str
     """The newest run of the task: the one that began it, or a later one that continues it."""
     status: str
-    """The status of the newest run. It is also `running` while a paused run only waits for sub-agents at work."""
+    """The status of the newest run. It is also `running` while a paused run is only waiting for running sub-agents."""
     agent: str
     """The name of the session's agent."""
     started_at: float
-    """The start of the run that began the task, or of the session if that run is not among the newest."""
+    """The start time of the run that began the task, or of the session if that run is not among the newest."""
     updated_at: float
     """The time of the session's last change. For an earlier message, the end of its last run."""
     result: AgentResult[JsonValue] | None = None
     """The result of the newest run. None while it runs, and for earlier messages in a list of tasks."""
     questions: list[Question] = field(default_factory=list)
-    """The open questions to a person, with those of sub-agents. Empty unless the task is paused."""
+    """The open questions for a person, including those of sub-agents. Empty unless the task is paused."""
 
 
 async def start(client: HelixClient, agent: str, fields: JsonObject, key: str) -> RunRef:
-    """Start a run of the agent. `fields` has `message` or `input`, and `session_id`. A repeat with the same idempotency
-    key (`key`) returns the same run."""
+    """Start a run of the agent. `fields` contains `message` or `input`, and `session_id`. A repeat with the same
+    idempotency key (`key`) returns the same run."""
     asked: JsonObject = {"agent": agent, "subscribe": False, "key": key, **fields}
     begun = await client.ask("run", asked)
     return RunRef(str(begun["session_id"]), str(begun["run_id"]))
 
 
 async def find(client: HelixClient, ref: RunRef) -> Found:
-    """Find a task. If its worker died, take its run over. Raises `SessionNotFoundError`, also for another user's session,
+    """Find a task. If its worker died, take over its run. Raises `SessionNotFoundError`, even for another user's session,
     and `HelixError` for a run that does not exist."""
     found = await _read(client, ref, ref.run_id, 1)
     state = SessionState.model_validate(found["session"])
@@ -132,8 +132,8 @@ async def find(client: HelixClient, ref: RunRef) -> Found:
 
 
 async def tasks_in(client: HelixClient, session_id: str) -> list[Found]:
-    """Return the tasks of a session's newest runs, newest first. Each message is one task. All but the newest come without
-    results."""
+    """Return the tasks of a session's newest runs, newest first. Each message is one task. Only the newest has its
+    result."""
     found = await client.ask("get_session", {"session_id": session_id, "runs": RUNS})
     agent = str(fields_of(found["session"])["agent_type"])
     tasks: list[Found] = []
@@ -196,7 +196,7 @@ async def _questions(client: HelixClient, state: SessionState) -> list[Question]
 
 
 async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report) -> Found:
-    """Wait until the task is not running, for at most `seconds`, and return it as it is then. `report` gets the chunks of
+    """Wait until the task is not running, for at most `seconds`, and return its current state. `report` gets the chunks of
     its run."""
     found = await find(client, ref)
     try:
@@ -204,7 +204,7 @@ async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report)
             while found.status == "running":
                 if found.result is None:
                     await _wait_with_progress(await client.handle(ref.session_id, found.run_id), report)
-                else:  # sub-agents are at work
+                else:  # sub-agents are running
                     await asyncio.sleep(BETWEEN_S)
                 found = await find(client, ref)
     except TimeoutError:
@@ -231,8 +231,8 @@ async def _report_chunks(handle: RemoteHandle, report: Report) -> None:
 
 
 async def answer(client: HelixClient, session_id: str, call_id: str, verdict: JsonObject) -> None:
-    """Answer a call. `verdict` has approved, data, reason and arguments. Raises `CallNotPendingError` if it is already
-    answered."""
+    """Answer a call. `verdict` contains approved, data, reason and arguments. Raises `CallNotPendingError` if the call is
+    already answered."""
     asked: JsonObject = {"session_id": session_id, "tool_call_id": call_id, "subscribe": False, **verdict}
     await client.ask("answer", asked)
 

@@ -1,4 +1,4 @@
-"""The MCP server, for any transport of the package `mcp`, such as HTTP (`helix.mcp.web`) or `mcp.server.stdio`."""
+"""The MCP server, for any transport of the `mcp` package, such as HTTP (`helix.mcp.web`) or `mcp.server.stdio`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from helix.mcp.tasks import EXTENSION, AgentTasks, TaskParams, UpdateParams
 from helix.mcp.tasks_2025 import CREATE, OlderTasks
 
 WAIT_S: Final = 45.0
-"""The default of `wait_s`, in seconds. Most clients give up a call after 60 seconds."""
+"""The default of `wait_s`, in seconds. Most clients abandon a call after 60 seconds."""
 INSTRUCTIONS: Final = (
     "Each tool without `helix__` in its name is an agent: it works by itself, for seconds or hours. A result with status "
     f'"running" is not the end: call {tools.WAIT} with its session_id and run_id. "paused" means that a person is asked.'
@@ -32,14 +32,14 @@ INSTRUCTIONS: Final = (
 
 
 class AgentServer(Server[Any]):
-    """The server of the package `mcp`, with the capabilities of both kinds of tasks."""
+    """The server of the `mcp` package, with the capabilities for both kinds of tasks."""
 
     older: OlderTasks
-    """The handlers of tasks of the protocol 2025-11-25."""
+    """The handlers for tasks of protocol version 2025-11-25."""
 
     def get_capabilities(self, *args: Any, protocol_version: str | None = None, **more: Any) -> ServerCapabilities:
         found = super().get_capabilities(*args, protocol_version=protocol_version, **more)
-        if protocol_version in MODERN_PROTOCOL_VERSIONS:  # clients can listen to changes of tasks only
+        if protocol_version in MODERN_PROTOCOL_VERSIONS:  # clients can listen only to task changes
             return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
         return found.model_copy(update={"tasks": self.older.capability})
 
@@ -47,11 +47,11 @@ class AgentServer(Server[Any]):
 def make_server(
     source: Source, *, name: str = "helix", wait_s: float = WAIT_S, lists_tasks: bool = False
 ) -> Server[Any]:
-    """Create a server of the agents.
+    """Create a server for the agents.
 
-    wait_s: the seconds that a call waits before it reports that the run goes on. lists_tasks: whether `tasks/list` of
-    the protocol 2025-11-25 is served. It must be False unless callers authenticate themselves, or are one person.
-    Raises `InvalidInputError` for a `wait_s` that is not positive.
+    wait_s: the number of seconds that a call waits before it reports that the run is still in progress. lists_tasks:
+    whether `tasks/list` of protocol version 2025-11-25 is served. It must be False unless callers authenticate themselves,
+    or are all the same person. Raises `InvalidInputError` for a `wait_s` that is not positive.
     """
     if not wait_s > 0:
         raise InvalidInputError(f"wait_s is {wait_s}: it must be more than 0 seconds")
@@ -62,7 +62,7 @@ def make_server(
         name,
         version=__version__,
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda _: None,  # only parameters that are repeated in a header need a schema here
+        get_tool_input_schema=lambda _: None,  # only parameters that are also sent in a header need a schema here
     )
     server.older = older
     server.middleware.append(older)

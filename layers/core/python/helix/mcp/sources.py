@@ -1,4 +1,4 @@
-"""Source: the agents that an MCP server serves, and the client through which a caller reaches them.
+"""The agents that an MCP server serves, and the client through which a caller reaches them.
 
 Law: a caller acts as its own principal, through the gateway's own actions, and reaches only its own sessions.
 """
@@ -28,7 +28,8 @@ POLL_S = 0.05
 
 
 class Source(Protocol):
-    """A source of agents. `only` has the names of the agents that are served; None for all that the caller may run."""
+    """A source of agents. `only` contains the names of the agents that are served; None means all that the caller may
+    run."""
 
     @property
     def only(self) -> Collection[str] | None: ...
@@ -39,14 +40,15 @@ class Source(Protocol):
 
 
 class ExecutorSource:
-    """The agents of an executor in this process. `registry` has the agents that are served (default: the executor's)."""
+    """The agents of an executor in this process. `registry` contains the agents that are served (default: the
+    executor's)."""
 
     only: Collection[str] | None = None
     """The names of the agents that are served. Always None here, because the registry decides which agents are
     served."""
 
     def __init__(self, executor: Executor, *, registry: AgentRegistry | None = None) -> None:
-        anonymous = Authoriser(executor.engine.clock, anonymous=True)  # the server has authenticated the caller already
+        anonymous = Authoriser(executor.engine.clock, anonymous=True)  # the server has already authenticated the caller
         self._backend = Backend(executor, cast("Sockets", None), anonymous, registry=registry)
 
     @asynccontextmanager
@@ -76,8 +78,8 @@ class _Service:
 class LinkSource:
     """The agents behind a link, for the user that the link acts as.
 
-    The link is opened when it is first needed. After it was lost, a new one is opened, because a server lives longer than a
-    client tries to reconnect. `only` has the names of the agents that are served.
+    The link is opened when it is first needed. If it is lost, a new one is opened, because a server outlives a client's
+    attempts to reconnect. `only` contains the names of the agents that are served.
     """
 
     def __init__(self, link: Callable[[], Link], only: Collection[str] | None = None) -> None:
@@ -86,7 +88,7 @@ class LinkSource:
         self._opening = asyncio.Lock()
 
     async def open(self) -> HelixClient:
-        """Return the open client, and open it first if necessary. Raises `NotAuthenticatedError`, and `ConnectionLostError`
+        """Return the open client, opening it first if necessary. Raises `NotAuthenticatedError`, and `ConnectionLostError`
         if the service cannot be reached."""
         async with self._opening:
             if self._client is None:
@@ -94,7 +96,7 @@ class LinkSource:
             return self._client
 
     async def close(self) -> None:
-        """Close the link. Runs go on."""
+        """Close the link. Runs continue."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

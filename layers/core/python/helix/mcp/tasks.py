@@ -1,4 +1,4 @@
-"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that return an id at once.
+"""MCP tasks (the `io.modelcontextprotocol/tasks` extension of 2026-07-28): calls that return an id at once.
 
 Law: a task is a run that is not short. Its state is read from the session's rows each time, so a restart of the server
 loses no task. Only clients that declare the extension in the request get tasks. A client that listens receives what
@@ -43,17 +43,17 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 POLL_MS: Final = 1_000
 MAX_STREAMS: Final = 1_000
 MAX_TASKS: Final = 100
-"""The limit of tasks in one stream. The client must poll any others."""
+"""The maximum number of tasks in one stream. The client must poll any others."""
 
 
 class TaskParams(RequestParams):
     task_id: str
-    """The id of the task, as `RunRef` writes it."""
+    """The id of the task, in the form of `str(RunRef)`."""
 
 
 class UpdateParams(TaskParams):
     input_responses: dict[str, Any]
-    """The filled forms by the keys of their questions (`Question.key`). Forms that cannot be read are ignored."""
+    """The filled-in forms by the keys of their questions (`Question.key`). Forms that cannot be read are ignored."""
 
 
 TaskNotification = Notification[dict[str, Any], str]
@@ -85,7 +85,7 @@ class AgentTasks:
             return await self._find_task(client, caller, params.task_id)
 
     async def update(self, context: Context, params: UpdateParams) -> dict[str, Any]:
-        """Record the filled forms. Forms of questions that are not open are ignored."""
+        """Record the filled-in forms. Forms for questions that are not open are ignored."""
         caller = _check_request(context, "tasks/update", params)
         given = {key: _parse_form(value) for key, value in params.input_responses.items()}
         async with self._calls.open_client(caller) as client:
@@ -102,8 +102,8 @@ class AgentTasks:
     # --- notifications ------------------------------------------------------------------------------------------------
 
     async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Send each task now, and again when it changes, until all have ended. The acknowledgement leaves out tasks that do
-        not exist, and other kinds of notifications."""
+        """Send each task now, and again when it changes, until all have ended. The acknowledgement omits tasks that do not
+        exist, and other kinds of notifications."""
         caller, asked = caller_of(context), (params.notifications.model_extra or {}).get("taskIds")
         ids = list(dict.fromkeys(text for text in asked if isinstance(text, str))) if isinstance(asked, list) else []
         if ids:
@@ -138,7 +138,7 @@ class AgentTasks:
             tasks = await self._read(caller, list(known))
 
     async def _read(self, caller: Caller, ids: list[str]) -> dict[str, dict[str, Any]]:
-        """Return those of the tasks that exist."""
+        """Return the tasks that exist."""
         found: dict[str, dict[str, Any]] = {}
         async with self._calls.open_client(caller) as client:
             for task_id in ids:
@@ -170,8 +170,8 @@ class AgentTasks:
 
 
 def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
-    """Return the status of a task, and a message about it. If the client cannot show forms, the task counts as working,
-    and the user must answer elsewhere."""
+    """Return the status of a task, and a message about it. If the client cannot show forms, the task is reported as
+    working, and the user must answer elsewhere."""
     if found.questions:
         message = " ".join(describe_question(question) for question in found.questions)
         return ("input_required", message) if elicits else ("working", f"Waits for a person. {message}")
@@ -187,7 +187,7 @@ def state_of(found: Found, elicits: bool) -> tuple[str, str | None]:
 
 
 def changed(before: dict[str, Any] | None, task: dict[str, Any]) -> bool:
-    """Return whether the client must be notified of the task. A newer time of the last update alone is not a reason."""
+    """Return whether the client must be notified of the task. A newer update time alone is not a reason."""
     return before is None or {**before, "lastUpdatedAt": ""} != {**task, "lastUpdatedAt": ""}
 
 
@@ -211,7 +211,7 @@ def _check_request(context: Context, method: str, params: TaskParams) -> Caller:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
     _check_extension(caller, method)
     named = context.request.headers.get("mcp-name") if isinstance(context.request, Request) else None
-    if named not in (None, params.task_id):  # a proxy before the server may have routed by the header
+    if named not in (None, params.task_id):  # a proxy in front of the server may have routed by the header
         raise MCPError(HEADER_MISMATCH, "the header Mcp-Name is not the request's taskId")
     return caller
 

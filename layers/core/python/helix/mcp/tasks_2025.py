@@ -1,4 +1,4 @@
-"""Tasks of MCP's protocol 2025-11-25, in which the client requests each task and waits with `tasks/result`.
+"""MCP tasks of protocol version 2025-11-25, in which the client requests each task and waits with `tasks/result`.
 
 Law: a task is a run here too, and nothing else is stored. Notifications go to the stream of `tasks/result`, because clients
 of this version listen there. So no task needs a watcher that outlives its client.
@@ -35,7 +35,7 @@ from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskPar
 VERSION: Final = "2025-11-25"
 CREATE: Final = "helix/tasks/create"
 """The method to which the middleware routes a `tools/call` with a `task`. The package would convert the result of
-`tools/call` to that of a plain call."""
+`tools/call` to the result of a plain call."""
 RELATED: Final = "io.modelcontextprotocol/related-task"
 CANCEL_S: Final = 5.0
 SESSIONS: Final = 20
@@ -82,8 +82,8 @@ class OlderTasks:
         return _task(await self._find(_check_request(context), params), caller)
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        """Interrupt the task's run. Return the task once the run has stopped, or as it is after `CANCEL_S`, because a run
-        may need more time to stop."""
+        """Interrupt the task's run. Return the task once the run has stopped, or in its current state after `CANCEL_S`,
+        because a run may need more time to stop."""
         caller = caller_of(context)
         if caller.is_modern:
             return await self._newer.cancel(context, params)
@@ -137,7 +137,7 @@ class OlderTasks:
                     await runs.wait(client, found.ref, POLL_MS / 1000, ignore_progress)
 
     async def list(self, context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        """List the messages of some of the caller's sessions, each as a task, the newest session first."""
+        """List the messages of some of the caller's sessions, each as a task, newest session first."""
         caller = _check_request(context)
         if not self._lists:
             raise MCPError(METHOD_NOT_FOUND, "tasks cannot be listed without authentication", "tasks/list")

@@ -1,7 +1,7 @@
 """Agents as MCP tools: their names, their schemas, and the results of calls.
 
-Law: each agent is one tool of the same name. Agents and Helix's own tools never share a name, because an agent's name must
-not contain `__`. A result fits the output schema, however the run ended.
+Law: each agent is one tool with the same name. Agents and Helix's own tools never share a name, because an agent's name
+must not contain `__`. A result fits the output schema, however the run ended.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _CHAT: Final[JsonObject] = {
 
 
 class Card(Record):
-    """An agent as `list_agents` shows it."""
+    """An agent, as `list_agents` returns it."""
 
     model_config = ConfigDict(extra="ignore")
 
     name: str
     """The agent's name, which is also the name of its tool."""
     description: str
-    """The tool's description for the model. If it is empty, the tool gets a default one."""
+    """The tool's description for the model. If it is empty, the tool gets a default description."""
     kind: Literal["chat", "function"]
-    """A `chat` agent takes a message, and continues conversations. A `function` agent takes parameters."""
+    """A `chat` agent accepts a message, and continues conversations. A `function` agent accepts parameters."""
     input: dict[str, Any]
-    """The JSON schema of the fields that `run` takes. A function agent's parameters are its property `input`."""
+    """The JSON schema of the fields that `run` accepts. A function agent's parameters are its `input` property."""
     output: dict[str, Any]
     """The JSON schema of a result's `output`."""
 
@@ -74,7 +74,7 @@ def tool_of(card: Card) -> Tool:
 
 
 def own_tools(answers: bool) -> list[Tool]:
-    """Return Helix's own tools, which continue a run. `answers`: whether the client may answer calls that wait."""
+    """Return Helix's own tools, which continue a run. `answers`: whether the client may answer waiting calls."""
     wait = Tool(
         name=WAIT,
         description="Wait for a run that was still running or waiting, and return what became of it.",
@@ -131,7 +131,7 @@ def _outcome(card: Card | None) -> dict[str, Any]:
 
 
 def outcome(found: Found, answers: bool) -> CallToolResult:
-    """Return the result of a call. It names the run that began the task, because a task is found by that run."""
+    """Return the result of a call. It names the run that began the task, because that run identifies the task."""
     value: JsonObject = {
         "status": found.status,
         "session_id": found.ref.session_id,

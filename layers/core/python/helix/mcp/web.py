@@ -1,7 +1,7 @@
 """An MCP server over streamable HTTP, as an ASGI app for one route of another app.
 
 Law: each request is authenticated with the keys and tokens of the gateway. The app accepts only the host names and origins
-that it was given. So a page in a browser cannot reach a server on the same machine through a host name of its choice.
+that it was given. So a page in a browser cannot reach a server on the same machine through a host name of its own choosing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOPBACK_PAGES: Final = tuple(f"http://{host}:*" for host in LOOPBACK)
 
 
 class Proving(TokenVerifier):
-    """The gateway's authoriser, as a token verifier of the package `mcp`."""
+    """The gateway's authoriser, as a token verifier for the `mcp` package."""
 
     def __init__(self, authoriser: Authoriser) -> None:
         self._authoriser = authoriser
@@ -83,7 +83,7 @@ class MCPApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def aclose(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         self._ending.set()
         if self._serving is not None:
             await self._serving
@@ -128,11 +128,11 @@ def app(
 ) -> MCPApp:
     """Serve the agents of an executor as MCP tools, on one route of an ASGI app: `Route("/mcp", app(executor))`.
 
-    registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of
-    callers, each of whom reaches only their own sessions. By default every caller is accepted, and reaches all
-    sessions. hosts: the accepted names in the header `Host`, with any port. The default is this machine's own names.
-    origins: the origins of browser pages that may send requests, such as `https://app.example.org`. The default is
-    pages that this machine serves. wait_s: the seconds that a call waits before it reports that the run goes on.
+    registry: the agents that are served. The default is the executor's registry. authoriser: the authentication of callers,
+    each of whom can reach only their own sessions. By default every caller is accepted, and can reach all sessions. hosts:
+    the accepted names in the `Host` header, with any port. The default is this machine's own names. origins: the origins of
+    browser pages that may send requests, such as `https://app.example.org`. The default is pages that this machine serves.
+    wait_s: the number of seconds that a call waits before it reports that the run is still in progress.
     """
     verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
     source, private = ExecutorSource(executor, registry=registry), verifier is not None

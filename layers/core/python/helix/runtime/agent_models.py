@@ -1,5 +1,5 @@
-"""The agents of a process, and their models. They are separate from the executor, which most deployed functions do not
-need.
+"""The agents of a process, and their models. They are separate from the executor, because most deployed functions do
+not need an executor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Agents:
         self._known[agent.name] = agent
 
     def named(self, name: str) -> AnyAgent:
-        """Return the agent of that name. Raises `AgentNotFoundError`."""
+        """Return the agent with that name. Raises `AgentNotFoundError`."""
         for known in self._known.values():
             found = known.find_agent(name)
             if found is not None:

@@ -1,8 +1,7 @@
-"""The agent that `helix check --stage` runs in a deployed stage. A program takes the place of its model, so it costs no
-tokens.
+"""The agent that `helix check --stage` runs in a deployed stage. A program replaces its model, so it costs no tokens.
 
-Law: the message only chooses among the scripts below. Their calls only count, and wait for a bounded time. So the agent
-is safe in every stage, for every caller who may run agents there.
+Law: the message only chooses among the scripts below. Their calls only count, and wait for a limited time. So the agent is
+safe in every stage, for every caller who may run agents there.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ SCRIPTS: dict[Script, list[Entry]] = {
 
 
 class CheckModel(BaseAdapter):
-    """An adapter that answers with the script that the message names, or else the first one."""
+    """An adapter that answers with the script that the message names, or the first script otherwise."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         word = _message(request).partition(" ")[0]

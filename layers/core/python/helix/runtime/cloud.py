@@ -1,7 +1,7 @@
 """The deployed application: ports on AWS, composed once per process.
 
-Law: each object is created on first use. So a function's start pays only for the clients and modules that it uses, and
-its role needs permissions only for those.
+Law: each object is created on first use. So a starting function pays only for the clients and modules that it uses, and its
+role needs permissions only for those.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DECLARE = "declare it in [tool.helix.secrets] of pyproject.toml"
 CHECK_AGENT = "helix-check"
-"""The agent of `helix check --stage`, which every stage has. An agent of the project with this name replaces it."""
+"""The agent of `helix check --stage`, which every stage has. A project agent with this name replaces it."""
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
-"""Client settings with short timeouts. If a call hangs, its caller retries it, and knows what a retry may do."""
+"""Client settings with short timeouts. If a call hangs, its caller retries it, because the caller knows whether a retry is
+safe."""
 
 
 class Application:
@@ -68,7 +69,7 @@ class Application:
         self.clock.follow(self._session)
 
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
-        """Return the botocore client of that service. It is made at its first use."""
+        """Return the botocore client of that service. It is created on first use."""
         if service not in self._clients:
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
@@ -77,7 +78,7 @@ class Application:
         return self._runner.run(work)
 
     def flush(self, timeout_s: float) -> None:
-        """Send the traces that were recorded, before the platform may freeze the process."""
+        """Send the recorded traces before the platform can freeze the process."""
         if "tracer" in self.__dict__:
             self.tracer.flush(timeout_s)
 
@@ -139,14 +140,14 @@ class Application:
 
     @cached_property
     def aside(self) -> S3Aside | None:
-        """The store for unreadable records, which a person can inspect there. None without a bucket."""
+        """The store for unreadable records, where a person can inspect them. None if there is no bucket."""
         from helix.adapters.aws.set_aside import S3Aside
 
         return S3Aside(lambda: self.client("s3"), self.settings.bucket) if self.settings.bucket else None
 
     @property
     def capacity(self) -> Capacity:
-        """The control of warm functions, if the stage has any."""
+        """The controller of warm functions, if the stage has any."""
         from helix.adapters.aws.capacity import ProvisionedConcurrency
         from helix.ports.capacity import NoCapacity
 
@@ -186,7 +187,7 @@ class Application:
             return self.agents.model_of(agent)
         from helix.adapters.aws.secrets import RotatedKeys
 
-        if not self._model_keys.known:  # before a model is made, which may need its key
+        if not self._model_keys.known:  # before a model is created, because the model may need its key
             self._model_keys.refresh()
         return RotatedKeys(self.agents.model_of(agent), partial(self._model_keys.refresh, at_once=True))
 
@@ -204,8 +205,8 @@ class Application:
         await call(_Lazy(self, "lambda"), "invoke", "starting the sweep", **request)
 
     def refresh_secrets(self) -> None:
-        """Read the secrets of tools again, and the models' keys if they were read before, unless they are fresh. It
-        blocks, so callers call it before the work. Raises `SecretNotFoundError`, `StoreError`."""
+        """Read the secrets of tools again, and the models' keys if they were read before, unless they are fresh. This
+        blocks, so callers do it before they start the work. Raises `SecretNotFoundError`, `StoreError`."""
         if self.settings.secrets:
             self._tool_secrets.refresh()
         if self.settings.model_secrets and self._model_keys.known:
@@ -313,8 +314,8 @@ def read_service_descriptions() -> None:
 
 
 class _Lazy:
-    """A client that is made at its first call. Most processes never read a row that exceeds an item, and few start an
-    execution."""
+    """A client that is created at its first call. Most processes never read a row that is larger than an item, and few
+    start an execution."""
 
     def __init__(self, application: Application, service: str) -> None:
         self._application, self._service = application, service
@@ -325,5 +326,5 @@ class _Lazy:
 
 @lru_cache(maxsize=1)
 def application() -> Application:
-    """Return this process's application, made from its environment."""
+    """Return this process's application, created from its environment."""
     return Application(read_cloud_settings(os.environ), os.environ)

@@ -19,25 +19,25 @@ LEAST = {"roll_over_events": 50}
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
-    """The settings of a deployed function. `infra/environment.py` writes them. A setting that a function does not use
-    is empty.
+    """The settings of a deployed function. `infra/environment.py` writes them. Settings that a function does not use
+    are empty.
     """
 
     stage: str = "dev"
     """The name of the stage. It is part of the names of the stage's functions and metrics."""
     sessions_table: str = ""
-    """The DynamoDB table of sessions."""
+    """The DynamoDB table for sessions."""
     streams_table: str = ""
-    """The DynamoDB table of streams (the log that clients replay), and of connections with their subscriptions."""
+    """The DynamoDB table for streams (the log that clients replay), and for connections with their subscriptions."""
     control_table: str = ""
-    """The DynamoDB table of everything else: budgets, slots, indexes, API keys."""
+    """The DynamoDB table for everything else: budgets, slots, indexes, API keys."""
     bucket: str = ""
-    """The S3 bucket for large fields, and for stream records that cannot be read. Empty: nothing is stored outside of
-    the tables."""
+    """The S3 bucket for large fields, and for stream records that cannot be read. Empty: nothing is stored outside the
+    tables."""
     chunks: str = ""
     """The Kinesis stream that writers append chunks to. Empty with `streaming=direct`."""
     streaming: str = "kinesis"
-    """The path of chunks to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other."""
+    """The path of chunks to the log: `kinesis`, `direct`, or `both` while a stage switches from one to the other."""
     machine: str = ""
     """The ARN of the state machines, with `{profile}` in place of a profile's name."""
     sockets: str = ""
@@ -61,30 +61,31 @@ class CloudSettings:
     """The number of history events after which an execution hands over to the next one. The default leaves room below
     the 25,000 of Step Functions."""
     steps_per_invocation: int = 0
-    """The limit of steps in one invocation. 0: as many as fit into its time."""
+    """The limit on steps in one invocation. 0: as many as fit into its time."""
     stream_days: int = 0
-    """The number of days for which streams can be replayed. 0: for ever."""
+    """The number of days for which streams can be replayed. 0: forever."""
     session_days: int = 0
-    """The number of days after its last use at which a session is deleted. 0: never."""
+    """The number of days after its last use when a session is deleted. 0: never."""
     keep_checkpoints: int = 0
     """The number of newest checkpoints that each session keeps. 0: all."""
     model_secrets: tuple[str, ...] = ()
     """Names or ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY. They are set in
     the process's environment before its first model call."""
     max_runs: int = 0
-    """The limit of concurrent runs in the stage. 0: only the limits of the agents apply."""
+    """The limit on concurrent runs in the stage. 0: only the agents' own limits apply."""
     notices: str = ""
     """The ARN of the topic that notifies people of budgets and decisions."""
     provision_agents: bool = False
-    """Whether functions of agents with resources of their own are kept warm. Their number follows the agent's limit."""
+    """Whether the functions of agents with their own resources are kept warm. Their number follows the agent's
+    limit."""
     thresholds: str = ""
-    """The values of `helix.core.thresholds` that differ from the defaults, as JSON. Empty: none differs."""
+    """The values of `helix.core.thresholds` that differ from the defaults, as JSON. Empty: all are defaults."""
     metrics_secret: str = ""
-    """The ARN of the secret whose text is the bearer token for /metrics. Empty: a row has the token's hash."""
+    """The ARN of the secret whose text is the bearer token for /metrics. Empty: a row holds the token's hash."""
     secrets: tuple[str, ...] = ()
     """The secrets that tools may read, each as `NAME=PLACE` (`core.tool_settings.SecretPlace`)."""
     own_profiles: tuple[str, ...] = ()
-    """Digests (`core.resources.profile_digest`) of the agents that have functions of their own by a table in
+    """Digests (`core.resources.profile_digest`) of the agents that have their own functions because of a table in
     `[tool.helix.agent]`."""
     triggers: str = ""
     """The triggers that start runs, as JSON (`helix.core.triggers.dump_starts`)."""
@@ -93,7 +94,7 @@ class CloudSettings:
     console: str = ""
     """The stage's settings for the console's page, as JSON."""
     budgets: str = ""
-    """The budgets of each user, as JSON: the table `[tool.helix.budgets]`."""
+    """The budgets of each user, as JSON (the table `[tool.helix.budgets]`)."""
 
 
 def variable(field: str) -> str:
@@ -102,8 +103,8 @@ def variable(field: str) -> str:
 
 
 def read_cloud_settings(environment: Mapping[str, str]) -> CloudSettings:
-    """Read the settings. An empty variable counts as one that is not set. Raises `InvalidInputError`, which names the
-    wrong variable."""
+    """Read the settings. An empty variable counts as unset. Raises `InvalidInputError`, which names the invalid
+    variable."""
     found = {field: environment.get(variable(field.name), "").strip() for field in fields(CloudSettings)}
     return CloudSettings(**{field.name: _value(field, text) for field, text in found.items() if text})
 

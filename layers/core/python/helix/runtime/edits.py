@@ -1,7 +1,7 @@
 """Edits of a conversation: a new text for an earlier user message, or a new answer to it.
 
-Law: an edit rewinds to the place before the message and runs from there, in one claim. The removed messages stay in
-their lineage, where their checkpoints find them.
+Law: an edit rewinds to the position before the message and runs from there, in one claim. The removed messages stay in
+their lineage, where their checkpoints can find them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FoundMessage:
     message: UserMessage
     """The message as it is stored in history."""
     index: int
-    """Its place in the session's current history, from 0."""
+    """Its position in the session's current history, from 0."""
     newest: bool
     """Whether no other user message follows it."""
     run: RunRow | None
@@ -45,7 +45,7 @@ class FoundMessage:
 
 async def find_message(history: History, session: SessionRow, message_id: str) -> FoundMessage | None:
     """Return the message with the client's id: the id that it was sent with, or `RUN/user` if it had none. None if the
-    session does not have it."""
+    session does not contain it."""
     messages, newest = await history.messages(session), True
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -67,8 +67,8 @@ async def _find_run(history: History, session_id: str, run_id: str | None) -> Ru
 async def edit(
     executor: Executor, agent: AnyAgent, session_id: str, given: AgentInput, *, user_id: str | None, key: str
 ) -> Handle:
-    """Run with a message that replaces the one with its `metadata["id"]`. If history does not have that message, it
-    becomes the next message. If the newest message has the same text already, the current run answers it."""
+    """Run with a message that replaces the one with its `metadata["id"]`. If history does not contain that message, the new
+    one becomes the next message. If the newest message already has the same text, the current run answers it."""
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
@@ -85,7 +85,7 @@ async def edit(
 
 
 async def present_run(executor: Executor, session_id: str, given: AgentInput) -> str | None:
-    """Return the run that came with that message, if it is the session's newest. A request under another key may have
+    """Return the run that came with that message, if that run is the session's newest. A request under another key may have
     started it."""
     session = await executor.engine.history.existing(session_id)
     said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
@@ -102,10 +102,10 @@ async def rewind(
     user_id: str | None,
     key: str,
 ) -> Handle:
-    """Go back to the place before the message, or to the start of the run, and run from there. `given` is the run's
-    message; None runs without one. A repeat under the key returns the run that the first request started.
+    """Go back to the position before the message, or to the start of the run, and run from there. `given` is the run's
+    message; None runs without one. A repeated request with the same key returns the run that the first one started.
 
-    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` if the custom state of that place is no longer
+    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` if the custom state at that position is no longer
     stored."""
     ask = ClaimInput(
         "from_checkpoint",

@@ -1,7 +1,7 @@
-"""Executor: sessions and runs of agents, wherever they are executed.
+"""The base of all executors: agents' sessions and runs, wherever they are executed.
 
-Law: every operation of a caller on a session is implemented once, here. Runtimes differ only in `_begin`, `_delivery`
-and the wait for the end of a run.
+Law: every operation that a caller may perform on a session is implemented once, here. Runtimes differ only in `_begin`,
+`_delivery` and the wait for the end of a run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Executor(SessionVerbs):
     `StepFunctionsExecutor`."""
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """Raise `QueueFullError` if a run that is claimed in this mode could neither work nor wait."""
+        """Raise `QueueFullError` if a run that is claimed in this mode could neither start nor wait."""
         return
 
     @abstractmethod
@@ -70,8 +70,8 @@ class Executor(SessionVerbs):
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
-        """Return the result of the run once it no longer runs (`wait_run`). Raises `TimeoutError`, and `RunStoppedError`
-        if this process gave up the run."""
+        """Return the result of the run once it is no longer running (`wait_run`). Raises `TimeoutError`, and
+        `RunStoppedError` if this process abandoned the run."""
         async with asyncio.timeout(timeout_s):
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._raise_if_lost)
         return await result_of(agent, self.sessions, run)
@@ -92,22 +92,22 @@ class Executor(SessionVerbs):
         priority: int | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Start a run of a new session, or with the next message of a session that is not running.
+        """Start a run in a new session, or with the next message of a session that is not running.
 
-        input: a message, or a mapping with `message` and `state`. A message is a text, or a list of texts and files:
+        input: a message, or a mapping with `message` and `state`. A message is a string, or a list of strings and files:
             `Text`, `Image`, `Audio`, `Document`, `File`, bytes and paths.
-        branch: a mapping with `from_session_id`, and `checkpoint_id` if that is not the latest. It first makes a new
+        branch: a mapping with `from_session_id`, and `checkpoint_id` if that is not the latest. It first creates a new
             session from that checkpoint of another session.
         run_id: the id of the run (default: a new one, see `core.row_keys.make_run_id`).
-        user_id: the caller, and the owner of a new session. With it, every verb that takes it raises
-            `SessionNotFoundError` for another user's session. Without it the owner is not checked.
-        key: the idempotency key of this request, unique over users and verbs. A repeat under it, from any process and
-            for at least `request_keys.HOLDS_S`, starts nothing. It returns the handle of the run that the first request
-            started.
+        user_id: the caller, and the owner of a new session. With it, every method that accepts it raises
+            `SessionNotFoundError` for another user's session. Without it, the owner is not checked.
+        key: the idempotency key of this request, unique across users and methods. A repeat with the same key, from any
+            process and for at least `request_keys.HOLDS_S`, starts nothing. It returns the handle of the run that the
+            first request started.
         priority: the place in the queue when runs wait for slots, from -999 to 999; higher goes first. It applies to
-            this run and to later runs of the session. A new session has 0.
+            this run and to later runs of the session. The default for a new session is 0.
 
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins. Raises
+        Raises `AgentAlreadyRunningError` if the session is running: only one of several callers wins. Raises
         `QueueFullError` if the queue of the agent's waiting runs is full.
         """
         asked, files = await read_input(agent, input)
@@ -155,9 +155,9 @@ class Executor(SessionVerbs):
 
         continue: execute the pending calls, then continue the agent's loop.
         with_message: close the pending calls, then add a new message.
-        with_confirmation: answer a pending call (here or in a sub-agent).
-        from_checkpoint: time travel, also for completed and failed sessions. Later messages stay reachable by their own
-            checkpoints.
+        with_confirmation: answer a pending call (in this session or in a sub-agent).
+        from_checkpoint: time travel, even for completed and failed sessions. Later messages can still be reached through
+            their own checkpoints.
 
         A session whose process died continues here once its lease has expired. For `user_id` and `key` see `execute`. A
         repeated answer raises `CallNotPendingError`, even under a key.
@@ -198,8 +198,8 @@ class Executor(SessionVerbs):
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again with a fresh step budget, from its last checkpoint or from the failed run's start.
 
-        With a message, it replaces the failed run's unanswered message. Without one, no bought step or finished call is
-        repeated. For `user_id` and `key` see `execute`.
+        With a message, it replaces the failed run's unanswered message. Without one, no step that was paid for and no
+        finished call is repeated. For `user_id` and `key` see `execute`.
         """
         self.agents.know(agent)
         check_mode(mode, RetryMode)
@@ -215,8 +215,8 @@ class Executor(SessionVerbs):
     async def answer(
         self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
     ) -> Answered:
-        """Answer a waiting call, here or in a sub-agent. The runs that can continue are started here. The first answer
-        wins; later ones raise `CallNotPendingError`."""
+        """Answer a waiting call, in this session or in a sub-agent. The runs that can continue are started here. The first
+        answer wins; later ones raise `CallNotPendingError`."""
         self.agents.know(agent)
         await self._check_user(session_id, user_id)
         delivery = self._delivery()
@@ -301,7 +301,7 @@ class Executor(SessionVerbs):
     async def stream_messages(
         self, session_id: str, run_id: str, *, after: int | None = None
     ) -> AsyncIterator[StreamMessage]:
-        """Yield the messages of the run and its sub-agents, gapless from its beginning to its end."""
+        """Yield the messages of the run and its sub-agents, without gaps, from its beginning to its end."""
 
         async def idle() -> None:
             self._raise_if_lost(run_id)

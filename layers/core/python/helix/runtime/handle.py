@@ -1,4 +1,4 @@
-"""The handle of a run, and functions that watch a run from any process. They wait until it stops, or read its messages
+"""The handle of a run, and functions that watch a run from any process: they wait until it stops, or read its messages
 in order."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ LOOK_S = 1.0
 
 
 class RunStoppedError(OperatorError):
-    """Raised if the process that executed the run gave it up, because its store or its stream failed. `__cause__` says
-    why."""
+    """Raised if the process that executed the run abandoned it because its store or its stream failed. `__cause__`
+    holds the reason."""
 
     code = "run_stopped"
 
@@ -49,8 +49,8 @@ class RunStoppedError(OperatorError):
 async def wait_run(
     store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
 ) -> RunRow:
-    """Return the run's row once it no longer runs. A superseded run reports how it stopped, or the run that aborted it.
-    `look` is called before each wait, and may raise."""
+    """Return the run's row once the run is no longer running. A superseded run reports how it stopped, or the run that
+    aborted it. `look` is called before each wait, and may raise."""
     with store.watch("sessions", session_id) as watch:
         run = await sessions.get_run(session_id, run_id)
         while run.status == "running":
@@ -72,7 +72,7 @@ async def read_run(
     idle: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[StreamMessage]:
     """Yield the messages of the run and its sub-agents, from its beginning (or after a sequence) to its end. `idle` is
-    called while no message comes, and may raise. Raises `RunNotFoundError` if the session is deleted."""
+    called while no message arrives, and may raise. Raises `RunNotFoundError` if the session is deleted."""
     run = await sessions.get_run(session_id, run_id)
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after

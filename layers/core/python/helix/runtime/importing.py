@@ -1,9 +1,9 @@
 """Finds an object by its import path (`module:attribute` or `path/file.py:attribute`), in this process or another, and
 loads the agent that a fleet serves from there.
 
-Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when
-it is run, so both processes refer to the same object. The same definition gives the same agent in every process. The
-options of a registration (id, model, token limit) are part of the agent, so they hold for every call.
+Law: loading runs the user's code, and its errors are passed on. A file is loaded under the name that it would have when it
+is run, so both processes refer to the same object. The same definition produces the same agent in every process. The
+options of a registration (id, model, token limit) are part of the agent, so they apply to every call.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def load_file(file: Path) -> ModuleType:
 
 def place_of(value: Any) -> str | None:
     """Return the import path by which another process finds the same object: a function, or any variable of a module.
-    None if no module has it, because it was made inside a function or in an interactive session."""
+    None if no module has it, because it was created inside a function or in an interactive session."""
     name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
     if isinstance(name, str) and isinstance(module, str) and "<" not in name:
         return _import_path(sys.modules.get(module), name)
@@ -128,7 +128,7 @@ class ServedAgent:
     model: str | None = None
     """The model that replaces the agent's own, without fallbacks. None keeps the agent's."""
     max_tokens: int | None = None
-    """The token limit of an answer. A lower limit of the agent still applies. None keeps the agent's."""
+    """The token limit of an answer. A lower limit set by the agent still applies. None keeps the agent's."""
 
     def dump(self) -> JsonObject:
         return asdict(self)
@@ -144,7 +144,7 @@ class ServedAgent:
         return agent
 
     def digest(self, agent: AnyAgent, more: JsonObject) -> str:
-        """Return a digest of the served definition, which changes whenever the definition does. `more` has the
+        """Return a digest of the served definition, which changes whenever the definition does. `more` contains the
         definition's other values."""
         reported = {**self.dump(), "fingerprint": agent.fingerprint(), **more}
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""The path from a Lambda invocation to a verb: parse the event, act once, answer in JSON, and log.
+"""The path from a Lambda invocation to a verb: parse the event, act once, respond in JSON, and log.
 
-Law: a handler is `serve(verb)`. Errors of a verb reach the platform, whose retries know the error classes by name. The
-log has the ids of the event and no content. Nothing is measured here, because Lambda's own metrics count each
+Law: a handler is `serve(verb)`. Errors of a verb reach the platform, whose retry rules refer to the error classes by
+name. The log contains the event's ids and no content. Nothing is measured here, because Lambda's own metrics count each
 function's invocations, durations and errors for free.
 """
 
@@ -28,7 +28,7 @@ from helix.runtime.cloud_settings import STAGE
 EventT = TypeVar("EventT", bound=BaseModel)
 IDS = ("session_id", "run_id", "part", "step")
 EACH_MINUTE = frozenset({"sweep", "govern"})
-"""Functions that run so often that they log only what they did, without a line for each invocation."""
+"""Functions that run so often that they log only their actions, without a line for each invocation."""
 DONE = "done"
 FLUSH_S = 2.0
 """The longest time that a response waits for its traces to be sent, in seconds."""
@@ -37,7 +37,7 @@ started()
 
 class LambdaContext(Protocol):
     aws_request_id: str
-    """The id of the invocation, which each log line has as `request_id`."""
+    """The id of the invocation, which each log line contains as `request_id`."""
 
     def get_remaining_time_in_millis(self) -> int: ...
 
@@ -48,9 +48,9 @@ Prepare = Callable[[Application], None]
 
 
 def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prepare | None = None) -> Handler:
-    """Return the handler of one function. In a deployed function, the application is made and prepared now, while the
-    platform starts the process. That is before the first call, and before SnapStart's snapshot. A failure is only
-    logged here. A call that meets it again reports it."""
+    """Return the handler of one function. In a deployed function, the application is created and prepared now, while
+    the platform starts the process. That is before the first call, and before SnapStart's snapshot. A failure is only
+    logged here. A call that encounters it again reports it."""
     level = os.environ.get("HELIX_LOG", "INFO").upper()
     logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
     logger.addFilter(WithoutContent())
@@ -96,13 +96,13 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
 
 
 def _json(line: dict[str, Any]) -> str:
-    """Encode a log line. An error may quote half of a surrogate pair, which no output accepts, so that is escaped."""
+    """Encode a log line. An error may quote half of a surrogate pair, which no output accepts, so it is escaped."""
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def parse(name: str, event_type: type[EventT], event: Any) -> EventT:
-    """Parse the event. Raises `InvalidInputError`, which names the wrong field and shows no value."""
+    """Parse the event. Raises `InvalidInputError`, which names the invalid field and does not show its value."""
     try:
         return event_type.model_validate(event)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""LaunchingExecutor: claims runs here, and has them executed elsewhere, for example by Step Functions and Lambda."""
+"""Executors that claim runs here and have them executed elsewhere, for example by Step Functions and Lambda."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LaunchingExecutor(Executor):
         self._owner = engine.ids.new("caller")
 
     async def close(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         await self.store.close()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
@@ -49,7 +49,7 @@ class LaunchingExecutor(Executor):
         await check_room(self.engine, agent, mode, session_id)
 
     def _raise_if_lost(self, run_id: str) -> None:
-        return  # it never gives up: a sweep takes care of every open run
+        return  # it never abandons a run: a sweep takes care of every open run
 
     def _delivery(self) -> Delivery:
         return Delivery(self._owner, self.engine.clock.now() + ACT_S)
@@ -57,7 +57,7 @@ class LaunchingExecutor(Executor):
 
 class StepFunctionsExecutor(LaunchingExecutor):
     """An executor that claims runs and starts their executions in the deployed stage (`helix deploy`). Safe from any
-    number of processes with access to the tables. `helix.runtime.cloud.application().executor` makes one from the
+    number of processes with access to the tables. `helix.runtime.cloud.application().executor` creates one from the
     environment of a deployed function."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
@@ -65,7 +65,7 @@ class StepFunctionsExecutor(LaunchingExecutor):
         self._activity = Activity(engine.store, engine.clock)
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """Check the room, and record the activity before the claim, because the sweep may have to find the run."""
+        """Check for room, and record the activity before the claim, because the sweep may have to find the run."""
         await asyncio.gather(super()._check_room(agent, mode, session_id), self._activity.note())
 
     async def answer(

@@ -1,9 +1,8 @@
-"""Watching the load of a process that runs agents.
+"""Watches the load of a process that runs agents.
 
-When the event loop is late, heartbeats are late too, and another process may take over its runs. `LoadWatch` reports
-that. When many runs are at work, Python's garbage collector scans all their objects again and again, and finds almost
-nothing. `LoadWatch` makes it run less often. Reference counting frees what runs leave behind; only cycles wait for the
-collector.
+When the event loop is late, heartbeats are late too, and another process may take over its runs. `LoadWatch` reports that.
+When many runs are active, Python's garbage collector scans all their objects again and again, and finds almost nothing.
+`LoadWatch` makes it run less often. Reference counting frees what runs leave behind; only cycles wait for the collector.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from helix.ports.metrics import Metrics
 LOOK_S = 1.0
 LATE_S = 1.0
 FEW = 50
-"""The number of runs that cannot keep a processor busy. If the loop is late with no more runs than this, something else
-blocks it."""
+"""The number of runs that cannot keep a processor busy. If the loop is late with no more runs than this, something else is
+blocking it."""
 COLLECTED = (10_000, 20, 20)
-"""The collector's thresholds (`gc.set_threshold`) while more runs than `FEW` are at work."""
+"""The collector's thresholds (`gc.set_threshold`) while more runs than `FEW` are active."""
 logger = get_logger("helix")
 
 
 class LoadWatch:
-    """A watch on the event loop. `working` returns the number of runs at work. The watch records `LoopLag` each second
-    while the loop is late, and warns when the loop falls behind. If the process has set a higher first threshold
-    itself, the thresholds stay."""
+    """A watch on the event loop. `working` returns the number of active runs. The watch records `LoopLag` each second while
+    the loop is late, and warns when the loop falls behind. If the process has set a higher first threshold itself, the
+    thresholds are left unchanged."""
 
     def __init__(self, metrics: Metrics, working: Callable[[], int]) -> None:
         self._metrics, self._working = metrics, working
@@ -38,7 +37,7 @@ class LoadWatch:
         self._thresholds: tuple[int, int, int] | None = None
 
     def begin(self) -> None:
-        """Watch from now on, until no run is at work."""
+        """Watch from now on, until no run is active."""
         if self._timer is None:
             self._schedule_check(asyncio.get_running_loop())
 

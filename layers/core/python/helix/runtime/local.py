@@ -1,4 +1,4 @@
-"""LocalExecutor: agents in this process, durable in one SQLite file."""
+"""The executor that runs agents in this process, durable in one SQLite file."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class LocalExecutor(Executor):
         `redis://127.0.0.1:6379/0`, see docs/guide/durability.md#stores-by-url), or a `StateStore`.
     model: the `LLMAdapter` for all agents, or a function agent -> adapter. Default: litellm.
     hooks: called before the agents' own hooks.
-    registry: resolves sub-agents and names that are not among the given agents.
+    registry: resolves sub-agents and names that do not match the given agents.
     metrics: receives measures. Default: they are dropped.
     tracer: receives spans. Default: the one that the environment names, see `helix.runtime.tracing`.
     catalog: windows and prices of models, for routes and budgets. Default: litellm's own table.
-    blobs: the bytes of files. Default: a folder beside the SQLite file, and memory for a store in memory.
+    blobs: the bytes of files. Default: a folder next to the SQLite file, or memory for an in-memory store.
     cache: stored answers for agents whose `LLMConfig.response_cache` allows their reuse. Default: rows of the same store.
     secrets: the values that `ToolContext.secret` returns. Default: the process's environment.
-    max_runs: the limit of runs that work in this process at a time; None for no limit. Others wait in order, before they
-        claim anything, and `waiting` counts them. Runs that another run starts, or an answer continues, do not wait.
-    max_waiting: the limit of waiting runs. Beyond it, `execute`, `resume` and `retry` raise `QueueFullError`.
-    user_budgets: limits of each user, by period, as in the table `[tool.helix.budgets.user]`: `{"day": 2.0}`. Default: that
-        table of the project that the process runs in. `{}` sets no limits.
+    max_runs: the limit on runs that are active in this process at a time; None for no limit. Others wait in order, before
+        they claim anything, and `waiting` counts them. Runs that another run starts, or an answer continues, do not wait.
+    max_waiting: the limit on waiting runs. Beyond it, `execute`, `resume` and `retry` raise `QueueFullError`.
+    user_budgets: limits of each user, by period, as in the table `[tool.helix.budgets.user]`: `{"day": 2.0}`. Default:
+        that table in the project in which the process runs. `{}` sets no limits.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class LocalExecutor(Executor):
         self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> Self:
-        """Enter, and delete a few expired sessions, so that a store in use does not grow for ever."""
+        """Enter, and delete a few expired sessions, so that a store in use does not grow forever."""
         for number in range(EXPIRY_PARTITIONS if self.engine.settings.session_ttl_s is not None else 0):
             await expire_sessions(self.engine, number, self._delivery(), limit=EXPIRED_AT_OPENING)
         return self
 
     async def close(self) -> None:
-        """Stop this process's runs where they are, and release their claims, so that `resume` works at once. Close the
-        store."""
+        """Stop this process's runs at their current point, and release their claims, so that `resume` works at once. Close
+        the store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -156,7 +156,7 @@ class LocalExecutor(Executor):
         task = self._tasks.get(run_id)
         if task is not None and task is not asyncio.current_task():
             async with asyncio.timeout(timeout_s):
-                await asyncio.wait({task})  # this process's own run, its effects included
+                await asyncio.wait({task})  # this process's own run, including its effects
             done = None if task.cancelled() or task.exception() is not None else task.result()
             if done is not None and done.row is not None and done.row.status in OVER:
                 return make_result(agent, done.row, done.text if done.row.status == "completed" else None, [])
@@ -165,7 +165,7 @@ class LocalExecutor(Executor):
 
     @property
     def waiting(self) -> int:
-        """The number of runs that wait for a place in this process."""
+        """The number of runs that are waiting for a place in this process."""
         return self._places.waiting
 
     async def _start(

@@ -1,4 +1,4 @@
-"""The files of a message in a run's claim: stored and held before the claim, and checked by it."""
+"""The files of a message in a run's claim. They are stored and held before the claim, which checks them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helix.services.file_inputs import ReadFile
 from helix.services.session_files import NO_FILES
 
 HOLDS = 3
-"""The number of times that a claim with files is tried, because the session changes or its hold expires meanwhile."""
+"""The number of times that a claim with files is attempted, in case the session changes or its hold expires in between."""
 HandleT = TypeVar("HandleT")
 
 
@@ -28,7 +28,7 @@ async def start_with_files(
     start: Callable[[ClaimInput], Awaitable[HandleT]],
 ) -> HandleT:
     """Store the files, hold them for the session, and start the run with them. Raises `InvalidFileError` if the agent or
-    the store takes no files."""
+    the store does not accept files."""
     if agent.function is not None:
         raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
     for attempt in range(1, HOLDS + 1):

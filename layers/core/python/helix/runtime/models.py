@@ -28,7 +28,7 @@ DEMO_NAMES = ("demo", "demonstration")
 DEMONSTRATION = "demonstration"
 """The demonstration model's name in stored calls."""
 NOT_LANGUAGE_MODELS = (None, DEMONSTRATION, "function")
-"""Names in stored model calls that no provider answered."""
+"""The model names of stored calls that were not answered by a provider."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"),
@@ -61,7 +61,7 @@ class ModelChoice:
     adapter: LLMAdapter | None
     """The adapter for `LocalExecutor(model=...)`. None: each agent's own model."""
     name: str | None = None
-    """The one model of all agents. None if each agent has its own, or needs none."""
+    """The model that all agents use. None if each agent has its own, or needs none."""
     missing: str | None = None
     """The missing variable, if the demonstration model was chosen because of it. None if it was requested, or another
     model was chosen."""
@@ -126,7 +126,8 @@ def prepare_models(agents: Agents) -> None:
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:
-    """Yield the models of the agent and of all sub-agents below it, with fallbacks and the writers of summaries."""
+    """Yield the models of the agent and all its sub-agents at every level, including fallbacks and the models that
+    write summaries."""
     for member in _tree(agent):
         if (config := _config(member)) is not None:
             yield from config.models
@@ -134,7 +135,7 @@ def models_of(agent: AnyAgent) -> Iterator[str]:
 
 
 def variables_of(model: str) -> tuple[str, ...]:
-    """Return the environment variables that give access to the model; one of them is enough. Empty for a model that
+    """Return the environment variables that provide access to the model; one of them is enough. Empty for a model that
     needs no credentials."""
     provider = provider_of(model)
     if provider in _KEYLESS:
@@ -172,8 +173,8 @@ def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[
 
 
 def _find_missing_variable(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
-    """Return the variable to set before any of the config's models can be called. None if one of them can be called
-    already."""
+    """Return the variable to set before any of the config's models can be called. None if one of them can already be
+    called."""
     if any(config.provider_options.get(name) for name in ("api_key", "api_base", "base_url")):
         return None
     for model in config.models:
@@ -184,18 +185,18 @@ def _find_missing_variable(config: LLMConfig, environment: Mapping[str, str]) ->
 
 
 def _config(agent: AnyAgent) -> LLMConfig | None:
-    """Return the agent's config; if it depends on the state, that of a new session. None for an agent that needs no
-    model."""
+    """Return the agent's config; if it depends on the state, the config for a new session. None for an agent that needs
+    no model."""
     if agent.function is not None or not callable(agent.llm_config):
         return agent.llm_config if isinstance(agent.llm_config, LLMConfig) else None
     try:
         return agent.llm_config(typed_state(agent, agent.initial_state()))
     except Exception:
-        return None  # the agent's own function is wrong, and its run reports that in detail
+        return None  # the agent's own function fails, and its run reports that in detail
 
 
 def _tree(agent: AnyAgent) -> Iterator[AnyAgent]:
-    """Yield the agent and all sub-agents below it, each once."""
+    """Yield the agent and all its sub-agents at every level, each once."""
     seen: set[str] = set()
     stack = [agent]
     while stack:
@@ -210,9 +211,9 @@ IMPORTED = "import:"
 
 
 def named_models(name: str | None) -> Models | None:
-    """Return the models of that name: `import:module:attribute` (an adapter, or a function agent -> adapter), `demo`,
-    or any litellm name. None if the name is empty: each agent has its own model. Raises `InvalidInputError` if nothing
-    has that name."""
+    """Return the models with that name: `import:module:attribute` (an adapter, or a function agent -> adapter), `demo`,
+    or any litellm name. None if the name is empty, because each agent then has its own model. Raises
+    `InvalidInputError` if nothing has that name."""
     if not name:
         return None
     if name.startswith(IMPORTED):

@@ -1,4 +1,4 @@
-"""A limit on the runs that work in one process at a time. Other runs wait for a place.
+"""A limit on the runs that are active in one process at a time. Other runs wait for a place.
 
 Law: a waiting run has claimed nothing, and runs get places in the order of their arrival. A run that another run starts
 needs no place, so a parent never holds the place that its child waits for.
@@ -19,7 +19,7 @@ AT_WORK: ContextVar[bool] = ContextVar("helix_at_work", default=False)
 
 
 class Places:
-    """The places of a process. `most`: the limit of runs at work; None for no limit. `most_waiting`: the limit of
+    """The places of a process. `most`: the limit on active runs; None for no limit. `most_waiting`: the limit on
     waiting runs."""
 
     def __init__(self, most: int | None, most_waiting: int) -> None:
@@ -32,8 +32,8 @@ class Places:
         return len(self._line)
 
     async def acquire(self, agent: str) -> bool:
-        """Wait for a place. Return False inside a run, which needs no place; the caller then must not give one back.
-        Raises `QueueFullError`."""
+        """Wait for a place. Return False inside a run, which needs no place. In that case the caller must not release
+        one. Raises `QueueFullError`."""
         if AT_WORK.get():
             return False
         if self._most is None or (self.working < self._most and not self._line):

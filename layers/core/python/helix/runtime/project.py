@@ -1,6 +1,6 @@
-"""A project: the folder whose `pyproject.toml` has the table `[tool.helix]`, and the values of that table.
+"""A project: the folder whose `pyproject.toml` contains the table `[tool.helix]`, and the values of that table.
 
-Law: this is the one place that reads the table. It refuses an unknown key or a wrong value, and names it.
+Law: this is the one place that reads the table. It rejects an unknown key or an invalid value, and names it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SHIPPED = {
     "layers/deps/requirements.txt": "infra/files/requirements.txt",
     "package.json": "infra/files/package.json",
 }
-"""The files and folders that the wheel contains besides the package's modules: paths in Helix's repository, and the
-paths in the package to which pyproject.toml copies them."""
+"""The files and folders that the wheel contains in addition to the package's modules: paths in Helix's repository, and
+the paths in the package to which pyproject.toml copies them."""
 LOCKS = ("uv.lock", "pylock.toml")
 OWN_APP = "helix.infra.app"
 NOT_SOURCES = ("__pycache__", ".DS_Store")
@@ -42,7 +42,7 @@ Value = bool | int | float | str | list[str] | dict[str, str]
 
 
 class NoProjectError(HelixError):
-    """Raised for a folder that is not in a Helix project."""
+    """Raised if a folder is not in a Helix project."""
 
     code = "no_project"
 
@@ -54,19 +54,19 @@ class ProjectError(HelixError, ValueError):
 
 
 class HelixTable(BaseModel):
-    """The table `[tool.helix]`. The keys about tools are in `helix.core.tool_settings.ProjectTools`."""
+    """The table `[tool.helix]`. The keys for tools are in `helix.core.tool_settings.ProjectTools`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     agents: list[str] = Field(default=["agents"], min_length=1)
     """Modules that define and register agents: `desk`, `desk.agents`, or a file such as `desk.py`."""
     source: str = "."
-    """The folder from which the agents' modules are imported, below the project's folder."""
+    """The folder from which the agents' modules are imported, within the project's folder."""
     include: list[str] = []
     """More modules and packages of `source` that the agents import. They are deployed too."""
     requirements: str = ""
     """The file that pins the packages that the agents import, for Lambda: a `uv.lock`, a `pylock.toml`, or lines for
-    pip. Empty: one of the first two, if it is beside pyproject.toml."""
+    pip. Empty: one of the first two, if it is next to pyproject.toml."""
     app: str = ""
     """The command of the project's own CDK app, such as `python app.py`. Empty: the `app` of its cdk.json, or else
     Helix's app."""
@@ -75,7 +75,7 @@ class HelixTable(BaseModel):
     stages: dict[str, dict[str, Value]] = {}
     """Settings of the deployment for one stage, by its name. They override `settings`."""
     triggers: dict[str, dict[str, Any]] = {}
-    """The triggers that start runs, by name; see `helix.core.triggers`. The deployment checks them, as it does
+    """The triggers that start runs, by name; see `helix.core.triggers`. The deployment checks them, as it checks
     settings."""
     budgets: dict[str, Any] = {}
     """The budgets of each user; see `helix.core.user_budgets`."""
@@ -88,9 +88,9 @@ class HelixProject:
     root: Path
     """The folder of pyproject.toml."""
     table: HelixTable
-    """The table `[tool.helix]`, without the keys about tools."""
+    """The table `[tool.helix]`, without the keys for tools."""
     tools: ProjectTools = field(default_factory=ProjectTools)
-    """The keys of the table about tools: secrets, settings and resources."""
+    """The table's keys for tools: secrets, settings and resources."""
 
     @property
     def source(self) -> Path:
@@ -98,7 +98,7 @@ class HelixProject:
 
     @functools.cached_property
     def lock(self) -> str:
-        """Return the file that pins packages, as a path below `root`. "" if the project does not have one."""
+        """Return the file that pins packages, as a path relative to `root`. "" if the project does not have one."""
         return self.table.requirements or next((name for name in LOCKS if (self.root / name).is_file()), "")
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class HelixProject:
 
     @functools.cached_property
     def context(self) -> dict[str, Any]:
-        """Return the context of cdk.json. Empty without that file."""
+        """Return the context of cdk.json. Empty if there is no such file."""
         found: dict[str, Any] = self._cdk.get("context", {})
         return found
 
@@ -139,11 +139,11 @@ class HelixProject:
         return tuple(self._module(place) for place in self.table.agents)
 
     def settings(self, stage: str) -> dict[str, Any]:
-        """Return the settings of the deployment of that stage. The context of cdk.json overrides the table."""
+        """Return the deployment settings of that stage. The context of cdk.json overrides the table."""
         return {**self.table_settings(stage), **self.context}
 
     def table_settings(self, stage: str) -> dict[str, Any]:
-        """Return the settings of the deployment of that stage from the table alone."""
+        """Return the deployment settings of that stage from the table alone."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
         return {
             "agents": ",".join(self.modules),
@@ -153,8 +153,8 @@ class HelixProject:
         }
 
     def parts(self, modules: str = "") -> list[Path]:
-        """Return the top-level packages and modules that are deployed. `modules`: more of them, separated by commas.
-        Modules that are not in `source` are elsewhere on the path, and are left out."""
+        """Return the top-level packages and modules that are deployed. `modules`: additional ones, separated by commas.
+        Modules that are not in `source` are elsewhere on the path, and are omitted."""
         own = [*self.modules, *self.table.include]
         more = [module for module in modules.split(",") if module and module not in own]
         found = {name: self._part(name) for name in dict.fromkeys(module.split(".")[0] for module in [*own, *more])}
@@ -164,7 +164,7 @@ class HelixProject:
         return [part for part in found.values() if part is not None]
 
     def files(self, modules: str = "") -> dict[str, Path]:
-        """Return every file of `parts`, by its path below `source`."""
+        """Return every file of `parts`, by its path relative to `source`."""
         return {
             path.relative_to(self.source).as_posix(): path
             for part in self.parts(modules)
@@ -196,7 +196,7 @@ def shipped(path: str) -> Path:
 
 
 def find_project(start: Path) -> Path:
-    """Return the folder at or above `start` whose pyproject.toml has `[tool.helix]`. Raises `NoProjectError`."""
+    """Return the folder at or above `start` whose pyproject.toml contains `[tool.helix]`. Raises `NoProjectError`."""
     for folder in (start.resolve(), *start.resolve().parents):
         if _table(folder) is not None:
             return folder
@@ -258,7 +258,7 @@ def _is_loop(folder: Path) -> bool:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the files below the folder. Links are followed, as imports follow them."""
+    """Yield the files in the folder, at any depth. Links are followed, as imports follow them."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name not in NOT_SOURCES and not _is_loop(Path(place, name))]
         found = (Path(place) / name for name in names if name not in NOT_SOURCES)

@@ -47,8 +47,8 @@ class SessionVerbs(ABC):
     async def abort(
         self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
     ) -> None:
-        """Fail a running, paused or interrupted session for good, with its sub-agents. With `run_id`, only if that is
-        its current run. A session that has ended stays as it is."""
+        """Fail a running, paused or interrupted session permanently, with its sub-agents. With `run_id`, do so only if
+        that is its current run. A session that has ended stays as it is."""
         self.agents.know(agent)
         for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
@@ -64,20 +64,20 @@ class SessionVerbs(ABC):
         return found
 
     async def get_snapshot(self, session_id: str, *, newest: int | None = None) -> SessionSnapshot:
-        """Return the conversation at its newest checkpoint, and the place where the stream continues. newest: the limit
-        of messages, counted from the end."""
+        """Return the conversation at its newest checkpoint, and the position where the stream continues. newest: the
+        maximum number of messages, counted from the end."""
         return await read_snapshot(self.sessions, self.streams, session_id, newest)
 
     async def compact(self, session_id: str, focus: str = "") -> None:
-        """Ask that the session's next step first replaces the beginning of the conversation by a summary, if there is
-        enough to summarise. This starts no run. focus: what the summary should pay attention to, at most 1,000
-        characters. The last request wins."""
+        """Request that the session's next step first replace the beginning of the conversation with a summary, if there
+        is enough to summarise. This does not start a run. focus: the aspects that the summary should focus on, in at
+        most 1,000 characters. The last request wins."""
         await ask_for_summary(self.engine, session_id, focus)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
     ) -> SessionState:
-        """Make a new session with another's messages and state up to a checkpoint (default: its latest)."""
+        """Create a new session with another's messages and state up to a checkpoint (default: its latest)."""
         target = session_id if session_id is not None else self.engine.ids.new("ses")
         await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
         return await self.sessions.get(target)
@@ -92,8 +92,8 @@ class SessionVerbs(ABC):
         return await self.sessions.get(target)
 
     async def name_checkpoint(self, session_id: str, checkpoint_id: str, name: str | None) -> None:
-        """Give the checkpoint a name, which keeps it whatever `Settings.keep_checkpoints` says. None removes the name.
-        Raises `CheckpointNotFoundError`."""
+        """Name the checkpoint. A named checkpoint is kept regardless of `Settings.keep_checkpoints`. None removes the
+        name. Raises `CheckpointNotFoundError`."""
         await name_checkpoint(self.engine, session_id, checkpoint_id, name)
 
     async def read_file(self, session_id: str, file: FilePart) -> bytes:
@@ -106,9 +106,8 @@ class SessionVerbs(ABC):
         return await delete_session(self.engine, session_id)
 
     async def expire(self) -> int:
-        """Delete the sessions that were not used for `Settings.session_ttl_s`, expired rows (`StateStore.purge`), and
-        files that no session holds.
-        Return the number of sessions. Fleets and deployments do this on their own."""
+        """Delete the sessions that have not been used for `Settings.session_ttl_s`, expired rows (`StateStore.purge`),
+        and files that no session holds. Return the number of sessions. Fleets and deployments do this on their own."""
         expired = await expire_all(self.engine, self._delivery())
         if self.engine.files is not None:
             await self.engine.files.collector.collect()

@@ -1,6 +1,6 @@
 """Settings of a process, read from its environment into one typed value.
 
-Law: the environment is read here, once, when the process starts. Nothing below `runtime` looks at it. The variables of
+Law: the environment is read here, once, when the process starts. Code below `runtime` never reads it. The variables of
 model providers belong to the providers: `runtime.models` only checks whether they are set.
 """
 
@@ -33,12 +33,12 @@ class ProcessSettings:
     agents: tuple[str, ...] = ()
     """Modules or files to import, so that their agents are known by name (`HELIX_AGENTS`, separated by commas)."""
     log: int = logging.WARNING
-    """The level of the log on stderr, as a number of `logging` (`HELIX_LOG` has its name)."""
+    """The level of the log on stderr, as a number from `logging` (`HELIX_LOG` contains its name)."""
 
 
 def read_settings(environment: Mapping[str, str]) -> ProcessSettings:
-    """Read the settings. An empty variable counts as one that is not set. Raises `InvalidInputError`, which names the
-    wrong variable."""
+    """Read the settings. An empty variable counts as unset. Raises `InvalidInputError`, which names the invalid
+    variable."""
     given = {name: value.strip() for name, value in environment.items() if value.strip()}
     return ProcessSettings(
         db=given.get(DB, DEFAULT_DB),

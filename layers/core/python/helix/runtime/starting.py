@@ -1,8 +1,8 @@
 """The first import of every function, which makes its process start sooner.
 
 Law: the garbage collector is off from `starting` to `started`. It never scans the objects that were created in that
-time, because modules and classes stay. pydantic does not look for plugins among the installed packages, unless
-PYDANTIC_DISABLE_PLUGINS is set (empty: it looks for all).
+time, because modules and classes stay in memory. pydantic does not look for plugins among the installed packages,
+unless PYDANTIC_DISABLE_PLUGINS is set (if it is empty, pydantic looks for all).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opens state stores by path or URL.
 
-Law: only this module knows which store a text names. The scheme of a URL selects a row of `_OPENERS`, or else an entry
-point of the group `helix.stores`, by which another distribution adds a store. A text without a scheme is the path of a
+Law: only this module knows which store a string names. The scheme of a URL selects a row of `_OPENERS`, or else an entry
+point of the group `helix.stores`, by which another distribution adds a store. A string without a scheme is the path of a
 SQLite file. A store's package is imported when the first store of that scheme is opened.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MEMORY = ":memory:"
-"""The name of a store in memory. Each opening creates a new one."""
+"""The name of an in-memory store. Each call that opens it creates a new one."""
 GROUP = "helix.stores"
 """The group of the entry points that add stores. The name of an entry point is a scheme, and its value is a function
 that takes a URL and returns a `StateStore`."""
@@ -34,20 +34,20 @@ class _Opener(NamedTuple):
     open: Callable[[str], StateStore]
     """Opens the store at a path or URL. Raises `InvalidInputError`, or `DefinitionError` if a package is missing."""
     exists: Callable[[str], bool] = lambda _: True
-    """Returns whether the store exists. A server is not asked: its store exists as long as the server does."""
+    """Returns whether the store exists. A server is not queried, because its store exists as long as the server does."""
 
 
 def open_store(store: str | Path | StateStore) -> StateStore:
-    """Return the store at a path or URL, or the given store itself. Raises `InvalidInputError` if nothing opens URLs of
-    that scheme."""
+    """Return the store at a path or URL, or the given store itself. Raises `InvalidInputError` if URLs with that scheme are
+    not supported."""
     if not isinstance(store, (str, Path)):
         return store
     return _opener_of(str(store)).open(str(store))
 
 
 def open_blobs(store: str | Path | StateStore) -> Blobs | None:
-    """Return the place for files beside a store: a folder next to a SQLite file, or memory. None: another kind of store
-    has no such place."""
+    """Return the store for files that belongs to a state store: a folder next to a SQLite file, or memory. None: other
+    kinds of stores do not have one."""
     if isinstance(store, str | Path):
         if str(store) == MEMORY:
             return _memory_blobs()
@@ -62,7 +62,7 @@ def open_blobs(store: str | Path | StateStore) -> Blobs | None:
 
 
 def _is_of(store: StateStore, module: str, name: str) -> bool:
-    """Whether the store is of that class. If nothing has imported the module, it is not."""
+    """Whether the store is an instance of that class. If the module has not been imported, it cannot be one."""
     return module in sys.modules and isinstance(store, getattr(sys.modules[module], name))
 
 
@@ -79,7 +79,8 @@ def _folder_blobs(path: Path) -> Blobs:
 
 
 def store_exists(store: str) -> bool:
-    """Return whether a path or URL has a store: a file, or a server, which is not asked. Raises `InvalidInputError`."""
+    """Return whether a store exists at a path or URL. Only files are checked; a server is not queried. Raises
+    `InvalidInputError`."""
     return _opener_of(store).exists(store)
 
 
@@ -122,7 +123,7 @@ _OPENERS: Mapping[str, _Opener] = {
     "unix": _Opener(_open_redis),
     "dynamodb": _Opener(_open_dynamodb),
 }
-"""The schemes of Helix itself. An entry point cannot replace them."""
+"""Helix's own schemes. An entry point cannot replace them."""
 
 
 def _opener_of(store: str) -> _Opener:
@@ -136,7 +137,7 @@ def _opener_of(store: str) -> _Opener:
 
 
 def _find_entry_point(scheme: str) -> Callable[[str], StateStore]:
-    """Return the function that a distribution offers for the scheme. Raises `InvalidInputError` if none does, and
+    """Return the function that a distribution provides for the scheme. Raises `InvalidInputError` if none does, and
     `DefinitionError` if the function cannot be imported."""
     from importlib.metadata import entry_points  # takes 10 ms to import, and few processes need it
 

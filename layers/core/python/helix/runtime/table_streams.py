@@ -1,4 +1,4 @@
-"""Rows from a table's DynamoDB stream. The stream has the store's items, with binary attributes in base64."""
+"""Rows from a table's DynamoDB stream. The stream contains the store's items, with binary attributes in base64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helix.ports.state_store import Value
 
 
 def row_of(image: Mapping[str, Mapping[str, Any]], fetch: Callable[[str], bytes] | None) -> Value | None:
-    """Return the row's value. `fetch` reads offloaded fields, and may block. None if the row has been deleted since.
+    """Return the row's value. `fetch` reads offloaded fields, and may block. None if the row has since been deleted.
     Raises `InvalidInputError` if the item cannot be read."""
     item = {
         name: {"B": base64.b64decode(attribute["B"])} if "B" in attribute else dict(attribute)

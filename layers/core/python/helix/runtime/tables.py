@@ -1,4 +1,5 @@
-"""The store of a deployed stage, opened outside the stage's functions: by the command line, or beside the emulator."""
+"""The store of a deployed stage, opened outside the stage's functions: by the command line, or alongside the
+emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from helix.ports.state_store import TABLES, StateStore, Table
 
 
 def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None, bucket: str = "") -> StateStore:
-    """Open the store. `client` is botocore's client of DynamoDB. `storage` is its client of S3, for fields that are
+    """Open the store. `client` is a botocore DynamoDB client. `storage` is a botocore S3 client, for fields that are
     stored in `bucket`."""
     from helix.adapters.aws.dynamodb import DynamoDBStateStore
     from helix.adapters.aws.overflow import Overflow
@@ -23,7 +24,7 @@ def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None
 
 
 def open_stage(client: Callable[[str], Any], stack: str) -> StateStore:
-    """Open the store of the stage that `stack` has deployed. `client` makes botocore's clients by service."""
+    """Open the store of the stage that `stack` has deployed. `client` creates a botocore client for a service."""
     tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
     return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=_bucket(client, stack))
 
@@ -55,7 +56,7 @@ def open_objects(client: Callable[[str], Any], stack: str) -> Objects:
 
 
 def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sort keys of the rows that an item of DynamoDB holds: its own, and those of its packed rows."""
+    """Yield the sort keys of the rows that a DynamoDB item holds: its own, and those of its packed rows."""
     from helix.adapters.aws.items import decode
     from helix.adapters.aws.packs import PACKED
 

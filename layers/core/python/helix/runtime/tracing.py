@@ -5,10 +5,10 @@
     OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                        the names under which spans appear
     OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG                       the share of traces that is kept
     OTEL_SDK_DISABLED=true, OTEL_TRACES_EXPORTER=none                  nothing is traced
-    HELIX_TRACE_CONTENT=true                                           spans have the texts of people, models and tools
+    HELIX_TRACE_CONTENT=true                                           spans contain the text of people, models and tools
 
-Law: without an endpoint nothing is imported. If a tracer cannot be made, a warning is logged and nothing is traced, but no
-run fails.
+Law: without an endpoint nothing is imported. If a tracer cannot be created, a warning is logged and nothing is traced, but
+runs do not fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 CONTENT = "HELIX_TRACE_CONTENT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 EXPORT_S = 3.0
-"""The timeout of one export with its retries, if the environment does not set one."""
+"""The timeout of one export including its retries, if the environment does not set one."""
 _TIMEOUTS = frozenset({"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"})
 _SAMPLERS = {"always_on": 1.0, "parentbased_always_on": 1.0, "always_off": 0.0, "parentbased_always_off": 0.0}
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
@@ -71,7 +71,7 @@ def _traces_path(base: str) -> str:
 
 
 def _ratio(given: Mapping[str, str]) -> float:
-    """Return the share of traces to keep. A value that is not understood keeps all, with a warning."""
+    """Return the share of traces to keep. An invalid value keeps all of them, with a warning."""
     sampler = given.get("OTEL_TRACES_SAMPLER", "always_on")
     if sampler in _SAMPLERS:
         return _SAMPLERS[sampler]

@@ -1,7 +1,7 @@
-"""Model adapters of users.
+"""Users' model adapters.
 
 Law: this is the only module that probes an adapter for its members. The documented minimum of an adapter is
-`generate_step`, so a class of a user need not derive from `BaseAdapter`, nor know which capabilities exist.
+`generate_step`, so a user's class need not derive from `BaseAdapter` or know which capabilities exist.
 `complete_adapter` adds the missing members once, before the engine sees the adapter. All other modules use declared
 members, which the type checker verifies.
 """

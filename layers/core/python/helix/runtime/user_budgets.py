@@ -13,8 +13,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def project_user_budgets() -> tuple[BudgetDefinition, ...]:
-    """Read `[tool.helix.budgets]` of the project at or above the working directory. Empty outside of a project. Raises
-    `ProjectError` if the table is wrong."""
+    """Read `[tool.helix.budgets]` of the project at or above the working directory. Empty outside a project. Raises
+    `ProjectError` if the table is invalid."""
     folder = Path.cwd()
     files = [place / "pyproject.toml" for place in (folder, *folder.parents)]
     found = [(file, file.stat()) for file in files if file.is_file()]
@@ -23,7 +23,7 @@ def project_user_budgets() -> tuple[BudgetDefinition, ...]:
 
 @lru_cache(maxsize=8)
 def _read(folder: Path, _: Stamp) -> tuple[BudgetDefinition, ...]:
-    """Parse the files again only if one has changed, because a program may make many executors."""
+    """Parse the files again only if one has changed, because a program may create many executors."""
     from helix.runtime.project import NoProjectError, find_project, read_project
 
     try:

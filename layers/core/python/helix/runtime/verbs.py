@@ -1,4 +1,4 @@
-"""The verbs as functions, with their events and answers. Both contain ids and counters only."""
+"""The verbs as functions, with their events and responses. Both contain only ids and counters."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from helix.services.warnings import report_failures
 from helix.sessions.sweep import sweep as sweep_runs
 
 FAILED = frozenset({"FAILED", "TIMED_OUT"})
-"""The statuses of executions that the platform ended. ABORTED is not among them: a person stopped that execution."""
+"""The statuses of executions that the platform ended. ABORTED is not included, because a person stopped that execution."""
 
 
 class Event(BaseModel):
-    """An event of a verb. Its model is built at its first use, because a function uses only one of them."""
+    """An event of a verb. Its model is built on first use, because each function uses only one event."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class CallModelEvent(Event):
-    """An event that asks for the next step of a run."""
+    """An event that requests the next step of a run."""
 
     session_id: str
     """The session of the run."""
     run_id: str
     """The run that the execution belongs to."""
     part: int = 1
-    """The part of the run that this execution is. It grows with each roll-over."""
+    """The part of the run that this execution performs. It increases with each roll-over."""
     step: int
-    """The step to buy."""
+    """The step for which the model is called."""
     events: int = 0
     """An estimate of the execution's history events when this state was entered."""
     retries: int = 0
@@ -60,16 +60,16 @@ class CallToolEvent(Event):
     run_id: str
     """The run that the execution belongs to."""
     part: int = 1
-    """The part of the run that this execution is."""
+    """The part of the run that this execution performs."""
     call: CallRef
     """The call to execute."""
 
 
 class StartRunEvent(CallToolEvent):
-    """An event that asks for the start of a sub-agent's run."""
+    """An event that requests the start of a sub-agent's run."""
 
     token: str
-    """The task token of Step Functions. It is answered once the parent has nothing left to wait for."""
+    """The task token of Step Functions. It is returned once the parent has nothing left to wait for."""
 
 
 class FinishRunEvent(Event):
@@ -80,7 +80,7 @@ class FinishRunEvent(Event):
 
 
 class CaughtError(Event):
-    """An error that a state machine caught. Its `Cause`, the function's own report, is left out and stays in the log."""
+    """An error that a state machine caught. Its `Cause`, the function's own report, is omitted and stays in the log."""
 
     error: str = Field(default="", alias="Error")
     """The name of the error, as Step Functions reports it. Empty if it is not known."""
@@ -92,7 +92,7 @@ class ExecutionInput(Event):
     run_id: str
     """The run that the execution belongs to."""
     part: int = 1
-    """The part of the run that the execution was."""
+    """The part of the run that the execution performed."""
 
 
 class ExecutionDetail(Event):
@@ -103,14 +103,14 @@ class ExecutionDetail(Event):
 
 
 class FailRunEvent(Event):
-    """An execution's status event from EventBridge (`detail`), or the report of a state machine that gives up."""
+    """An execution's status event from EventBridge (`detail`), or the report of a state machine that has given up."""
 
     session_id: str | None = None
-    """The session of the run. None if `detail` has it."""
+    """The session of the run. None if `detail` contains it."""
     run_id: str | None = None
-    """The run that fails. None if `detail` has it."""
+    """The run that fails. None if `detail` contains it."""
     part: int = 1
-    """The part of the run that gives up. With `detail`, its input has the part."""
+    """The part of the run that fails. With `detail`, its input contains the part."""
     error: CaughtError = CaughtError()
     """The error that the state machine caught. Empty with `detail`."""
     detail: ExecutionDetail | None = None
@@ -137,7 +137,7 @@ class SweepEvent(Event):
 
 def prepare_call_model(app: Application) -> None:
     """Import the agents and the packages that call their models, and read the secrets of inline tools. A model from
-    `import:` is left out: it may need secrets of its own, which are not read yet."""
+    `import:` is omitted, because it may need its own secrets, which have not been read yet."""
     from helix.runtime.models import IMPORTED, prepare_models
 
     if not app.settings.model.startswith(IMPORTED):
@@ -146,13 +146,13 @@ def prepare_call_model(app: Application) -> None:
 
 
 def prepare_call_tool(app: Application) -> None:
-    """Read the tools' secrets, so that a missing one is in the log before the first call."""
+    """Read the tools' secrets, so that a missing one is logged before the first call."""
     app.refresh_secrets()
 
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
-    """Buy steps. Return the event for the next `call_model`. `next` names the state to enter first, whose input is
-    `call` or `calls`."""
+    """Call the model for the next steps. Return the event for the next `call_model`. `next` names the state to enter first,
+    whose input is `call` or `calls`."""
     app.refresh_secrets()
     events = event.events + RETRY_EVENTS * event.retries
     position = Position(event.session_id, event.run_id, event.part, event.step, events)

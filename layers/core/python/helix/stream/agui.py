@@ -169,7 +169,7 @@ class AgUiEncoder:
         self._emit("RUN_FINISHED", **about, outcome=outcome, **self._used())
 
     def _used(self) -> dict[str, Any]:
-        """Return the usage of the answers of the run and its sub-agents, by model. Calls whose answer was lost are not
+        """Return the usage of all answers in the run and its sub-agents, by model. Calls whose answer was lost are not
         included."""
         entries = [{"model": model, **fields} for model, used in self._usage.items() if (fields := usage_fields(used))]
         return {"usage": entries} if entries else {}
@@ -267,12 +267,12 @@ class AgUiEncoder:
     def _patch(self, patches: list[JsonObject]) -> None:
         try:
             self._state = apply(self._state, patches) if self._state is not None else None
-        except InvalidInputError:  # chunks were lost, so the state before the patch is not known
+        except InvalidInputError:  # chunks were lost, so the state before the patch is unknown
             self._state = None
         self._emit("STATE_DELTA", delta=patches)
 
     def _notice(self, writer: Writer, chunk: JsonObject) -> None:
-        """Send a chunk that has no AG-UI event of its own as a CUSTOM event named `helix.<type>`."""
+        """Send a chunk that has no corresponding AG-UI event as a CUSTOM event named `helix.<type>`."""
         fields = {name: value for name, value in chunk.items() if name not in ENVELOPE}
         self._emit("CUSTOM", writer, name=f"helix.{chunk['type']}", value=fields)
 

@@ -29,8 +29,8 @@ class AgUiMessages:
             message["content"] = (message.get("content") or "") + delta
 
     def discard(self, ids: Iterable[str]) -> None:
-        """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning does not
-        change the reader's."""
+        """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning leaves the
+        reader's reasoning unchanged."""
         gone = set(ids)
         for message in self._messages:
             if message["id"] in gone and message["role"] == "reasoning":
@@ -57,7 +57,7 @@ class AgUiMessages:
         return True
 
     def add_call(self, parent: str, call_id: str, name: str, arguments: str, tag: JsonObject) -> None:
-        """Add a call to the message `parent`, creating the message if it does not exist because it has no text."""
+        """Add a call to the `parent` message, creating the message if it does not exist (it may have no text)."""
         message = self._find(parent)
         if message is None:
             message = {"id": parent, "role": "assistant", **tag}

@@ -1,7 +1,7 @@
 """The open parts of an AG-UI run. A reader that connects during the run receives them before the events that it missed.
 
-Law: a reader that applied the events so far, then applies `events()` and the rest, ends in the same state as a reader
-that stayed connected. Its reducer ignores start events with an id that it already has.
+Law: a reader that applied the events so far, and then applies `events()` and the rest, ends up in the same state as a
+reader that stayed connected. Its reducer ignores start events with an id that it already has.
 """
 
 from __future__ import annotations

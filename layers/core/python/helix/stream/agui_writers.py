@@ -1,7 +1,7 @@
 """The sessions that write to one stream, as AG-UI distinguishes them, and the messages that show their answers.
 
-Law: the text of an attempt is one message, and each block of its reasoning is another. Both end at the latest with the
-attempt. The ids of the messages follow from session, step and attempt.
+Law: the text of an attempt is one message, and each block of its reasoning is another. Both end with the attempt at the
+latest. The ids of the messages are derived from session, step and attempt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Writer:
     thoughts: int = 0
     """The number of reasoning messages of the current attempt, used to number their ids."""
     shown: list[str] = field(default_factory=list)
-    """The ids of the messages of the current attempt."""
+    """The ids of the current attempt's messages."""
 
 
 class Answers:

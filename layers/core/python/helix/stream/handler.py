@@ -1,7 +1,7 @@
 """Serves a stream over HTTP without a web framework, as server-sent events that browsers resume automatically.
 
 Law: an event's `id` is its sequence, so a client resumes after the `Last-Event-ID` that it sends. The body ends with
-the message that ends the stream. A request after that gets 204, which makes an EventSource stop reconnecting.
+the message that ends the stream. A later request gets a 204, which makes an EventSource stop reconnecting.
 """
 
 from __future__ import annotations

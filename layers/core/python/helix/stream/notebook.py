@@ -63,7 +63,7 @@ class Panel:
 
 
 def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the text of each line: `text` of the model, or a line about a `tool` or an error."""
+    """Yield the kind and the text of each line: `text` from the model, or a line about a `tool` or an error."""
     for item in conversation.items:
         match item:
             case Step(state="discarded") | User():

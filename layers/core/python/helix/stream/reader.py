@@ -60,7 +60,7 @@ async def read_with_idle(
     """Yield like `read_stream`, and also yield None after each wait of at most `idle_s`, so that the caller can send a
     heartbeat."""
     position, patient = from_sequence, until is not None or follow
-    suspect = -1  # the position after which messages were missing once; they are read again before a gap is reported
+    suspect = -1  # the position after which messages were once missing; they are reread before a gap is reported
     while True:
         page = await manager.read(stream_id, position)
         for message in page:

@@ -15,7 +15,7 @@ _RESULT = ("output", "errorText")
 
 
 class UIMessageFold:
-    """Folds one message. Feed it all parts of the message, from any number of responses."""
+    """Folds one message. Feed it every part of the message, from any number of responses."""
 
     def __init__(self) -> None:
         self._id, self._metadata = "", dict[str, Any]()

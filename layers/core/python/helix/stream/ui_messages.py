@@ -1,8 +1,8 @@
 """Converts the log to the UI message stream of the AI SDK, version 7 or 6, for `useChat`.
 
 Law: an encoder does no I/O, reads no clock and generates no ids. So the same messages produce the same parts, whether
-live, replayed or after a reconnect. A message on the page is one run plus the runs that continue it; its id is that of
-the first run.
+live, replayed or after a reconnect. A message on the page is one run plus the runs that continue it; its id is the
+first run's id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Shown:
     input: JsonObject
     """The arguments as last shown. A person may have edited them."""
     asked: Question | None = None
-    """The kind of response that the page is asked for. None if it is not asked."""
+    """The kind of response that the page is asked for. None if it is not asked for one."""
     requested: bool = False
     """Whether its part shows an approval request."""
     done: bool = False
@@ -46,12 +46,12 @@ class _Shown:
 
 
 class UIMessageEncoder:
-    """Encodes stream messages as AI SDK parts. Feed it all messages from the first one of a run that starts a page's
-    message.
+    """Encodes stream messages as AI SDK parts. Feed it every message, starting with a run that begins a page's message.
 
     Both versions show text as it arrives. Version 7 can retract the text of a failed attempt (`reset-step`). Version 6
     cannot: the text stays, and the next attempt becomes a separate part (`discarded_text` omits it from a replay).
-    Version 6 also cannot express that a call was answered, so it receives the waiting calls when the response ends.
+    Version 6 also cannot express that a call was answered, so the page receives the waiting calls when the response
+    ends.
     """
 
     def __init__(self, session_id: str, *, version: Version = 7) -> None:
@@ -75,7 +75,7 @@ class UIMessageEncoder:
         self._reason: str | None = None
 
     def feed(self, message: StreamMessage) -> list[JsonObject]:
-        """Return the parts of the next message. A message that was fed before gives none."""
+        """Return the parts of the next message. A message that was fed before produces none."""
         if message.sequence <= self.sequence:
             return []
         self.sequence = message.sequence

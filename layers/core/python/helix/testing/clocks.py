@@ -8,7 +8,7 @@ from helix.adapters.system import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The real clock, `ahead_s` seconds ahead. For it, every claim shorter than that has expired."""
+    """The real clock, `ahead_s` seconds ahead. By this clock, every claim shorter than that has expired."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self.ahead_s = ahead_s
@@ -18,7 +18,8 @@ class ShiftedClock(SystemClock):
 
 
 class SetClock:
-    """A clock that stays at `at` (Unix seconds) until it is advanced. Sleepers wake up once it has advanced far enough."""
+    """A clock that stays at `at` (in Unix seconds) until it is advanced. Sleepers wake up once it has advanced far
+    enough."""
 
     def __init__(self, at: float = 0.0) -> None:
         self._at = at

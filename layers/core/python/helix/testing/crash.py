@@ -4,7 +4,7 @@
     async with LocalExecutor(points.store(store), model=model) as executor: ...   # ends after its first staged answer
 
 Law: a crash is total. After it, no call through the same `CrashPoints` reaches the store. So tasks that Python keeps
-running have no effect, like those of a killed process.
+running have no effect, like the tasks of a killed process.
 
 `crash_everywhere` runs a scenario once per crash point, and then a recovery on the state that each crash left behind.
 """
@@ -67,11 +67,11 @@ class CrashPoints:
         return self._over.is_set()
 
     def store(self, inner: StateStore) -> StateStore:
-        """Return `inner` with every call a crash point."""
+        """Return `inner` with every call turned into a crash point."""
         return cast(StateStore, _Crashing(inner, self))
 
     def streams(self, inner: StreamManager) -> StreamManager:
-        """Return `inner` with every call a crash point."""
+        """Return `inner` with every call turned into a crash point."""
         return cast(StreamManager, _Crashing(inner, self))
 
     async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
@@ -172,7 +172,7 @@ async def crash_everywhere(
     run `recover` on the state that it left behind, as a new process would. Return the points at which a crash happened.
 
     `act` receives a store and a stream manager that crash. `recover` receives the unwrapped ones and makes the assertions.
-    A scenario with timers may sometimes miss a point. Then it has run to its end, and must still be recoverable.
+    A scenario with timers may sometimes miss a point. In that case it has run to its end, and must still be recoverable.
     """
     asyncio.get_running_loop().set_exception_handler(_drop_crashes)
     learned, store = CrashPoints(), make_store()

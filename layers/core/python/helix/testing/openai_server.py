@@ -45,7 +45,7 @@ class ModelToolCall:
     name: str
     """The tool to call."""
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
-    """The arguments. A text is sent unchanged, so it may be malformed JSON."""
+    """The arguments. A string is sent unchanged, so it may be malformed JSON."""
     id: str | None = None
     """The id of the call. None means `call_<n>`; "" sends no id."""
 
@@ -110,11 +110,11 @@ class ModelAnswer:
     finish_reason: str | None = None
     """The finish reason. None means `tool_calls` or `stop`, whichever fits."""
     usage: ModelUsage | None = field(default_factory=ModelUsage)
-    """The usage that the answer reports. None leaves it out."""
+    """The usage that the answer reports. None omits it."""
     delta_length: int = 8
     """The number of characters in each delta of the stream."""
     delay_s: float = 0.0
-    """The seconds before each delta."""
+    """The delay before each delta, in seconds."""
     fault: StallAfter | CutAfter | None = None
     """A fault in the middle of the answer. None: the answer is sent completely."""
 
@@ -170,7 +170,7 @@ class HttpFailure:
     code: str | None = None
     """The body's `error.code`, such as `context_length_exceeded`."""
     retry_after_s: float | None = None
-    """The seconds in the header `retry-after`. None leaves the header out."""
+    """The seconds in the `retry-after` header. None omits the header."""
 
 
 _PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
@@ -179,8 +179,8 @@ ReactiveModel: TypeAlias = Callable[[dict[str, Any]], ScriptedResponse | Awaitab
 
 
 class OpenAIServer(LoopbackServer):
-    """A server of `POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST
-    /v1/embeddings`. Use it with `with` or `async with`. `LLMConfig(api="responses")` makes an agent use Responses.
+    """A server for `POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST /v1/embeddings`.
+    Use it with `with` or `async with`. `LLMConfig(api="responses")` makes an agent use Responses.
 
     `script` is a list of responses. A `str` is an answer with that text, and an entry may also be a callable.
     Alternatively, `script` is one callable `(request_json) -> response` for all requests. `embed` returns a text's vector,
@@ -247,12 +247,12 @@ class OpenAIServer(LoopbackServer):
         try:
             given = entry(body)
             return await given if inspect.isawaitable(given) else given
-        except Exception as error:  # the tester's own code failed, so the client's error shows it
+        except Exception as error:  # the test's own code failed, so the client's error shows it
             return HttpFailure(status=500, message=f"the scripted callable failed: {error!r}")
 
 
 def word_vector(text: str) -> list[float]:
-    """Return a hashed bag of words with 64 dimensions. Texts with the same words have the same direction, whatever their
+    """Return a hashed bag of words with 64 dimensions. Texts with the same words have the same direction, regardless of
     order, case and punctuation."""
     vector = [0.0] * 64
     for word in re.findall(r"\w+", text.lower()):

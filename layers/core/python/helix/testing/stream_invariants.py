@@ -52,7 +52,7 @@ def _find_gaps(stream_id: str, messages: Sequence[StreamMessage], latest: int) -
 
 @dataclass(slots=True)
 class Tally:
-    """The facts about one session that its reader has learned by the end of its stream."""
+    """The facts that a reader has learned about one session by the end of its stream."""
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
     """Committed texts, each as (step, attempt, run id, text)."""

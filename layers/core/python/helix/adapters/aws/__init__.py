@@ -1,1 +1,1 @@
-"""The ports on AWS. Needs the extra `aws` (boto3)."""
+"""Implementations of the ports on AWS. Requires the `aws` extra (boto3)."""

@@ -1,7 +1,7 @@
-"""Blobs in S3. Clients upload and download them by presigned requests, so the bytes never pass through a function.
+"""Blobs in S3. Clients upload and download them with presigned requests, so the bytes never pass through a function.
 
-Law: the signature of an upload covers the length, the type and the SHA-256 of the bytes. S3 refuses any other bytes, so a
-client can only store what it announced.
+Law: an upload's signature covers the length, the type and the SHA-256 of the bytes. S3 refuses any other bytes, so a client
+can only store what it announced.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from helix.ports.clock import Clock
 
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 PAGE = 1000
-"""The most keys that S3 lists at once."""
+"""The maximum number of keys that S3 lists at once."""
 LONGEST_S = 604_800
-"""The longest time for which S3 accepts a presigned request."""
+"""The maximum lifetime of a presigned request, in seconds."""
 
 
 class S3Blobs:
-    """Implements `Blobs` with the objects of a bucket below `prefix`.
+    """Implements `Blobs` with the objects under `prefix` in a bucket.
 
     The client needs `Config(signature_version="s3v4")`. Without it, botocore presigns with version 2, whose signature does
     not cover the length.
@@ -98,13 +98,13 @@ class S3Blobs:
             raise StoreError(f"S3 {verb} cannot be signed: {error}") from error
 
     async def _call(self, verb: str, key: str, **request: Any) -> Any:
-        """Return S3's answer, or None if there is no such object."""
+        """Return S3's response, or None if there is no such object."""
         check_blob_key(key)
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
         return await call(self._client, verb, f"S3 {verb}", _MISSING, **place, **request)
 
     async def _read(self, answer: Any) -> bytes:
-        """Read the body of an answer, whose connection may still fail."""
+        """Read the body of a response. The connection may still fail."""
         found: bytes = await call(answer["Body"], "read", "S3 get_object")
         return found
 

@@ -43,8 +43,8 @@ async def call(client: Any, verb: str, what: str, harmless: Collection[str] = ()
 
 
 def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | None:
-    """Return an `AccessDeniedError` if AWS denied the operation, or None for any other failure. Most messages of AWS
-    name the action and the resource. Otherwise both are taken from the request."""
+    """Return an `AccessDeniedError` if AWS denied the operation, or None for any other failure. Most AWS messages name
+    the action and the resource. Otherwise both are taken from the request."""
     if not isinstance(error, ClientError) or error.response["Error"]["Code"] not in DENIED:
         return None
     found = _NAMED.search(error.response["Error"].get("Message", ""))

@@ -1,7 +1,8 @@
-"""Warm functions: provisioned concurrency of the alias that an agent's state machine calls.
+"""Warm functions: provisioned concurrency for the alias that an agent's state machine calls.
 
-Law: only functions of the stage that belong to a single agent are changed. An account has limited concurrency, so AWS
-may refuse. The refusal is logged, and runs have cold starts. The admission limit does not depend on warm functions.
+Law: of the stage's functions, only those that belong to a single agent are changed. An account's concurrency is
+limited, so AWS may refuse the change. In that case the refusal is logged, and runs incur cold starts. The admission
+limit does not depend on warm functions.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ logger = get_logger("helix")
 
 
 class ProvisionedConcurrency:
-    """The warm functions of a stage's agents. `client`: botocore's client of `lambda`."""
+    """The warm functions of a stage's agents. `client`: a botocore `lambda` client."""
 
     def __init__(self, client: Any, stage: str) -> None:
         self._client, self._stage = client, stage
 
     async def set_instances(self, agent: str, instances: int) -> None:
-        """Keep `instances` execution environments warm. `agent` must have functions of its own."""
+        """Keep `instances` execution environments warm. `agent` must have its own functions."""
         place = {"FunctionName": f"helix-{self._stage}-{agent}-{VERB}", "Qualifier": ALIAS}
         if instances <= 0:
             await self._call("delete_provisioned_concurrency_config", place, _GONE)

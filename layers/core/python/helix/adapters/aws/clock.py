@@ -1,4 +1,4 @@
-"""DynamoDB's time, so that workers whose clocks differ agree on which claims have expired."""
+"""A clock that follows DynamoDB's time, so that workers whose clocks differ agree on which claims have expired."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from helix.adapters.system import SystemClock
 from helix.ports.clock import Clock
 
 TOLERANCE_S = 1.0
-"""The tolerated difference from the server's clock. Some servers write the same `Date` for a second."""
+"""The tolerated difference from the server's clock. Some servers reuse the same `Date` for a second."""
 _SENT = "helix_sent"
 
 
 class TableClock(SystemClock):
     """The machine's clock, corrected by the `Date` of DynamoDB's responses.
 
-    The server writes `Date`, in whole seconds, between the moments when the request is sent and its response received.
-    The clock is corrected only as far as these two moments require. So an accurate clock is never moved, even if the
-    process is suspended during a call. The remaining error is about 2 s, which is within `Settings.margin_s`.
+    The server writes `Date`, in whole seconds, between the moment when the request is sent and the moment when its
+    response is received. The clock is corrected only as far as these two moments require. So an accurate clock is never
+    moved, even if the process is suspended during a call. The remaining error is about 2 s, which is within
+    `Settings.margin_s`.
     """
 
     def __init__(self, machine: Clock | None = None) -> None:

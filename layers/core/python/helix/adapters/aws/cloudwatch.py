@@ -1,8 +1,8 @@
-"""CloudWatch's metrics of an agent's model calls, converted to the numbers that scaling decisions use.
+"""CloudWatch metrics for an agent's model calls, converted to the numbers that scaling decisions use.
 
-Law: sums are divided by the seconds that they were counted in. CloudWatch computes the percentiles and averages. If it
-splits the window in two, the larger value serves as an upper bound. Reading a thousand metrics costs a cent, so only
-those that policies evaluate are read. The other fields of `LLMMetrics` stay 0.
+Law: each sum is divided by the number of seconds over which it was counted. CloudWatch computes the percentiles and
+averages. If it splits the window in two, the larger value serves as an upper bound. Reading a thousand metrics costs a
+cent, so only those that policies evaluate are read. The other fields of `LLMMetrics` stay 0.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ LARGEST = {
     "p95_latency_ms": ("ModelLatency", "p95"),
     "p99_latency_ms": ("ModelLatency", "p99"),
 }
-"""The metrics of which the largest value is used, by the field of `LLMMetrics`."""
+"""The metrics whose largest value is used, by the field of `LLMMetrics`."""
 ASKED = {**SUMS, **TOKENS, **LARGEST}
 
 
 class CloudWatchMetrics:
-    """A `MetricsSource` on CloudWatch. `client`: botocore's client of `cloudwatch`. `stage`: the dimension's value."""
+    """A `MetricsSource` on CloudWatch. `client`: a botocore `cloudwatch` client. `stage`: the value of the
+    dimension."""
 
     def __init__(self, client: Any, stage: str, clock: Clock) -> None:
         self._client, self._stage, self._clock = client, stage, clock
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        """Read an agent's metrics. The window begins at a full minute, as CloudWatch's data does, so it is up to a
-        minute longer."""
+        """Read an agent's metrics. The window starts on a full minute, like CloudWatch's data, so it is up to a minute
+        longer."""
         now = self._clock.now()
         minutes = ceil(max(window_s, MINUTE_S) / MINUTE_S)
         end = (int(now) // MINUTE_S + 1) * MINUTE_S
@@ -55,7 +56,7 @@ class CloudWatchMetrics:
         return metrics.model_copy(update={**rate, **{name: found[name] for name in LARGEST}})
 
     async def spent(self, window_s: float) -> float:
-        """Return the US dollars spent on model calls of all agents in the last `window_s` seconds."""
+        """Return the US dollars that all agents spent on model calls in the last `window_s` seconds."""
         end = (int(self._clock.now()) // MINUTE_S + 1) * MINUTE_S
         found = await self._read_metrics(None, end - ceil(window_s / MINUTE_S) * MINUTE_S, end, {"cost": SUMS["cost"]})
         return found["cost"]
@@ -63,7 +64,7 @@ class CloudWatchMetrics:
     async def _read_metrics(
         self, agent: str | None, start: int, end: int, asked: Mapping[str, tuple[str, str]] = ASKED
     ) -> dict[str, float]:
-        """Read metrics of the named agent, or without `agent` of all agents together."""
+        """Read the metrics of the named agent. Without `agent`, read those of all agents together."""
         dimensions = [{"Name": STAGE, "Value": self._stage}]
         dimensions += [{"Name": AGENT, "Value": agent}] if agent is not None else []
         queries = [

@@ -1,8 +1,8 @@
-"""Stream managers for stages that stream without Kinesis, and for stages that change to or from Kinesis.
+"""Stream managers for stages that stream without Kinesis, and for stages that switch to or from Kinesis.
 
-Law: an append is acknowledged once the log has it. So processes with either manager can work side by side, and beside
-those of the previous mode. Records that were acknowledged to a writer's predecessor are on the log, or earlier in
-Kinesis.
+Law: an append is acknowledged once the log has it. So processes with either manager can work side by side, and
+alongside processes in the previous mode. Records that were acknowledged to a writer's predecessor are in the log, or at
+an earlier position in Kinesis.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ GONE = frozenset({"ResourceNotFoundException", "AccessDeniedException", "KMSAcce
 
 
 class DirectStreams(SegmentStreams):
-    """Streams that are appended to the log directly. They need a `clock`. Each append is a write to DynamoDB, even one
-    that loses a race. So writers that collide pause for a random time ("full jitter")."""
+    """Streams whose records are appended to the log directly. They require a `clock`. Each append is a write to
+    DynamoDB, even one that loses a race. So writers that collide pause for a random time ("full jitter")."""
 
     coalesces = True
     """True, because DynamoDB charges for each append."""
@@ -36,7 +36,8 @@ class DirectStreams(SegmentStreams):
 
 class AwaitedStreams(KinesisStreams):
     """Streams that are appended through Kinesis. Each append waits until the log has its records. If the stage no
-    longer has a chunk stream, all acknowledged records are on the log, so the records are appended to it."""
+    longer has a chunk stream, all acknowledged records are in the log already, so these records are appended to the
+    log."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         try:

@@ -1,7 +1,7 @@
-"""The state store on DynamoDB: three tables, a transaction for several rows, a conditional write for a single row.
-Small rows of a session are packed into its row `session` (`helix.adapters.aws.packing`).
+"""The state store on DynamoDB. It has three tables, and writes several rows in one transaction, or a single row with a
+conditional write. Small rows of a session are packed into its `session` row (`helix.adapters.aws.packing`).
 
-Law: conditions are DynamoDB's own, so they hold between any number of Lambdas. A write that DynamoDB refuses for
+Law: conditions are DynamoDB's own, so they hold across any number of Lambdas. A write that DynamoDB refuses because of
 contention (conflicts, throttling) is retried after a random pause ("full jitter"). If a condition fails, the write
 raises an error with the operation's index.
 """
@@ -61,7 +61,7 @@ from helix.ports.state_store import (
 T = TypeVar("T")
 TRIES = 12
 """The maximum number of attempts of a write. If a hundred transactions of 10 ms each compete for one row, the last one
-needs a second."""
+takes a second."""
 READS = 8
 """The maximum number of reads of a row whose object in S3 is missing."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
@@ -69,15 +69,15 @@ BATCH_KEYS = 100
 HEARTBEATS = 2
 """The number of connections that are reserved for heartbeats, so that heartbeats never wait for other calls."""
 KEY_BYTES = 64  # the approximate size of a session row's key
-MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
-LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # a partition ends with these rows, and its objects are deleted
+MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, minus keys and conditions
+LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # deleting one also deletes its partition's objects
 _UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
 _BUSY = ("TransactionConflict", "TransactionInProgress", "ProvisionedThroughputExceeded", "Throttling")
 _RETRY = _UNSURE | {*_BUSY, *(f"{name}Exception" for name in _BUSY), "ThrottlingError", "RequestLimitExceeded"}
 
 
 class _Items:
-    """The rows of a store, each in an item of its own."""
+    """The rows of a store, each in its own item."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Items:
             mine = [key for key in items if key.table == table]
             found |= dict(zip(mine, await self._decode(table, [items[key] for key in mine]), strict=True))
         values: list[Value | None] = []
-        for place, key in enumerate(keys):  # each caller owns its values, so a key that is named twice gives two
+        for place, key in enumerate(keys):  # each caller owns its values, so a key that is requested twice yields two
             values.append(copy.deepcopy(found.get(key)) if key in keys[:place] else found.get(key))
         return values
 
@@ -157,7 +157,7 @@ class _Items:
         cursor: dict[str, Any] = {}
         while True:
             if limit is not None:
-                cursor["Limit"] = limit - len(rows) + (end is not None)  # the end itself may be among them
+                cursor["Limit"] = limit - len(rows) + (end is not None)  # the end itself may be included
             answer = await self._call(
                 "query",
                 TableName=self._tables[table],
@@ -177,7 +177,7 @@ class _Items:
             cursor = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     async def purge(self, now: float) -> int:
-        """Leave expired rows to the tables' own TTL, which reads the attribute `ttl` and charges no write."""
+        """Leave expired rows to the tables' own TTL, which reads the `ttl` attribute and does not charge for writes."""
         return 0
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -197,8 +197,8 @@ class _Items:
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
-                    # The objects go before the partition's last row, so that a retry after a crash still finds that row
-                    # and continues.
+                    # The objects are deleted before the partition's last row, so that a retry after a crash still finds
+                    # that row and continues.
                     await _run_in(threads, self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
@@ -251,7 +251,7 @@ class _Items:
     async def _fit_transaction(
         self, name: str, operations: Sequence[Operation], prepared: Sequence[tuple[str, dict[str, Any]]]
     ) -> None:
-        """Move fields to S3, largest first, until the rows of a transaction together fit its limit."""
+        """Move fields to S3, largest first, until the rows of a transaction fit within its limit."""
         items = [request.get("Item") for _, request in prepared]
         total = sum(item_bytes(item) for item in items if item is not None)
         while total > MAX_TRANSACTION_BYTES:
@@ -271,7 +271,7 @@ class _Items:
         return None if self._overflow is None else self._overflow.writer(operation.key, lasts_s)
 
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
-        """Return the rows' values, after fetching those in S3 concurrently. None: the row was deleted meanwhile."""
+        """Return the rows' values, fetching those in S3 concurrently. None: the row has since been deleted."""
         fetch = None if self._overflow is None else self._overflow.read
         return await asyncio.gather(*(self._decode_row(table, item, fetch) for item in items))
 
@@ -309,12 +309,12 @@ class _Items:
 
 
 class DynamoDBStateStore(PackingStore):
-    """The store on three tables. `tables` names them (partition key `pk`, sort key `sk`, both strings).
+    """A store on three tables. `tables` contains their names (partition key `pk`, sort key `sk`, both strings).
 
-    It makes as many calls at once as the client has connections (`max_pool_connections`: boto3 makes 10 by default).
-    `overflow` stores values that exceed an item; without it such a row is refused. `poll_s` is the interval at which a
-    watch polls, because DynamoDB sends no notifications. `jitter` returns a random share of the pause before a retry,
-    from 0 to 1, so that writers that collided retry at different times.
+    It makes at most as many concurrent calls as the client has connections (`max_pool_connections`: boto3 makes 10 by
+    default). `overflow` stores values that do not fit in an item; without it, such a row is refused. `poll_s` is the
+    interval at which a watch polls, because DynamoDB sends no notifications. `jitter` returns a random share of the
+    pause before a retry, from 0 to 1, so that writers that collided retry at different times.
     """
 
     def __init__(

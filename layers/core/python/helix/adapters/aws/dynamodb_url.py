@@ -1,4 +1,4 @@
-"""Opens a DynamoDB store by its URL: `dynamodb://?sessions=TABLE&streams=TABLE&control=TABLE`.
+"""Opens a DynamoDB store from its URL: `dynamodb://?sessions=TABLE&streams=TABLE&control=TABLE`.
 
 The options `region` and `profile` select the AWS configuration, and `bucket` names the S3 bucket for large fields.
 """

@@ -1,8 +1,8 @@
-"""Metrics as lines of the log, in CloudWatch's embedded metric format. Writing them needs no API call, wait or
-permission.
+"""Metrics written as log lines in CloudWatch's embedded metric format. Writing them requires no API call, no wait and
+no permission.
 
-Law: one line per `Measures`. Each metric is recorded for its stage, and for its agent in that stage. Fields of high
-cardinality (ids) are properties of the line, which cost nothing and can be searched in the log.
+Law: one line per `Measures`. Each metric is recorded for its stage, and for its agent in that stage. High-cardinality
+fields (ids) are properties of the line, which cost nothing and can be searched in the log.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 
 Powertools' provider keeps one set of values per process until it is flushed, and adds its own dimension `service`. It
@@ -23,8 +23,8 @@ logger = get_logger("helix")
 
 
 class EmfMetrics:
-    """A writer of metrics. `out` receives the lines; the default is the process's standard output. A stage without a
-    name is `dev`."""
+    """A writer of metrics. `out` receives the lines; the default is the process's standard output. An unnamed stage is
+    `dev`."""
 
     def __init__(self, stage: str, clock: Clock, *, out: TextIO | None = None) -> None:
         self._stage, self._clock, self._out = stage or "dev", clock, out
@@ -34,7 +34,7 @@ class EmfMetrics:
             return
         out = self._out if self._out is not None else sys.stdout
         try:
-            out.write(self._line(measures) + "\n")  # one write, so lines of two threads are not mixed
+            out.write(self._line(measures) + "\n")  # one write, so lines from two threads do not mix
             out.flush()
         except (OSError, ValueError) as error:  # the output is closed, or a value is not a number
             logger.debug("a line of metrics was not written: %s", error)

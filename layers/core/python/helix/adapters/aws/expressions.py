@@ -53,7 +53,8 @@ def condition(when: When | None, terms: Terms, *, must_exist: bool) -> str:
 
 
 def update(set_: Mapping[str, Attribute], add: Mapping[str, int], terms: Terms) -> str:
-    """Return the update expression, or an empty text if nothing changes. An addition to a missing field starts at 0."""
+    """Return the update expression, or an empty string if nothing changes. An addition to a missing field starts at
+    0."""
     parts = [f"{terms.name(name)} = {terms.value(value)}" for name, value in set_.items()]
     for name, amount in add.items():
         place = terms.name(name)

@@ -24,7 +24,7 @@ from helix.core.json import dumps
 Attribute = dict[str, Any]
 Item = dict[str, Attribute]
 MAX_ITEM_BYTES = 360_000
-MAX_ADDED_BYTES = 16_000  # of a field in an update: a few of them still fit beside MAX_ITEM_BYTES
+MAX_ADDED_BYTES = 16_000  # per field in an update, so that a few fit in addition to MAX_ITEM_BYTES
 LEAST_OFFLOADED = 1_000
 COMPRESS_BYTES = 256  # bytes are billed, and small rows consist mostly of repeated names
 SHORT_STRING = 1_024
@@ -79,7 +79,7 @@ def largest_field(item: Mapping[str, Attribute]) -> tuple[int, str]:
 
 
 def offload_field(item: Item, name: str, offload: Callable[[bytes], str]) -> int:
-    """Offload a field, leave the pointer, and return the bytes that this saves."""
+    """Offload a field, leave a pointer in its place, and return the number of bytes saved."""
     before = _bytes(item[name])
     item[name] = {"B": b"s" + offload(item[name]["B"]).encode()}
     return before - _bytes(item[name])

@@ -1,10 +1,10 @@
-"""The stream manager of the cloud: writers put records on Kinesis, `project_stream` admits them to the log, and readers
-read the log.
+"""The stream manager for the cloud. Writers put records into Kinesis, `project_stream` admits them to the log, and
+readers read the log.
 
-Law: an append is acknowledged once Kinesis has it, in order. Its records are on the log a moment later. So a reader may
-be behind the appended records, and `info` returns the state of the log, without records that are on their way to it.
-Each put names the one before it (`SequenceNumberForOrdering`). Without that, Kinesis orders records only by their time
-of arrival.
+Law: an append is acknowledged once Kinesis has it, in order. Its records are in the log a moment later. So a reader may
+lag behind the appended records. `info` returns the state of the log, which excludes records that are still on their way
+to it. Each put names the one before it (`SequenceNumberForOrdering`). Without that, Kinesis orders records only by
+arrival time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KNOWN_POSITIONS = 1024
 
 
 class KinesisStreams:
-    """A `StreamManager`. `client` is boto3's client of Kinesis. `overflow` stores records larger than Kinesis accepts;
+    """A `StreamManager`. `client` is a boto3 Kinesis client. `overflow` stores records larger than Kinesis accepts;
     without it they are refused with `InvalidInputError`."""
 
     coalesces: bool = True
@@ -69,7 +69,7 @@ class KinesisStreams:
             before = self._positions.get(stream_id)
             order = {"SequenceNumberForOrdering": before} if before else {}
             try:
-                # If the stream was created anew, Kinesis does not know the position and refuses it.
+                # If the stream was recreated, Kinesis does not know the position and refuses it.
                 unknown = {"InvalidArgumentException"} if before else set()
                 answer = await call(self._client, "put_record", what, unknown, **record, **order)
                 if answer is None:

@@ -2,7 +2,7 @@
 run and part.
 
 Law: the name and input of an execution depend only on its run and part, so a start is idempotent. AWS refuses a second
-start because the name exists. That refusal counts as success.
+start because the name is taken. That refusal counts as success.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ LONGEST_SUBJECT = 99
 
 
 class SnsNotifier:
-    """A notifier on one topic. `client`: botocore's client of `sns`. `topic`: its ARN. If it is empty, no message is
+    """A notifier on one topic. `client`: a botocore `sns` client. `topic`: its ARN. If it is empty, no message is
     published."""
 
     def __init__(self, client: Any, topic: str) -> None:

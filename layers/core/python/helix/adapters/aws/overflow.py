@@ -1,5 +1,5 @@
-"""Values that exceed a DynamoDB item or a Kinesis record, stored in S3. An object is written before its pointer and
-never changed, because its name is derived from its content."""
+"""Values that are too large for a DynamoDB item or a Kinesis record, stored in S3. An object is written before its
+pointer and never changed, because its name is derived from its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helix.ports.state_store import Key
 
 DAY_S = 86_400
 EXPIRY_DAYS = (2, 31, 366)
-"""The lifetimes of objects in days. Objects of rows that expire are stored below `expiring(days)`, with the shortest
+"""The lifetimes of objects in days. Objects of rows that expire are stored under `expiring(days)`, with the shortest
 lifetime that outlasts the row by a day. The bucket's lifecycle rules (`infra/storage.py`) delete them, because DynamoDB
 deletes an expired row without its objects."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -27,7 +27,7 @@ def expiring_prefix(days: int) -> str:
 
 
 class Overflow:
-    """The objects of a bucket. They are named by row and content, below their partition, so writing one twice is
+    """The objects of a bucket. Each is named after its row and content, under its partition, so writing one twice is
     harmless.
 
     An object is deleted with its whole partition, or when its row has expired. It cannot be deleted earlier, because a
@@ -39,7 +39,7 @@ class Overflow:
 
     def writer(self, key: Key, lasts_s: float | None = None) -> Callable[[bytes], str]:
         """Return a function that stores a part of this row and returns its name. `lasts_s` is the time until the row
-        expires, in seconds; None means that it never does."""
+        expires, in seconds; None means that the row never expires."""
         days = next((days for days in EXPIRY_DAYS if lasts_s is not None and lasts_s <= (days - 1) * DAY_S), None)
         place = self._prefix_of(key.partition, "" if days is None else expiring_prefix(days))
 

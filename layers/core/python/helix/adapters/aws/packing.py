@@ -1,15 +1,15 @@
-"""Small rows of a partition packed into its head row, which is the row `session`: DynamoDB charges by the row, and
-twice as much in a transaction.
+"""Small rows of a partition packed into its head row, which is the `session` row. DynamoDB charges per row, and twice
+as much in a transaction.
 
 A transaction that puts the head and other rows of its partition is one conditional put if those rows are `new`
 (`Put.new`). Their values are stored in the head, under `packed`. When space runs short, a later put of the head moves
-them to rows of their own. Each move is a plain put, made before the put that removes the row from the pack. Operations
-that `may_precede` the transaction are written before it too.
+them to their own rows. Each move is a plain put, made before the put that removes the row from the pack. Operations
+that `may_precede` the transaction are also written before it.
 
-Law: packing is invisible to callers. The packed row is the valid one. A crash between the two puts leaves a copy at the
-row's own place, which is ignored. Every write that packs, changes or drops a packed row is conditional on `pack`, the
-number of the last such write. A move never replaces a newer value, because a moved row keeps the number of the write
-that packed it (`packed_at`).
+Law: packing is invisible to callers. The packed row is the authoritative one. A crash between the two puts leaves a
+copy under the row's own key, and that copy is ignored. Every write that packs, changes or drops a packed row is
+conditional on `pack`, the number of the last such write. A move never replaces a newer value, because a moved row keeps
+the number of the write that packed it (`packed_at`).
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ from helix.ports.state_store import (
 )
 
 ROOM = 1000
-"""The limit of the head with its packed rows, in bytes. It is below the 1,024 bytes that one write unit pays for."""
+"""The size limit of the head including its packed rows, in bytes. It is below the 1,024 bytes that one write unit
+covers."""
 GROWTH = 60
 """The bytes by which the head may grow until the run ends, without a move."""
 CACHED = 4_096
-"""The limit of packs in memory, of 1 KB each. One process works on fewer runs than that."""
+"""The maximum number of packs in memory, at 1 KB each. One process works on fewer runs than that."""
 FRESH_S = 5.0
-"""The age up to which a remembered pack may be used to move rows. The limit keeps a worker that was paused from
-restoring rows that were deleted meanwhile."""
+"""The maximum age of a remembered pack that is used to move rows, in seconds. The limit keeps a worker that was paused
+from restoring rows that have since been deleted."""
 
 
 class _StaleError(Exception):
@@ -94,7 +95,7 @@ class PackingStore:
             k.partition: self._extract_pack(k, value) for k, value in zip(every, values, strict=True) if is_head(k)
         }
         found = [self._value_of(key, value, packs) for key, value in zip(keys, values, strict=False)]
-        # A row that is neither packed nor at its place may have been moved between the two reads.
+        # A row that is neither packed nor under its own key may have been moved between the two reads.
         lost = [
             place
             for place, key in enumerate(keys)
@@ -140,8 +141,8 @@ class PackingStore:
             return others
         packed: dict[str, PackedRow] = {}
         # The head is read before the rows that it may have moved: they come after it in a reversed query, which
-        # DynamoDB reads in that order. Otherwise the pack is read first: rows that have left it are at their places by
-        # then.
+        # DynamoDB reads in that order. Otherwise the pack is read first: rows that have left it are under their own
+        # keys by then.
         rows: Sequence[Row] | None = await stored() if reverse and within(HEAD) else None
         if rows is None or (len(rows) == limit and not any(is_head(row.key) for row in rows)):
             pack = self._packs.get(partition) if known_head else None
@@ -254,7 +255,7 @@ class PackingStore:
                 gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
                 plan.add(gone if value is None else Put(operation.key, value), index)
         if len(new) == 1 and isinstance(head, Put) and self._weigh({**head.value, PACKED: rows}) > ROOM - GROWTH:
-            # One row in the same transaction costs one call. Two rows cost more units than moves.
+            # Including one row in the transaction costs one call. For two rows, moves cost fewer units.
             alone = group[new[0]]
             del rows[alone.key.sort]
             plan.add(alone, new[0])
@@ -299,12 +300,12 @@ class PackingStore:
             case _:
                 if head is not None:
                     plan.add(head, place)
-                return  # nothing requires that the pack is unchanged
+                return  # nothing requires the pack to be unchanged
         plan.after[key.partition] = after
 
     def _evict_rows(self, value: Value, after: Pack, before: Pack) -> list[tuple[str, PackedRow]]:
-        """Return the rows that leave `after` for lack of room, oldest first and a run's row last. Rows that this write
-        packs stay."""
+        """Return the rows that leave `after` for lack of room, oldest first, with a run's row last. Rows that this
+        write packs stay."""
         old = [item for item in after.rows.items() if item[1].number != before.next_number]
         old.sort(key=lambda item: (item[0].startswith("r#"), item[1].number))
         left = []
@@ -314,7 +315,7 @@ class PackingStore:
         return left
 
     async def _unpack_row(self, key: Key, held: PackedRow) -> None:
-        """Put a packed row at its place, unless a newer value is there."""
+        """Put a packed row under its own key, unless a newer value is there."""
         value = {**held.value, AT: held.number}
         for when in (ABSENT, When(below={AT: held.number})):
             with contextlib.suppress(ConditionFailedError):
@@ -322,7 +323,7 @@ class PackingStore:
                 return
 
     async def _has_changed(self, plan: Plan, key: Key) -> bool:
-        """Return whether the pack was written since the plan was made, which may explain the refusal."""
+        """Return whether the pack has been written since the plan was made, which may explain the refusal."""
         before = plan.before.get(key.partition) if key.table == "sessions" else None
         if before is None:
             return False
@@ -346,7 +347,7 @@ class PackingStore:
         return replace(self._extract_pack(key, value), known=False)
 
     def _extract_pack(self, key: Key, value: Value | None) -> Pack:
-        """Take the pack out of a head as read, and remember it."""
+        """Extract the pack from the head that was read, and remember it."""
         if value is None or isinstance(value, Damaged):
             pack = Pack(self._clock.now(), known=True, damaged=value is not None)
         else:
@@ -357,8 +358,8 @@ class PackingStore:
         return pack
 
     def _remember(self, partition: str, pack: Pack) -> None:
-        """Remember a pack. A slow read may return an older pack than the remembered one. Then it is unknown which is
-        the latest, so both are dropped."""
+        """Remember a pack. A slow read may return an older pack than the remembered one. In that case neither is known
+        to be the latest, so both are dropped."""
         before = self._packs.pop(partition, None)
         if pack.damaged or (before is not None and (before.number or 0) > (pack.number or 0)):
             return

@@ -14,7 +14,7 @@ from helix.ports.state_store import ABSENT, Damaged, Delete, Key, Operation, Put
 HEAD = SESSION
 """The sort key of the head row of a partition, which holds the packed rows."""
 LARGEST = 1500
-"""The largest row that is packed, in bytes."""
+"""The size of the largest row that is packed, in bytes."""
 KINDS = ("c#", "m#", "r#")
 PACKED, NUMBER, AT = "packed", "pack", "packed_at"
 
@@ -23,7 +23,7 @@ class PackedRow(NamedTuple):
     """A packed row."""
 
     number: int
-    """The number of the write that made this value."""
+    """The number of the write that produced this value."""
     value: Value
     """The row's value."""
 
@@ -35,13 +35,13 @@ class Pack:
     at: float
     """The time at which this state was seen, in Unix seconds."""
     number: int | None = None
-    """The number of the last write that changed the pack. None: it never packed anything."""
+    """The number of the last write that changed the pack. None: no row was ever packed."""
     rows: dict[str, PackedRow] = field(default_factory=dict)
     """The packed rows by sort key."""
     there: bool = False
     """Whether the head row exists."""
     known: bool = False
-    """Whether the pack comes from memory, so it may have changed."""
+    """Whether the pack comes from memory, so that it may be out of date."""
     damaged: bool = False
     """Whether the row cannot be read, so its packed rows are lost."""
 
@@ -52,7 +52,7 @@ class Pack:
         return (int(self.at * 1000) if self.number is None else self.number) + 1
 
     def pack_row(self, value: Value) -> PackedRow:
-        """Return the packed row that the next write makes of a value."""
+        """Return the packed row that the next write makes from a value."""
         return PackedRow(self.next_number, copy.deepcopy(value))
 
 
@@ -65,7 +65,7 @@ class Plan:
     origins: list[int | None] = field(default_factory=list)
     """The index of the caller's operation for each stored operation. None: the caller did not request it."""
     moves: list[tuple[Key, PackedRow]] = field(default_factory=list)
-    """The packed rows that move to rows of their own before the transaction."""
+    """The packed rows that move to their own rows before the transaction."""
     early: list[Put | Delete] = field(default_factory=list)
     """The operations that the caller allows before the transaction (`may_precede`)."""
     before: dict[str, Pack] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def with_pack_number(when: When | None, pack: Pack) -> When | None:
 
 
 def without_pack_number(value: Value | None) -> Value | None:
-    """Return a row from its own place, without the number that a move added."""
+    """Return a row that was stored under its own key, without the number that a move added."""
     if value is not None and not isinstance(value, Damaged):
         value.pop(AT, None)
     return value

@@ -1,7 +1,7 @@
-"""Secrets of tools and models, from Secrets Manager and the Parameter Store of Systems Manager.
+"""Secrets for tools and models, from Secrets Manager and the Parameter Store of Systems Manager.
 
-Law: the values of secrets stay in this process's memory. No error and no log contains one. All are read together and
-cached for `FRESH_S`. After that time a rotated secret is in use. Values change only between two calls. A tool's call
+Law: the values of secrets stay in this process's memory. Errors and logs never contain them. All are read together and
+cached for `FRESH_S`. After that time a rotated secret takes effect. Values change only between two calls. A tool's call
 fails if its secret is deleted or access to it is denied. If the service is unavailable, the call fails only if no value
 is cached.
 """
@@ -37,14 +37,14 @@ REFUSALS = frozenset(
         "ValidationException",
     }
 )
-"""The error codes of permanent errors, which a retry cannot change."""
+"""The error codes of permanent errors, which a retry cannot fix."""
 
 logger = get_logger(__name__)
 
 
 class AwsSecrets:
-    """The secrets of tools. `places` maps the names that tools read to the places of the secrets. `client` returns
-    boto3's client of a service."""
+    """The secrets of tools. `places` maps the names that tools read to the places of the secrets. `client` returns the
+    boto3 client for a service."""
 
     def __init__(self, places: Mapping[str, SecretPlace], client: Callable[[str], Any], clock: Clock) -> None:
         self._places, self._client, self._clock = dict(places), client, clock
@@ -104,7 +104,7 @@ class ModelKeys:
     def refresh(self, *, at_once: bool = False) -> bool:
         """Read all secrets if they are older than `FRESH_S`, or `at_once`. Returns whether a variable has changed. The
         first failure to read raises `StoreError`, or `InvalidInputError` for a secret that is not a JSON object of
-        texts. Later failures are logged, and the known keys stay in use."""
+        strings. Later failures are logged, and the known keys stay in use."""
         now = self._clock.now()
         if now - self._read_at < FRESH_S and not at_once:
             return False

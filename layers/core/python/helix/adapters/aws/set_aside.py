@@ -12,7 +12,7 @@ PREFIX = "failed/project_stream/"
 
 class S3Aside:
     """The records that could not be read. Each is one object, named by its stream and position, so storing it twice is
-    harmless. `client` returns botocore's client of S3; it is called when the first record has to be stored."""
+    harmless. `client` returns a botocore S3 client; it is called when the first record has to be stored."""
 
     def __init__(self, client: Callable[[], Any], bucket: str, prefix: str = PREFIX) -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix

@@ -27,18 +27,18 @@ _SLOW = frozenset(
 
 
 def sockets_config(deadline_s: float = DEADLINE_S) -> Config:
-    """Return the configuration of a client for `ApiGatewaySockets`. Its timeouts free the thread of an abandoned call
-    soon."""
+    """Return the configuration of a client for `ApiGatewaySockets`. Its timeouts quickly free the thread of an
+    abandoned call."""
     return Config(
         connect_timeout=deadline_s,
         read_timeout=deadline_s,
-        retries={"total_max_attempts": 1},  # a repeat would take another deadline, and a client that lags replays
+        retries={"total_max_attempts": 1},  # a retry would take another deadline, and a lagging client replays
         max_pool_connections=AT_ONCE,
     )
 
 
 class ApiGatewaySockets:
-    """The sockets of a stage. `client`: botocore's client of `apigatewaymanagementapi`, made with `sockets_config` for
+    """The sockets of a stage. `client`: a botocore `apigatewaymanagementapi` client, created with `sockets_config` for
     the https URL of the stage. `deadline_s`: the deadline of one post, in seconds."""
 
     def __init__(self, client: Any, *, deadline_s: float = DEADLINE_S) -> None:
@@ -69,7 +69,7 @@ class ApiGatewaySockets:
             raise StoreError(f"delete_connection: {error}") from error
 
     def close(self) -> None:
-        """Release the threads. Slow posts end by their own deadlines."""
+        """Release the threads. Slow posts end at their own deadlines."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 

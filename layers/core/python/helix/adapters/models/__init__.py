@@ -1,1 +1,1 @@
-"""Adapters of language models for the port `LLMAdapter`."""
+"""Language model adapters, which implement the `LLMAdapter` port."""

@@ -1,10 +1,8 @@
-"""Models of any provider for the port `LLMAdapter`, through the provider's own package if it is installed, otherwise
-litellm.
+"""An adapter for any provider's models. It uses the provider's own package if that is installed, and litellm otherwise.
 
-Law: a call gives one answer or one classified error, never an exception of a provider. Retries and fallbacks are
-Helix's own, so that a partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are
-switched off. A package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any
-call.
+Law: a call gives one answer or one classified error, never a provider's exception. Retries and fallbacks are Helix's
+own, so that partial text is discarded (`on_error`) before the next attempt starts. The packages' retries are switched
+off. A package is imported in a thread, at the first call of a model that needs it, or by `prepare` before any call.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class ModelAdapter(BaseAdapter):
     """An adapter for all models. `prices` are US dollars per token, `{model: (input, output)}`, and override litellm's
     table.
 
-    `helix.adapters.models.choice.package_of` decides which package calls a model, which is logged once for each model.
+    `helix.adapters.models.choice.package_of` decides which package calls a model. The choice is logged once per model.
     Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`,
     `ANTHROPIC_API_KEY`, `AWS_REGION`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`,
     `aws_region_name`, ...). Settings that a model does not support are omitted for it, so fallbacks may differ.
@@ -51,7 +49,7 @@ class ModelAdapter(BaseAdapter):
     """
 
     repeats_failures = True
-    """True, because the adapter itself retries and falls back. The engine adds no retries of its own."""
+    """True, because the adapter itself retries and falls back. The engine does not add its own retries."""
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
         self._prices = dict(prices)
@@ -91,8 +89,8 @@ class ModelAdapter(BaseAdapter):
         return next((problem for file in files if (problem := refused(file, interface, info))), None)
 
     def prepare(self, config: LLMConfig) -> None:
-        """Import the packages of the config's models, which blocks. A missing package is left to the call, which may
-        have a fallback."""
+        """Import the packages of the config's models, which blocks. A missing package is not reported here, because the
+        call may have a fallback."""
         for model in config.models:
             try:
                 self._import_wire(self.package(model, config))
@@ -140,7 +138,7 @@ class ModelAdapter(BaseAdapter):
 
     async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
         """Try one model until it answers, fails permanently, has no retry left, or would answer too late. If it refuses
-        the reasoning of earlier steps, it is called once more without it."""
+        the reasoning from earlier steps, it is called once more without it."""
         repeats = 0
         while True:
             outcome = await attempt(wire, call, self._clock.now)

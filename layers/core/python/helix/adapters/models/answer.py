@@ -169,7 +169,7 @@ class PartialAnswer:
 
 
 def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopReason:
-    """Map any provider's finish reason to a stop reason. The providers' words do not contradict each other."""
+    """Map any provider's finish reason to a stop reason. The providers' terms do not conflict."""
     mapped = map_openai_finish_reason(finish_reason, refusal=refusal)
     for of_another in (map_anthropic_stop_reason, map_bedrock_stop_reason, map_gemini_finish_reason):
         if mapped is StopReason.UNKNOWN:
@@ -182,7 +182,7 @@ def parse_arguments(text: str) -> JsonObject | None:
     """Return the JSON object in `text`, or None if it is not one. Empty text is the empty object."""
     try:
         value = json.loads(text, parse_constant=_no_constant) if text.strip() else {}
-        json.dumps(value, ensure_ascii=False).encode()  # an escaped half character parses, but cannot be stored
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate parses, but cannot be stored
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

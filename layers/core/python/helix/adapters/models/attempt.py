@@ -1,7 +1,7 @@
-"""One attempt at one model: ask, read the stream to its end, close it.
+"""One attempt at one model: send the request, read the stream to its end, and close it.
 
 Law: the connection is always closed when this returns or is cancelled, and `Call.spent` includes the attempt's usage.
-It is the usage that the provider reported. If more may be billed, it counts as a call of unknown usage.
+This is the usage that the provider reported. If more may be billed, the attempt counts as a call of unknown usage.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
 LEAST_S = 60.0
-"""The seconds of the remaining time that an attempt leaves for each fallback of its model."""
+"""The part of the remaining time that an attempt leaves for each fallback of its model, in seconds."""
 
 
 @dataclass(slots=True)
 class Call:
-    """The state of one `generate_step` over all its attempts. Times are Unix seconds, infinite if nothing bounds the
-    call."""
+    """The state of one `generate_step` over all its attempts. Times are Unix seconds, infinite if the call has no
+    limit."""
 
     request: LLMGenerateInput
-    """The request of the engine."""
+    """The engine's request."""
     deadline: float
     """The time at which the whole call ends."""
     model: str = ""
-    """The model that is being tried. Empty at first: the config's model."""
+    """The model that is being tried. Empty at first, which means the config's model."""
     repeats_until: float = math.inf
     """The time after which no retry begins. Each model has an equal share of the time that is left for it and its
     fallbacks."""
@@ -46,7 +46,7 @@ class Call:
     spent: Usage = field(default_factory=Usage)
     """The usage of all attempts so far."""
     without_reasoning: bool = False
-    """Whether a provider refused the reasoning of earlier steps, so that no attempt sends it any more."""
+    """Whether a provider refused the reasoning from earlier steps. If so, no further attempt sends it."""
 
     def __post_init__(self) -> None:
         self.model = self.model or self.request.config.model
@@ -123,7 +123,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
 
 
 class _StreamReader:
-    """A stream that is being read. `heard`: whether it sent any event."""
+    """A stream that is being read. `heard`: whether it has sent any event."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange

@@ -1,7 +1,7 @@
 """Amazon Bedrock's models through boto3's ConverseStream, with the credentials that boto3 finds. On AWS these are the
-function's role.
+credentials of the function's role.
 
-A model's name is `bedrock/` and an id of Bedrock. The id is that of a model, that of a cross-region inference profile
+A model's name is `bedrock/` followed by a Bedrock id. The id is a model id, the id of a cross-region inference profile
 (`us.`, `eu.`, `global.`), or an ARN, which contains its region.
 """
 
@@ -58,12 +58,12 @@ _LITELLMS = frozenset({"api_key", "auth_token"})
 """litellm's options for credentials, which are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
 _LONGEST_S = 86_400
-"""The read timeout of boto3, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
+"""boto3's read timeout, in seconds. The timeouts of `LLMConfig` end the attempt earlier."""
 _CONNECT_S = 10
 _CONNECTIONS = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9 ()\[\]-]")
 _LONGEST_NAME = 190
-"""The characters of a document's name, without its number. Converse accepts 200."""
+"""The maximum length of a document's name, without its number. Converse accepts 200 characters."""
 _ANY: JsonObject = {"type": "object", "properties": {}}
 
 
@@ -119,8 +119,8 @@ class _Exchange(NativeExchange):
 
     @property
     def _is_claude(self) -> bool:
-        """Whether the model is Claude. The ARN of an inference profile may not tell, but only Claude has the option
-        `thinking`."""
+        """Whether the model is Claude. The ARN of an inference profile may not reveal this, but only Claude has the
+        option `thinking`."""
         return "claude" in self.name.lower() or (self._is_arn and not self._is_nova and thinks_first(self.options))
 
     @property
@@ -198,8 +198,8 @@ class _Exchange(NativeExchange):
         )
 
     def _arguments(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        """Return the arguments of `ConverseStream`. A provider option that has the name of an argument is passed as
-        that argument. All others are passed as fields of the model."""
+        """Return the arguments of `ConverseStream`. A provider option with the name of an argument is passed as that
+        argument. All others are passed as model-specific fields."""
         entry = entry_of(self.model)
         system, messages = turns(
             self.request.messages, text=_text, content=self._content, answer=self._answer, result=self._result
@@ -244,8 +244,8 @@ class _Exchange(NativeExchange):
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tools. If the history has calls, Converse requires their tools, even if none is offered any
-        more."""
+        """Return the tools. If the history contains calls, Converse requires their tools, even if none of them is
+        offered any longer."""
         request = self.request
         tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
         if not tools:
@@ -292,8 +292,8 @@ class _Exchange(NativeExchange):
                 return {"document": {"format": CONVERSE_DOCUMENTS[media_type], "name": name, "source": source}}
 
     def _document_name(self, sent: Sent) -> str:
-        """Return a name that Converse accepts: of few characters, and unique in the request. It depends on the earlier
-        documents only, so that the next step's prompt begins with the same bytes."""
+        """Return a name that Converse accepts: it has only allowed characters and is unique in the request. It depends
+        only on the earlier documents, so that the next step's prompt begins with the same bytes."""
         stem = re.sub(r"\s+", " ", _NOT_IN_NAMES.sub(" ", sent.name.rpartition(".")[0] or sent.name)).strip()
         stem = stem[:_LONGEST_NAME].rstrip() or "document"
         names = (stem if number == 1 else f"{stem} ({number})" for number in count_from(1))

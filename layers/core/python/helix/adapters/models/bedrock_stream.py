@@ -1,4 +1,4 @@
-"""One ConverseStream of boto3 in a thread of its own, read from an event loop.
+"""One ConverseStream of boto3 in its own thread, read from an event loop.
 
 Law: `abort` ends the connection at once, whether the answer has begun or not. boto3 has no such method, so the socket
 of the connection is noted when the request is sent. It is shut down unless the connection went back to its pool. Each
@@ -24,7 +24,7 @@ _thread = threading.local()
 
 class Conversation:
     """A conversation in a thread. Call `await start()`, then `await next()` until None, and `abort()` in any case.
-    `body` replaces the one that boto3 makes of the arguments, which would be several copies of a file."""
+    `body` replaces the body that boto3 would build from the arguments, which would hold several copies of a file."""
 
     def __init__(self, client: Any, arguments: Mapping[str, Any], body: JsonBody | None = None) -> None:
         self._client, self._arguments = client, arguments

@@ -37,9 +37,9 @@ _PROMPT_TIER = re.compile(r"_above_\d+k_tokens$")
 _CACHE_LIFE = re.compile(r"_above_\d+hr$")
 _CHAT_MODES = ("chat", "responses")
 _SEES = re.compile(r"\bft:|vision|pixtral|-vl\b")
-"""A pattern for models with images that the table does not mark."""
+"""A pattern for models that accept images but are not marked in the table."""
 _NOVA = re.compile(r"amazon\.nova-(?!micro)(\d-)?(lite|pro|premier)")
-"""A pattern for the models of Amazon Bedrock that take video, and files as S3 addresses
+"""A pattern for the Amazon Bedrock models that accept video, and files as S3 addresses
 (docs.aws.amazon.com/bedrock/latest/userguide/conversation-inference-supported-models-features.html)."""
 
 logger = get_logger(__name__)
@@ -49,7 +49,7 @@ class LitellmCatalog:
     """A `ModelCatalog` on litellm's table. Names are litellm's. The provider may be omitted: `openai/gpt-4o` or
     `gpt-4o`.
 
-    prices has US dollars per token, `{model: (input, output)}`. limits has tokens, `{model: (window, answer)}`. Both
+    prices are US dollars per token, `{model: (input, output)}`. limits are tokens, `{model: (window, answer)}`. Both
     are looked up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
     """
 
@@ -90,7 +90,7 @@ class LitellmCatalog:
 
 
 def info_of(model: str) -> ModelInfo:
-    """Return what the table says about `model`."""
+    """Return the table's information about `model`."""
     return _read(model, entry_of(model))
 
 
@@ -143,8 +143,9 @@ def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _with_inputs(info: ModelInfo, entry: Mapping[str, Any]) -> ModelInfo:
-    """Return the info with the kinds of files that the model takes. The table marks what a chat model takes. A missing
-    mark means that it does not, except for PDF documents of a model with images, and for names that suggest images."""
+    """Return the info, extended by the kinds of files that the model accepts. The table marks these for chat models. A
+    missing mark means that the model does not accept the kind. The exceptions are PDF documents if the model accepts
+    images, and names that suggest images."""
     nova = info.model.startswith("bedrock/") and bool(_NOVA.search(info.model))
     if entry.get("mode") not in _CHAT_MODES:
         return replace(info, video=True, reads_s3=True) if nova else info
@@ -185,8 +186,8 @@ def _price(entry: Mapping[str, Any], name: str) -> float | None:
 
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    """Return litellm's table, parsed once in tens of milliseconds. It is empty if litellm is not installed, or has
-    moved its file. A deps layer without litellm still has the file (`helix.infra.build`)."""
+    """Return litellm's table, parsed once in tens of milliseconds. It is empty if litellm is not installed or has moved
+    its file. A deps layer without litellm still has the file (`helix.infra.build`)."""
     found = importlib.util.find_spec("litellm")
     folders = found.submodule_search_locations if found is not None else None
     table: dict[str, Any] = {}

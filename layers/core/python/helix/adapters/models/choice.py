@@ -1,7 +1,7 @@
 """The choice of the package that calls a model: the provider's own if it is installed and supports the call, otherwise
 litellm.
 
-Law: nothing is imported for the decision. `LLMConfig.adapter` forces either.
+Law: nothing is imported for the decision. `LLMConfig.adapter` overrides the choice.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _WIRES = {
     "anthropic": ("anthropic", "AnthropicWire", "anthropic"),
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
-"""The wire of each package: module of this folder, class, and the extra that installs the package."""
+"""The wire of each package: the module in this folder, the class, and the extra that installs the package."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),
         *("modify_params", "cache_control_injection_points", "web_search_options"),
     }
 )
-"""The provider options that litellm itself handles. No provider has them."""
+"""The provider options that litellm itself handles. Providers do not have them."""
 _TRANSLATED: Mapping[str, frozenset[str]] = {
     "openai": frozenset(
         {"api_version", "azure_ad_token", "azure_ad_token_provider", "base_model", "client_id", "tenant_id"}
@@ -66,7 +66,7 @@ _TRANSLATED: Mapping[str, frozenset[str]] = {
 
 
 def provider_of(model: str) -> str:
-    """Return the provider of a model's name: the part before the slash, or the one that the name's family implies."""
+    """Return the provider that a model's name contains before the slash, or that the name's family implies."""
     provider, slash, _ = model.partition("/")
     if slash:
         return provider.lower()
@@ -140,8 +140,8 @@ def wire_of(package: str, prices: Prices) -> Wire:
 
 @contextlib.contextmanager
 def _pause_collector() -> Iterator[None]:
-    """Switch the garbage collector off during an import. An import creates thousands of objects, all of which stay. The
-    collector would take a tenth of the import's time."""
+    """Switch the garbage collector off during an import. An import creates thousands of objects, all of which stay.
+    Garbage collection would take a tenth of the import's time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,8 @@
-"""Compressed answers, decompressed piece by piece and within bounds.
+"""Compressed responses, decompressed piece by piece and within bounds.
 
-Law: a piece is at most `PIECE` bytes, and the event loop runs between two of them, whatever the compression ratio. An
-answer that is much larger than its compressed form is refused: a few hundred kilobytes can hold gigabytes.
+Law: a piece is at most `PIECE` bytes, and the event loop runs between two of them, whatever the compression ratio. A
+response that is much larger than its compressed form is refused, because a few hundred kilobytes can expand to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from helix.adapters.models.wire import BrokenStreamError, RefusedAnswerError
 
 PIECE: Final = 64 * 1024
 FREE: Final = 2**20
-"""The decompressed bytes that are allowed on top of `RATIO`, in any answer."""
+"""The decompressed bytes that are allowed on top of `RATIO`, in any response."""
 RATIO: Final = 100
-"""The decompressed bytes that each compressed byte may produce. Text, and server-sent events of it, stay below 40."""
+"""The decompressed bytes that each compressed byte may produce. Text, including text in server-sent events, stays below
+40."""
 _EITHER: Final = zlib.MAX_WBITS | 32
 """The `wbits` for zlib to detect gzip or zlib by the header."""
 
 
 async def limit_decompression(response: Any) -> None:
-    """Replace the stream of a compressed response by one that is decompressed here. It is a hook for an `AsyncClient`
+    """Replace the stream of a compressed response with one that is decompressed here. It is a hook for an `AsyncClient`
     of httpx, or of httpx2, which the anthropic package uses."""
     named = response.headers.get_list("content-encoding", split_commas=True)
     encodings = [name for name in (name.strip().lower() for name in named) if name not in ("", "identity")]
@@ -81,5 +83,5 @@ class _Unpacked:
 
 
 def _has_header(data: bytes) -> bool:
-    """Return whether the data begins with a header of gzip or zlib. Some servers send `deflate` without one."""
+    """Return whether the data begins with a gzip or zlib header. Some servers send `deflate` without one."""
     return data[:1] == b"\x1f" or (data[0] & 0x0F == 8 and (len(data) < 2 or (data[0] << 8 | data[1]) % 31 == 0))

@@ -1,4 +1,4 @@
-"""The demonstration model: lets an agent run for real without a language model or credentials.
+"""The demonstration model, which lets an agent really run without a language model or credentials.
 
 It is a deterministic program. It picks the keywords of the question, calls the agent's tools with them, and answers
 with sentences that the tools returned. It understands nothing, and says so at the start of each run.
@@ -193,7 +193,7 @@ class _Turn:
 
     def _delegate(self) -> list[_Call]:
         if self.called and not self.evidence.sentences(1):
-            return []  # no evidence that a sub-agent could work on
+            return []  # no evidence that a sub-agent could work with
         children = [t for t in self.tools if is_sub_agent_tool(t.name) and not self._count_calls(t)]
         return [
             self._call(t, f"Handing what was found to {t.name.removeprefix(SUBAGENT_TOOL_PREFIX)}.")

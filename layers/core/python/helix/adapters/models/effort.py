@@ -1,8 +1,8 @@
 """The effort and verbosity of a model (`LLMConfig.reasoning`, `verbosity`), in each provider's terms.
 
-Law: an effort means the same for every provider. A model that lacks it uses the nearest one that it has. A model that
-does not reason gets none. The same settings in `provider_options` override it. A model that is not in the catalog is
-treated like its provider's newest models.
+Law: an effort means the same for every provider. If a model lacks that effort, the nearest one that it supports is
+used. A model that does not reason gets none. The same settings in `provider_options` override it. A model that is not
+in the catalog is treated like its provider's newest models.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:
 
 
 def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """Return `thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: the tokens of the
-    whole answer. A thinking budget leaves some of them for the text."""
+    """Return `thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: the token limit
+    of the whole answer. A thinking budget leaves some of these tokens for the text."""
     if effort is None or not entry.get("supports_reasoning", not entry):
         return {}
     if effort == "none" and not entry.get("thinking_always_on"):

@@ -1,6 +1,6 @@
-"""Embeddings: converts texts to vectors with any embedding model that litellm can call.
+"""Converts texts to vectors with any embedding model that litellm can call.
 
-Law: a call gives a vector for each text, in order, or one classified error. All usage is counted, including that of
+Law: a call returns a vector for each text, in order, or one classified error. All usage is counted, including that of
 unusable responses.
 """
 
@@ -24,7 +24,7 @@ class LiteLLMEmbedding:
     """An embedding model. `await embedding(texts)` returns their vectors.
 
     Keys and addresses come from each provider's own variables, or from `options` (`api_key`, `api_base`, `dimensions`,
-    ...). `timeout_s` bounds one call. `spent`: the usage of all calls.
+    ...). `timeout_s` bounds one call. `spent`: the total usage of all calls.
 
     Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later.
     OpenAI's own client retries twice before that, and litellm cannot turn this off.

@@ -1,4 +1,4 @@
-"""The facts that a program can find in texts without understanding them: keywords, matching sentences, their sources.
+"""The facts that a program can find in text without understanding it: keywords, matching sentences and their sources.
 
 Law: pure and deterministic. Only the demonstration model uses it.
 """
@@ -61,14 +61,14 @@ def keywords(text: str, limit: int = 6) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a tool result."""
+    """A piece of text from a tool result."""
 
     text: str
     """The text."""
     source: str | None
     """The path, address or name of the text's source. None: unknown."""
     fields: Mapping[str, Any]
-    """The plain values beside the text."""
+    """The plain values next to the text."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Evidence:
     """The passages so far. `add` extends them."""
 
     def add(self, content: str, arguments: Mapping[str, Any]) -> None:
-        """Add the text of a tool result. `arguments` of its call may name its source."""
+        """Add the text of a tool result. The `arguments` of the call may name its source."""
         try:
             value = loads(content)
         except ValueError:

@@ -1,7 +1,7 @@
-"""The classification of exceptions of model calls, in one place.
+"""The single place that classifies the exceptions of model calls.
 
-Law: `classify` accepts every exception. Codes are stable. Messages name the model and say what to do. They contain no
-secret, and the provider's own words only with `HELIX_LOG_CONTENT=1`.
+Law: `classify` accepts every exception. Codes are stable. Messages name the model and say what to do. They never contain
+secrets, and contain the provider's own words only with `HELIX_LOG_CONTENT=1`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _FILE_CODES = frozenset(
         *("sanitizer_server_error", "unsupported_file", "invalid_file"),
     }
 )
-"""OpenAI's codes of errors about a file (`openai.types.responses.ResponseError`, and others that it sends)."""
+"""OpenAI's codes for errors about a file (`openai.types.responses.ResponseError`, and others that it sends)."""
 _BY_BODY_CODE |= dict.fromkeys(_FILE_CODES, "invalid_file") | {"image_content_policy_violation": "content_filter"}
 _BY_BODY_TYPE = {
     "invalid_request_error": "bad_request",
@@ -134,17 +134,17 @@ _ABOUT_FILE = re.compile(
         )
     )
 )
-"""A pattern for errors of OpenAI, Anthropic, Bedrock and Google about a file: too large, not supported, damaged, or not
-available at its URL. Only a request with files is compared with it."""
+"""A pattern for errors from OpenAI, Anthropic, Bedrock and Google about a file: too large, not supported, damaged, or not
+available at its URL. It is applied only to requests with files."""
 _NO_SUCH_MODEL = re.compile(r"(?i)model identifier is invalid|model .*(does not|doesn't) exist")
 _ABOUT_REASONING = re.compile(
     r"(?i)signature|redacted_thinking|thinking`? blocks?|encrypted[_ ]content|of type .?reasoning|\breasoning.? items?\b"
     r"|Item with id 'rs_"
 )
-"""A pattern for errors of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is
+"""A pattern for errors from Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is
 missing."""
 _WANTS_RESPONSES = re.compile(r"/v1/responses")
-"""A pattern for OpenAI's error if a new model receives tools at /v1/chat/completions."""
+"""A pattern for OpenAI's error when a new model receives tools at /v1/chat/completions."""
 _TIMEOUTS = frozenset(
     {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
 )
@@ -152,11 +152,11 @@ _TRANSPORT = frozenset(
     {
         *("APIConnectionError", "TransportError", "ConnectionError", "EndpointConnectionError"),
         *("ClientConnectionError", "HTTPClientError", "ProtocolError", "ParserError"),
-        *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # the answer broke off within an event
+        *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # the response broke off within an event
     }
 )
 _ENDPOINT_UNREACHABLE = frozenset({"EndpointConnectionError"})
-"""The errors of botocore for an unreachable host. They wrap a timeout error, but are not timeouts."""
+"""botocore's errors for an unreachable host. They wrap a timeout error, but are not timeouts."""
 _UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "EndpointConnectionError"})
 _SECRET = re.compile(
     r"(?i)\b(?:sk|pk|rk|key|gsk|xai|AIza|ya29|hf)[-_][\w.*-]{6,}|\bAIza[\w-]{10,}|\bbearer\s+[\w.~+/-]+=*"
@@ -179,7 +179,7 @@ class Failure:
     message: str
     """The message for people: the model, the code, details, and advice."""
     retry_after_s: float | None = None
-    """The seconds to wait before a retry, if the provider said so. None: it did not."""
+    """The seconds to wait before a retry, if the provider specified them. None: it did not."""
     about_reasoning: bool = False
     """Whether the provider refused the reasoning that came with the conversation."""
 
@@ -190,15 +190,14 @@ class Failure:
     def error(self) -> ModelError:
         """Return the failure as an error for `on_error`, with this failure's `code`."""
         error = ModelError(self.message, retryable=self.retryable, retry_after_s=self.retry_after_s)
-        vars(error)["code"] = self.code  # the class's code names the family; this one is more exact
+        vars(error)["code"] = self.code  # the class's code names the family; this one is more specific
         return error
 
 
 def failure(
     model: str, code: str, detail: str, retry_after_s: float | None = None, secrets: Iterable[str] = ()
 ) -> Failure:
-    """Return a failure of `model` with the advice for `code`. `detail` is shortened and cleared of secrets; it may be
-    empty."""
+    """Return a failure of `model` with the advice for `code`. `detail` is shortened and redacted; it may be empty."""
     cleaned = redact(" ".join(detail.split()), secrets)[:_DETAIL].rstrip(". ")
     what = f"{code}: {cleaned}" if cleaned else code
     return Failure(code, f"model {model!r}: {what}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s)
@@ -208,7 +207,7 @@ def classify(
     error: BaseException, model: str, *, now: float, secrets: Iterable[str] = (), with_files: bool = False
 ) -> Failure:
     """Classify an `error` that a provider's package or litellm raised. `now`, in Unix seconds, is used to read a
-    Retry-After date. `with_files`: the request has files, which the provider may have refused."""
+    Retry-After date. `with_files`: the request contains files, which the provider may have refused."""
     chain = list(_chain(error))
     code = _code(chain, with_files)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
@@ -259,7 +258,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _code(chain: list[BaseException], with_files: bool = False) -> str:
     code = _kind(chain)
     if code == "bad_request" and any(_TOO_LONG.search(_message_of(error)) for error in chain):
-        return "context_too_long"  # only the message distinguishes it
+        return "context_too_long"  # only the message tells it apart
     if with_files and code == "bad_request" and any(_ABOUT_FILE.search(_message_of(error)) for error in chain):
         return InvalidFileError.code
     return code

@@ -1,8 +1,9 @@
-"""The form in which each provider's interface takes a file, and the reason why it does not.
+"""The form in which each provider's interface accepts a file, or the reason why it does not.
 
-Law: the decision needs nothing but the file, the model's name and its entry in the catalog. A file of the last user
-message that the model cannot take is refused before anything is bought. Any other file that it cannot take is named in
-its place. An older message, or a tool that has acted already, must not end every later run of its session.
+Law: the decision depends only on the file, the model's name and its entry in the catalog. A file of the last user
+message that the model cannot take is refused before any call is paid for. A note that names the file replaces any other
+file that the model cannot take, because an older message, or a tool that has already acted, must not make every later
+run of its session fail.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from helix.ports.catalog import PDF, ModelInfo, refusal, takes, unsupported
 Interface = Literal["responses", "chat", "messages", "converse", "litellm"]
 """The interfaces: OpenAI's Responses, Chat Completions, Anthropic's Messages, Bedrock's Converse, and litellm's."""
 Form = Literal["image", "audio", "document", "video", "text"]
-"""The kinds of a provider's blocks. `text` is a document whose content is sent as text."""
+"""The kinds of a provider's content blocks. `text` is a document whose content is sent as text."""
 
 IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
-"""The types of images that all providers take, with Converse's names for them."""
+"""The types of images that all providers accept, with Converse's names for them."""
 CHAT_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-"""The types of audio that OpenAI takes, with its names for them."""
+"""The types of audio that OpenAI accepts, with its names for them."""
 CONVERSE_AUDIO = {
     **CHAT_AUDIO,
     "audio/flac": "flac",
@@ -85,7 +86,8 @@ def form_of(file: FilePart, interface: Interface, info: ModelInfo, *, in_result:
 
 
 def refused(file: FilePart, interface: Interface, info: ModelInfo) -> str | None:
-    """Return why a file of the last user message is refused, or None. A file of kind `file` is named instead."""
+    """Return why a file of the last user message is refused, or None. A file of kind `file` is replaced by a note
+    instead."""
     if file.kind == "file" or form_of(file, interface, info) is not None:
         return None
     if (known := unsupported(info, [file])) is not None:
@@ -97,7 +99,7 @@ def refused(file: FilePart, interface: Interface, info: ModelInfo) -> str | None
 
 
 def note(file: FilePart, *, readable: bool) -> str:
-    """Return the text that names a file in its place. `readable`: the prompt also contains the file."""
+    """Return the note that names a file and takes its place. `readable`: the prompt also contains the file."""
     size = f", {file.size} bytes" if file.size else ""
     shown = f"{file.kind} {file.name!r}" if file.name else file.kind
     return f"[{shown} ({file.media_type}{size}){'' if readable else ', which this model cannot read'}]"

@@ -1,7 +1,7 @@
 """The files of one request: their bytes, their places in the text, and a JSON body that encodes them while it is sent.
 
-Law: bytes are read once per attempt, when its request is built. Base64 is made piece by piece while the body is sent, so
-a request holds the bytes of its files and no other copy. The same messages give the same body, byte for byte.
+Law: bytes are read once per attempt, when its request is built. Base64 is generated piece by piece while the body is sent,
+so a request holds the bytes of its files and no other copy. The same messages produce the same body, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from helix.ports.catalog import ModelInfo
 from helix.ports.model import LLMGenerateInput
 
 _CHUNK = 256 * 1024
-"""The bytes of a body that are sent at once."""
+"""The number of bytes of a body that are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Bytes that stand for their base64 text in a request."""
+    """Bytes that represent their base64 text in a request."""
 
     data: bytes
     """The bytes of the file."""
     prefix: str = ""
-    """The text before the base64 text, such as that of a data URL."""
+    """The text before the base64 text, such as the beginning of a data URL."""
 
     def text(self) -> str:
         return self.prefix + base64.b64encode(self.data).decode("ascii")
@@ -45,12 +45,12 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A file in its place, in the form in which the model takes it."""
+    """A file in its place, in the form in which the model accepts it."""
 
     file: FilePart
     """The file."""
     form: Form
-    """The kind of the provider's block. Never `text`, which is sent as a text."""
+    """The kind of the provider's block. Never `text`, because such a file is sent as text."""
     data: bytes | None
     """The bytes. None: the provider reads `location` or the file's URL."""
     location: str | None = None
@@ -111,11 +111,11 @@ class RequestFiles:
         self._data = dict(zip(needed, read, strict=True))
 
     def release(self) -> None:
-        """Forget the bytes, once the request is sent."""
+        """Release the bytes once the request has been sent."""
         self._data = {}
 
     def content(self, message: UserMessage | ToolResultMessage) -> list[str | Sent]:
-        """Return the texts and files of a message in their order. Blank texts are left out."""
+        """Return the text and the files of a message in their order. Blank text is omitted."""
         made: list[str | Sent] = []
         for part in placed(message.content, message.files):
             made.append(part if isinstance(part, str) else self._part(part, message))
@@ -149,7 +149,7 @@ class RequestFiles:
 
 
 def placed(text: str, files: Sequence[FilePart]) -> Iterator[str | FilePart]:
-    """Yield the files in their places, and the texts between them that are not blank."""
+    """Yield the files in their places, and the text between them that is not blank."""
     start = 0
     for file in sorted(files, key=lambda file: file.after_text):
         end = min(max(file.after_text, start), len(text))
@@ -162,7 +162,7 @@ def placed(text: str, files: Sequence[FilePart]) -> Iterator[str | FilePart]:
 
 
 def plain(value: Any) -> Any:
-    """Return a body with each file as its base64 text, for packages that take no other form."""
+    """Return a body with each file as its base64 text, for packages that accept no other form."""
     return mapped(value, lambda leaf: leaf.text() if isinstance(leaf, Encoded) else leaf)
 
 
@@ -198,7 +198,7 @@ class JsonBody:
         return self._ends[-1]
 
     def read_at(self, start: int, size: int) -> bytes:
-        """Return up to `size` bytes from the position `start`. Empty at the end. It may return less."""
+        """Return up to `size` bytes from the position `start`. Empty at the end. It may return fewer."""
         if start >= self.length:
             return b""
         index = bisect_right(self._ends, start)
@@ -218,7 +218,7 @@ class JsonBody:
             position += len(piece)
 
     def release(self) -> None:
-        """Forget the body, once it is sent: the package keeps the request as long as its answer."""
+        """Release the body once it has been sent, because the package keeps the request as long as its response."""
         self._parts, self._ends = [], [0]
 
 

@@ -49,7 +49,7 @@ class Filler:
     evidence: Evidence
     """The passages that tools have returned."""
     given: Mapping[str, Any]
-    """The known values for fields of the same name, such as the path of a search result."""
+    """The known values for fields with the same name, such as the path of a search result."""
     final: bool = False
     """Whether an output is filled, including its optional fields. For arguments only the needed fields are filled."""
 

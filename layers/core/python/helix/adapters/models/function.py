@@ -1,7 +1,7 @@
-"""The model of a function agent, which is not a real model: it turns the user's message into the one call of the
+"""The model of a function agent, which is not a real model: it turns the user's message into a single call of the
 function.
 
-Law: pure. The same messages give the same answer in every process, so a resumed run repeats its decision.
+Law: pure. The same messages produce the same answer in every process, so a resumed run repeats its decision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Any model that litellm can call. Its import takes seconds, so it happens in a thread, at the first call."""
+"""Calls any model that litellm supports. Importing litellm takes seconds, so it is done in a thread, at the first
+call."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def load_litellm() -> ModuleType:
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True  # httpx, as the packages of OpenAI and Anthropic use it
-    if "LITELLM_LOG" not in os.environ:  # Helix reports every failure; setting LITELLM_LOG brings litellm's log back
+    if "LITELLM_LOG" not in os.environ:  # Helix reports every failure; LITELLM_LOG turns litellm's log on again
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
     getattr(litellm, "encoding", None)
@@ -161,8 +162,8 @@ def load_litellm() -> ModuleType:
 
 
 def _ignore_its_warnings() -> None:
-    """Set litellm's warning filters again. pytest resets them after the test that imported litellm. If warnings are
-    errors, the next stream would fail."""
+    """Restore litellm's warning filters. pytest resets them after the test that imported litellm. If warnings are errors,
+    the next stream would fail."""
     for message in _ITS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
 
@@ -171,8 +172,8 @@ def _ignore_its_warnings() -> None:
 
 
 def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """Return one call's usage from litellm's usage object. None (nothing reported) gives an unpriced call without
-    tokens."""
+    """Return one call's usage from litellm's usage object. None means that no usage was reported, and yields an unpriced
+    call without tokens."""
     if reported is None:
         return usage_of(Tokens(), None)
     tokens = Tokens(

@@ -57,7 +57,7 @@ class LiteLLMResponses(ResponsesExchange):
         try:
             event = await anext(self._stream, None)
         except Exception as error:
-            if isinstance(error.__context__, StopAsyncIteration):  # the end; litellm expects one more event
+            if isinstance(error.__context__, StopAsyncIteration):  # the stream ended; litellm expects one more event
                 return None
             raise
         if event is None:

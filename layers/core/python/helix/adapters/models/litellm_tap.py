@@ -16,7 +16,7 @@ from typing import Any
 
 
 class StreamTap:
-    """The tap of one stream. `native` is the provider's stop reason if one was seen. `refusal` is the refusal text so
+    """The tap on one stream. `native` is the provider's stop reason if one was seen. `refusal` is the refusal text so
     far. `reported_usage` says whether the provider reported its token counts, or could not be observed."""
 
     def __init__(self, stream: Any) -> None:
@@ -37,7 +37,7 @@ class StreamTap:
 
     @property
     def finish_reason(self) -> str | None:
-        """The reason that was received. None means that the stream was cut, even if litellm reports a reason."""
+        """The reason that was received. None means that the stream was cut off, even if litellm reports a reason."""
         reported = getattr(self._stream, "received_finish_reason", None)
         return self.native or reported or getattr(self._stream, "intermittent_finish_reason", None)
 

@@ -51,7 +51,7 @@ def api_of(model: str, config: LLMConfig) -> Literal["responses", "chat"]:
         return "responses"
     base = base_of(model, options)
     elsewhere = base is not None and not _OWN_HOSTS.search(urlsplit(base).hostname or "")
-    dated = "api_version" in options  # a version of Azure's older interface, most of which have no Responses
+    dated = "api_version" in options  # versions of Azure's older interface mostly lack Responses
     endpoints = entry.get("supported_endpoints") or ["/v1/responses"]
     if elsewhere or dated or "/v1/responses" not in endpoints or _CHAT_MODELS.search(name):
         return "chat"

@@ -29,7 +29,7 @@ KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_
 _END_S = 0.2
 """The seconds that a server has to end a response after `[DONE]`."""
 _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
-"""A pattern for models with structured outputs. It decides for models that the table does not have."""
+"""A pattern for models with structured outputs. It is used for models that are missing from the table."""
 
 
 class Stream(AsyncStream[T]):  # type: ignore[misc]
@@ -69,8 +69,8 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def verbosity(self) -> str | None:
-        """The verbosity to send. An option of the provider is sent unchanged; the setting is sent only to models that
-        support it."""
+        """The verbosity to send. A provider option is sent unchanged; the setting is sent only to models that support
+        it."""
         asked = self.request.config.provider_options.get("verbosity")
         if asked is not None:
             return str(asked)

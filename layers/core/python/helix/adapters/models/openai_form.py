@@ -30,7 +30,7 @@ from helix.core.messages import (
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
-# Providers that require a thinking model's plain reasoning beside its tool calls.
+# Providers that require a thinking model's plain reasoning along with its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
 CHOICES = frozenset({"auto", "required", "none"})
@@ -105,8 +105,8 @@ def to_tool_choice(choice: str) -> str | dict[str, Any]:
 def to_messages(
     messages: Sequence[AnyMessage], model: str, provider: str, files: RequestFiles, *, mark: JsonObject | None = None
 ) -> list[dict[str, Any]]:
-    """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them. The
-    result of a tool is text only, so a user message after a step's results has their files."""
+    """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them. A
+    tool result can only be text, so a user message after a step's results carries their files."""
     made: list[dict[str, Any]] = []
     returned: list[dict[str, Any]] = []
     for message in messages:
@@ -197,7 +197,7 @@ def _block(block: ThinkingContent) -> dict[str, Any]:
 
 
 def _add_cache_mark(message: dict[str, Any], mark: JsonObject) -> None:
-    """Put a cache mark on a message, in the place where litellm reads it for its role."""
+    """Put a cache mark on a message. litellm looks for it in a place that depends on the message's role."""
     if message["role"] == "tool":
         message["cache_control"] = mark
     elif isinstance(message["content"], list):

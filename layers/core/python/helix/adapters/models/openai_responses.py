@@ -33,13 +33,13 @@ from helix.core.messages import (
 )
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
-"""The options that follow from the session. A second value would contradict it."""
+"""The options that the session determines. A second value would contradict it."""
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
 _UNSUMMARIZED = set[tuple[str, int]]()
-"""The models that refused to show summaries because OpenAI has not verified the organization. Each has a hash of its
-options, which may contain a key."""
+"""The models that refused to show summaries because OpenAI has not verified the organization. Each is stored with a
+hash of its options, because they may contain a key."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -102,7 +102,7 @@ class ResponsesExchange(OpenAIExchange):
     def _read_item(self, index: int, item: Mapping[str, Any]) -> Sequence[Piece]:
         if item["type"] == "reasoning" and item.get("encrypted_content"):
             return [Thinking(signature=item["encrypted_content"], id=item.get("id"))]
-        if item["type"] == "function_call" and index not in self._begun:  # it came in one piece
+        if item["type"] == "function_call" and index not in self._begun:  # it arrived in one piece
             return [CallPart(index, item["call_id"], item["name"], item.get("arguments") or "")]
         return ()
 
@@ -168,7 +168,7 @@ class ResponsesExchange(OpenAIExchange):
         return self.name, hash(dumps(self.request.config.provider_options))
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a tool. In this API a tool is strict unless it says otherwise."""
+        """Return a tool. In this API a tool is strict unless specified otherwise."""
         strict = name in self.strict
         made = strict_schema(dict(parameters)) if strict else parameters
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}

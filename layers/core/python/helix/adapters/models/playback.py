@@ -1,6 +1,6 @@
-"""Streams a finished answer as a provider would. All models that are programs use it.
+"""Streams a finished answer as a provider would. All models that are implemented as programs use it.
 
-Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception of a callback is
+Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception raised by a callback is
 dropped.
 """
 

@@ -1,8 +1,8 @@
 """The price of a model call, in whole millionths of a US dollar.
 
-Law: a price given to the adapter wins over litellm's table. A model without a price in either is `priced=False`, never
-0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported: its table is read
-(`catalog`).
+Law: a price given to the adapter takes precedence over litellm's table. A model without a price in either is
+`priced=False`, never 0 by accident. Sums are exact because every call is rounded once, here. litellm is not imported; only
+its table is read (`catalog`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Tokens:
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
-    """Return one call's usage. None (nothing reported) gives an unpriced call without tokens."""
+    """Return one call's usage. None means that no usage was reported, and yields an unpriced call without tokens."""
     return usage_of(Tokens(), None) if tokens is None else usage_of(tokens, _dollars(model, tokens, prices))
 
 
 def usage_of(tokens: Tokens, dollars: float | None) -> Usage:
-    """Return the usage of a call with this price. None: the price is unknown. A call without prompt tokens counts as one
+    """Return the usage of a call with this price. None: the price is unknown. A call without prompt tokens counts as a call
     of unknown usage."""
     return Usage(
         prompt_tokens=tokens.prompt,

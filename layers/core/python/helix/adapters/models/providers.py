@@ -1,4 +1,4 @@
-"""The providers that a model's name may begin with, and a check for names without one of them.
+"""The providers that a model's name may begin with, and a check for names that begin with none of them.
 
 Law: nothing is imported for the decision. A provider that only a newer litellm knows is called like any other. The list
 only decides which names look like mistakes.
@@ -47,7 +47,7 @@ FAMILIES: Final = {
 }
 """The provider that litellm assumes for a name without a provider, by the beginning of the name."""
 _ELSEWHERE = ("custom_llm_provider", "api_base", "base_url")
-"""The provider options that say where a model is, whatever its name begins with."""
+"""The provider options that say where a model is, regardless of how its name begins."""
 
 
 def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) -> str | None:

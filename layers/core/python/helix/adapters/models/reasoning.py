@@ -1,8 +1,8 @@
-"""The reasoning of earlier steps, which is sent only to the model that produced it.
+"""The reasoning from earlier steps, which is sent only to the model that produced it.
 
-Law: a model receives only its own reasoning. Providers sign or encrypt it, and refuse that of another model. The stored
-message names its model. Reasoning of an unknown model is sent, because most sessions use one model only. If a provider
-refuses reasoning nevertheless, the step is requested once more without any. Its answer records that
+Law: a model receives only its own reasoning. Providers sign or encrypt it, and refuse another model's reasoning. The
+stored message names its model. Reasoning from an unknown model is sent, because most sessions use only one model. If a
+provider refuses reasoning anyway, the step is requested once more without any. Its answer records that
 (`without_reasoning`), and all older reasoning is omitted from later steps.
 """
 
@@ -17,7 +17,7 @@ from helix.ports.model import LLMGenerateInput
 
 WITHOUT_REASONING = "without_reasoning"
 _SIGNED_ID = "__thought__"
-"""The mark in a call's id. litellm puts Gemini's signature after it."""
+"""The marker in a call's id. litellm puts Gemini's signature after it."""
 
 
 def request_for(request: LLMGenerateInput, model: str, *, without: bool = False) -> LLMGenerateInput:

@@ -1,7 +1,7 @@
 """A model that follows a script, for tests, benchmarks and examples.
 
 Law: deterministic. With `by="position"` it is also stateless: the next answer depends only on the conversation. So a
-process that resumes a session continues where the dead one stopped.
+process that resumes a session continues where the dead process stopped.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class _Line:
 class ScriptedModel(BaseAdapter):
     """A model that answers from a script: a list of entries, or a mapping from agent type to such a list.
 
-    An entry is a text, a step result, an exception to raise, or a function of the request that returns one of these. A
-    step result is a model or a mapping of its fields. A mapping may omit `type` and the usage (one call, no tokens). It
-    may also omit the ids of its tool calls, which become `call_0`, `call_1`, ... counted over the conversation. It may
-    give `thinking` as a text. Three more keys are `delay_s` before the answer, `delta_delay_s` before each delta, and
-    `raise_` to raise an exception. Calls named `subagent__...` become sub-agent calls.
+    An entry is a string, a step result, an exception to raise, or a function of the request that returns one of these.
+    A step result is a model or a mapping of its fields. A mapping may omit `type` and the usage (one call, no tokens).
+    It may also omit the ids of its tool calls, which become `call_0`, `call_1`, ... counted over the conversation. It
+    may give `thinking` as a string. Three more keys are `delay_s` before the answer, `delta_delay_s` before each delta,
+    and `raise_` to raise an exception. Calls named `subagent__...` become sub-agent calls.
 
     by: `queue` gives each request the next entry. `position` gives the entry whose index is the number of assistant
     messages in the request's conversation. repeat: start again after the last entry; otherwise `ScriptExhaustedError`

@@ -1,8 +1,8 @@
-"""The common part of the wires of the openai and anthropic packages: clients, and a stream of parsed events.
+"""The common part of the openai and anthropic wires: clients, and a stream of parsed events.
 
-Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections while the loop
-lives. The packages' own retries are off. Events come as plain JSON, because their typed resources cost half a second of
-imports.
+Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections for as long as
+the loop lives. The packages' own retries are off. Events are plain JSON, because their typed resources cost half a
+second of imports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helix.ports.model import LLMGenerateInput
 NOT_SENT = frozenset(
     {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
 )
-"""The provider options that the adapter sets itself, or that have settings of their own."""
+"""The provider options that the adapter sets itself, or that have their own settings."""
 OPENAIS = frozenset(
     {
         *("audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "organization", "prediction"),
@@ -45,7 +45,7 @@ def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str,
 
 
 class Clients:
-    """One client for each event loop and set of arguments. `connect` makes its HTTP client. The packages' own HTTP
+    """One client for each event loop and set of arguments. `connect` creates its HTTP client. The packages' own HTTP
     clients would be left behind by a closed loop, try to close themselves in another one, and fail."""
 
     def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
@@ -64,8 +64,8 @@ class Clients:
 
 
 class SdkExchange(NativeExchange):
-    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `interface` is the one that it
-    calls, and `stream_class` the package's `AsyncStream`."""
+    """An exchange over HTTP. `post` sends the request, and `event` returns the events. `interface` is the interface
+    that it calls, and `stream_class` the package's `AsyncStream`."""
 
     interface: Interface
 
@@ -104,7 +104,7 @@ class SdkExchange(NativeExchange):
 
     @property
     def sent_request(self) -> Any:
-        """The request whose answer is being read."""
+        """The request whose response is being read."""
         return self._stream.response.request
 
     async def event(self) -> Any:

@@ -1,8 +1,8 @@
 """JSON Schemas in the form that strict function calling accepts, and the way back.
 
 Law: `strict_schema` closes every object (no extra properties, all properties required; an optional one may be null), or
-returns None if the schema cannot be closed. `drop_nulls` removes exactly the nulls from the arguments that only the
-strict form allowed. So a tool's own validation and defaults see values of its own schema. Rules:
+returns None if the schema cannot be closed. `drop_nulls` removes from the arguments exactly those nulls that only the
+strict form allowed. So a tool's validation and defaults see values that match its own schema. Rules:
 https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 
@@ -34,7 +34,7 @@ def strict_schema(schema: JsonObject) -> JsonObject | None:
 
 
 def drop_nulls(schema: JsonObject, arguments: JsonObject) -> JsonObject:
-    """Return `arguments` of a strict call as the tool's own `schema` understands them."""
+    """Return the `arguments` of a strict call in the form that the tool's own `schema` expects."""
     return cast(JsonObject, _relax(schema, arguments, schema))
 
 

@@ -28,9 +28,9 @@ from helix.core.messages import AssistantMessage, ToolResultMessage, UserMessage
 PER_MESSAGE, PER_NAME, PRIMING, PER_TOOL = 3, 1, 3, 8
 """The overheads that OpenAI adds for a message, a name in it, the reply, and a tool."""
 IMAGE_TOKENS, SMALL_IMAGE_TOKENS = 765, 85
-"""The tokens of an image of 1024 x 1024, and of one in low detail."""
+"""The number of tokens of a 1024 x 1024 image, and of a low-detail image."""
 PIECE = 50_000
-"""The number of characters that are encoded at once. A longer text without a space takes tiktoken too long."""
+"""The number of characters that are encoded at once. tiktoken takes too long for a longer text without a space."""
 DEFAULT = "cl100k_base"
 _TABLES = {
     "cl100k_base": (
@@ -42,7 +42,7 @@ _TABLES = {
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     ),
 }
-"""The tables of tiktoken: the name of the file in its cache (SHA-1 of the address), and SHA-256 of its content."""
+"""The tables of tiktoken: the name of the cached file (the SHA-1 of its URL), and the SHA-256 of its content."""
 _SHIPPED = Path("litellm_core_utils", "tokenizers")
 _CACHE = "TIKTOKEN_CACHE_DIR"
 _loading = threading.Lock()
@@ -61,22 +61,22 @@ class TokenCount:
 
 class TokenCounter:
     """A counter for any model. It is exact for OpenAI's models. For all others it is close enough for choices and
-    plans."""
+    planning."""
 
     def count_tokens(self, text: str, model: str = "gpt-4") -> int:
-        """Return the tokens of `text`, 0 for an empty one."""
+        """Return the number of tokens in `text`, which is 0 for an empty string."""
         return self.count(text, model).tokens
 
     def count(self, text: str, model: str = "gpt-4") -> TokenCount:
-        """Return the tokens of `text`, and whether they are an estimate."""
+        """Return the number of tokens in `text`, and whether it is an estimate."""
         encoding, exact = _encoding(_table_of(model))
         return TokenCount(_count(encoding, text), not exact or encoding is None)
 
     def count_messages_tokens(
         self, messages: Iterable[Mapping[str, Any] | BaseModel], model: str = "gpt-4", *, tools: Sequence[Any] = ()
     ) -> int:
-        """Return the tokens of a request's prompt: messages as mappings or as Helix's own, with their tool calls, and
-        the tools' descriptions. Content may be a list of parts; images count by their detail."""
+        """Return the number of tokens in a request's prompt: its messages (mappings or Helix's own) with their tool
+        calls, and the tools' descriptions. Content may be a list of parts; images count by their detail."""
         encoding, _ = _encoding(_table_of(model))
         tokens = PRIMING
         for message in messages:
@@ -103,7 +103,7 @@ def _count(encoding: Any, text: object) -> int:
 
 
 def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
-    """Return all texts of a message that the model reads."""
+    """Return all strings of a message that the model reads."""
     if isinstance(message, AssistantMessage):
         calls = [text for call in message.tool_calls for text in (call.name, dumps(call.arguments))]
         return [message.role, message.content or "", *(block.text for block in message.thinking), *calls]
@@ -124,7 +124,7 @@ def _texts(message: Mapping[str, Any] | BaseModel) -> list[str]:
 
 
 def _part(part: object) -> str:
-    """Return the text of a content part, or an empty text for an image, which `_count_extra` counts."""
+    """Return the text of a content part, or an empty string for an image, which `_count_extra` counts."""
     if not isinstance(part, Mapping) or _is_image(part):
         return ""
     text = part.get("text")
@@ -132,7 +132,7 @@ def _part(part: object) -> str:
 
 
 def _count_extra(message: Mapping[str, Any] | BaseModel, model: str) -> int:
-    """Return the tokens besides text: the overhead of a name, images and other files."""
+    """Return the number of tokens other than text: the overhead of a name, images and other files."""
     if isinstance(message, UserMessage | ToolResultMessage):
         return sum(file_tokens(file, model) for file in message.files)
     if not isinstance(message, Mapping):

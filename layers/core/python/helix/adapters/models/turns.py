@@ -1,8 +1,7 @@
 """A conversation in turns, for Anthropic's Messages and Amazon Bedrock's Converse. User and assistant alternate, and
 the results of a step's calls are one user turn.
 
-Law: nothing is sent that these interfaces refuse: an empty text, a foreign call id, or a turn of the assistant at the
-beginning.
+Law: nothing is sent that these interfaces refuse: empty text, a foreign call id, or an assistant turn at the beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from helix.core.messages import (
 Blocks: TypeAlias = list[dict[str, Any]]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 NOTHING = "(empty)"
-"""The replacement for a blank text."""
+"""The replacement for blank text."""
 LEAST_ANSWER = 4096
 """The token limit of an answer, without its thinking, if no setting limits it. Claude requires a limit."""
 
@@ -38,8 +37,8 @@ def turns(
     answer: Callable[[AssistantMessage], Blocks],
     result: Callable[[ToolResultMessage], dict[str, Any]],
 ) -> tuple[str, Blocks]:
-    """Return the system prompt, and the turns as `{"role", "content"}`. The four functions make their content:
-    `content` that of a user message, without blank texts."""
+    """Return the system prompt, and the turns as `{"role", "content"}`. The four functions build their content.
+    `content` builds that of a user message, without blank text."""
     system: list[str] = []
     made: Blocks = []
     for message in messages:

@@ -1,6 +1,6 @@
 """The interface of each provider's package: one attempt at one model, with its stream as pieces.
 
-Law: an `Exchange` knows only the provider's form. Deadlines, repeats, fallbacks, the assembly of an answer and the
+Law: an `Exchange` knows only the provider's form. Deadlines, retries, fallbacks, the assembly of an answer and the
 meaning of errors are the same for all providers. They live in `adapter`, `attempt`, `answer` and `failures`.
 """
 
@@ -47,14 +47,14 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """A fragment of a tool call. The id and name come once, the arguments in parts."""
+    """A fragment of a tool call. The id and name arrive once, and the arguments in parts."""
 
     index: int
-    """The number that the stream gives to the call."""
+    """The number that the stream assigns to the call."""
     id: str = ""
-    """The call's id. Empty: it came in another fragment."""
+    """The call's id. Empty: another fragment has it."""
     name: str = ""
-    """The tool's name. Empty: it came in another fragment."""
+    """The tool's name. Empty: another fragment has it."""
     arguments: str = ""
     """The next part of the arguments as JSON text."""
 
@@ -79,9 +79,9 @@ class BrokenStreamError(Exception):
 
 
 class Exchange(Protocol):
-    """One attempt. `finish_reason` is the provider's word once it came; None after the end means that the stream was
-    cut. `counted`: whether the provider itself reported its token counts. `strict`: the schemas of the tools whose
-    arguments the provider constrains, known once `open` has returned."""
+    """One attempt. `finish_reason` is the provider's own reason once it has arrived. None after the end means that the
+    stream was cut off. `counted`: whether the provider itself reported its token counts. `strict`: the schemas of the
+    tools whose arguments the provider constrains, known once `open` has returned."""
 
     @property
     def strict(self) -> Mapping[str, JsonObject]: ...
@@ -101,7 +101,8 @@ class Exchange(Protocol):
         ...
 
     def usage(self, said: str | None) -> Usage:
-        """Return the usage so far. `said`: the text of a complete answer, to estimate the usage if none was reported."""
+        """Return the usage so far. `said`: the text of a complete answer, used to estimate the usage if none was
+        reported."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The ports on Redis: a state store, and streams on it. Needs the extra `redis`.
+"""Implementations of the ports on Redis: a state store, and streams on it. Requires the `redis` extra.
 
 executor = LocalExecutor(open_redis("redis://127.0.0.1:6379/0"), model=...)
 """

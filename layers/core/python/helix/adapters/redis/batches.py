@@ -12,13 +12,13 @@ from typing import Any
 
 Command = tuple[str | int, ...]
 COMMANDS = 200
-"""The limit of commands in one batch. Further commands go into batches beside it, because a caller waits for the last
-reply of its batch."""
+"""The maximum number of commands in one batch. Further commands go into parallel batches, because a caller waits for
+the last reply of its batch."""
 
 
 class Batches:
-    """The batches of one client, `redis`. `at_once`: the limit of concurrent batches, each on a connection of its
-    own."""
+    """The batches of one client, `redis`. `at_once`: the limit on concurrent batches, each of which has its own
+    connection."""
 
     def __init__(self, redis: Any, at_once: int) -> None:
         self._redis, self._free = redis, at_once
@@ -50,14 +50,14 @@ class Batches:
         self._send_next()
 
     async def _send(self) -> None:
-        """Send one batch. It starts with the next turn of the event loop, so that all callers of this turn share it."""
+        """Send one batch. It starts in the next turn of the event loop, so that all callers in this turn share it."""
         self._begins = False
         batch: list[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = []
         count = 0
         while self._line and (not batch or count + len(self._line[0][0]) <= COMMANDS):
             batch.append(self._line.popleft())
             count += len(batch[-1][0])
-        self._send_next()  # the rest is sent beside it
+        self._send_next()  # the rest is sent in parallel
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for commands, _ in batch:
@@ -77,6 +77,6 @@ class Batches:
                 answers.cancel()  # when the event loop ends
 
     async def close(self) -> None:
-        """Wait for the batches that are on their way."""
+        """Wait for the batches in flight."""
         if self._tasks:
             await asyncio.wait(self._tasks)

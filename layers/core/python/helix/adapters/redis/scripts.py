@@ -200,12 +200,13 @@ return -1
 """
 )
 
-# KEYS: the expiries. ARGV: the time before which rows expire, and the most rows to remove. Returns the number removed.
+# KEYS: the expiries. ARGV: the time before which rows expire, and the maximum number of rows to remove. Returns the
+# number removed.
 PURGE = script(FORGET + "return purge(KEYS[1], '(' .. ARGV[1], ARGV[2])")
 
 # KEYS: the index. ARGV: the range's near and far end as ZRANGEBYLEX takes them, 1 if it is reversed, rows, bytes.
-# Returns the number of rows that the page could have had (fewer than requested: there are no more), then sorts and rows
-# in turn.
+# Returns the number of rows that the page could have had (fewer than requested: there are no more), then alternating
+# sort keys and rows.
 QUERY = script(
     r"""
 local verb = ARGV[3] == '1' and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX'

@@ -43,7 +43,7 @@ from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 PAGE_ROWS = 256
-PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, all other clients wait
+PAGE_BYTES = 1_000_000  # of one reply: all other clients wait while Redis builds it
 PURGED_ALONG = 8  # the expired rows that a transaction deletes: more than it creates, so they do not pile up
 PURGED_AT_ONCE = 500
 READ_TRIES = 3
@@ -58,8 +58,9 @@ class RedisStateStore:
     It needs one primary, with or without replicas. A cluster does not work, because its transactions are limited to one
     hash slot. Redis 6.2 or later is required. prefix: the beginning of every key; stores with different prefixes share
     nothing. replicas: the number of replicas that must have a transaction before it is acknowledged (`WAIT`); otherwise
-    `StoreError` is raised. timeout_s: the limit for connecting, and for each reply. connections: the limit of open
-    connections. Commands of the same moment share one, so a few are enough. A store belongs to one event loop.
+    `StoreError` is raised. timeout_s: the limit for connecting, and for each reply. connections: the limit on open
+    connections. Commands that are sent at the same moment share one, so a few are enough. A store belongs to one event
+    loop.
 
     A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 
@@ -161,7 +162,7 @@ class RedisStateStore:
         gone, page = 0, PURGED_AT_ONCE
         asked = _script_command(PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE])
         while page == PURGED_AT_ONCE:
-            page = int((await self._read(asked))[0])  # harmless when it is sent again
+            page = int((await self._read(asked))[0])  # harmless if it is sent again
             gone += page
         return gone
 
@@ -200,8 +201,8 @@ class RedisStateStore:
         raise AssertionError("unreachable")
 
     async def _execute(self, batches: Batches, *commands: Command) -> list[Any]:
-        """Run commands. Scripts are sent by their hash. If the server does not know one, it has done nothing, and the
-        script is sent in full."""
+        """Run commands. Scripts are sent by their hash. If the server does not know a script, it has executed nothing, and
+        the script is sent in full."""
         try:
             return await batches.send_commands(*commands)
         except NoScriptError:
@@ -227,7 +228,7 @@ class RedisStateStore:
         return self._batches
 
     def _bind_to_loop(self) -> None:
-        """Make the connections of this event loop. Those of a loop that has ended are abandoned."""
+        """Create the connections of this event loop. Those of a loop that has ended are abandoned."""
         if self._closed:
             raise StoreError(f"the Redis store {self.place} is closed")
         loop = asyncio.get_running_loop()
@@ -255,7 +256,7 @@ class RedisStateStore:
         """Refuse a server that would lose rows, as far as it reports that. Warn if it loses rows when it restarts."""
         try:
             info = await _cancellable(redis.info())
-        except ResponseError as error:  # a user without the right to ask may still read and write
+        except ResponseError as error:  # a user without permission to ask may still read and write
             logger.info("the configuration of Redis at %s cannot be read: %s", self.place, error)
             self._checked = True
             return
@@ -278,7 +279,7 @@ class RedisStateStore:
 
 
 async def _cancellable(asking: Awaitable[T]) -> T:
-    """Raise a cancellation that `asyncio.wait_for` has lost, as it can in Python 3.11. redis-py sends with it."""
+    """Raise a cancellation that `asyncio.wait_for` has lost, as it can in Python 3.11. redis-py uses it to send."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()

@@ -21,7 +21,7 @@ from helix._log import get_logger
 from helix.adapters.watching import LocalWatch, Place, Watchers
 
 PING_S = 10.0
-SILENCE_S = 30.0  # a connection that answers no ping for this long is dead, whatever TCP reports
+SILENCE_S = 30.0  # a connection that does not answer a ping for this long is dead, whatever TCP reports
 IDLE = 256
 RECONNECT_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -128,7 +128,7 @@ class Subscriptions:
 
 async def _end(task: asyncio.Task[None]) -> None:
     """Cancel the task repeatedly until it ends, because `asyncio.wait_for` can lose a cancellation in Python 3.11.
-    redis-py sends with it."""
+    redis-py uses it to send."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)

@@ -1,12 +1,12 @@
 """Rows as Redis stores them: one hash for each row, its top-level fields as JSON text under their names.
 
-    prefix:table:partition          the partition's index: a sorted set of sorts, byte-wise; also its channel's name
+    prefix:table:partition          the partition's index: a sorted set of sort keys, byte-wise; also its channel's name
     prefix:table:partition:sort     the row
     prefix:expiries                 rows that carry `ttl`, by that time
 
 Law: a field's text represents its value exactly, so conditions on texts (`scripts.py`) mean the same as `When.holds`. A
-number's text has the number's own decimal digits. From 2**53 on, Python's short form of a float is not the exact
-number, so all digits are written there. `values(texts(value)) == value` for every JSON object, with its types.
+number's text contains its exact decimal digits. From 2**53 on, Python's short form of a float is not the exact number,
+so all digits are written in that case. `values(texts(value)) == value` for every JSON object, with its types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def text(value: object) -> str:
 
 
 def texts(value: Mapping[str, Any]) -> list[str]:
-    """Return names and texts in turn."""
+    """Return alternating names and texts."""
     found: list[str] = []
     for name, field in value.items():
         found += (_name(name), text(field))

@@ -1,4 +1,4 @@
-"""Contract tests for authors of adapters. Every adapter of a port must pass its contract; each test checks one law.
+"""Contract tests for authors of adapters. Every adapter of a port must pass its contract. Each test checks one law.
 
     class TestMyStore(StateStoreContract):
         @pytest.fixture

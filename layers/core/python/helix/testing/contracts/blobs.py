@@ -1,4 +1,4 @@
-"""The contract of `Blobs`: whole bytes under valid keys, also under races."""
+"""The contract of `Blobs`: whole bytes under valid keys, even under races."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BlobsContract:
         assert await other.head("blobs/owner/one", 1_000_000) == (len(data), data)
 
     async def test_a_missing_blob_is_none(self, blobs: Blobs) -> None:
-        """A blob that was never stored, or was deleted, is None, also if other keys begin with its key."""
+        """A blob that was never stored, or was deleted, is None, even if other keys begin with its key."""
         await blobs.put("a/b/c", b"1", PNG)
         for key in ("a/b", "a", "a/b/c/d", "a/b/cc", "none"):
             assert await blobs.get(key) is None
@@ -53,7 +53,7 @@ class BlobsContract:
             assert await blobs.list("") == []
 
     async def test_list_orders_pages_and_filters(self, blobs: Blobs) -> None:
-        """`list` returns the keys in ascending order by their characters, below the prefix and after the given key."""
+        """`list` returns the keys in ascending order by their characters, under the prefix and after the given key."""
         keys = sorted(["a/1", "a/10", "a/2", "a-b/1", "a.b/1", "A/1", "ab/1", "b/x/y", "b/z", "c"])
         for key in keys:
             await blobs.put(key, b"x", PNG)
@@ -128,7 +128,7 @@ class BlobsContract:
         assert await other.get("a/b") == data
 
     async def test_neighbours_are_not_disturbed(self, blobs: Blobs, other: Blobs) -> None:
-        """Blobs below the same prefix come and go at once without an effect on each other."""
+        """Blobs under the same prefix can be stored and deleted concurrently without affecting each other."""
 
         async def work(store: Blobs, name: str) -> None:
             for _ in range(6):

@@ -64,7 +64,8 @@ class SocketsContract:
         assert await sockets.post(one, b"late") == "gone"
 
     async def test_a_slow_one_holds_up_nobody(self, sockets: Sockets, peers: Peers) -> None:
-        """A post to a slow connection returns `slow` within the deadline, and the others are served meanwhile."""
+        """A post to a slow connection returns `slow` within the deadline, and the other connections are served in the
+        meantime."""
         slow, quick = await peers.connect(), await peers.connect()
         await peers.stall(slow)
         began = time.monotonic()

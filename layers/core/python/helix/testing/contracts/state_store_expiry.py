@@ -1,4 +1,4 @@
-"""The laws of `StateStore` about rows that expire."""
+"""The rules of `StateStore` for rows that expire."""
 
 from __future__ import annotations
 

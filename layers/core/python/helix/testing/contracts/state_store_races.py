@@ -1,4 +1,4 @@
-"""The laws of `StateStore` that only concurrent readers and writers can break."""
+"""The rules of `StateStore` that only concurrent readers and writers can break."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class StreamManagerContract:
         assert await texts(other) == ["next"]
 
     async def test_a_run_that_begins_closes_the_one_before(self, streams: StreamManager) -> None:
-        """A new run closes an open attempt: committed if it was the last one staged, otherwise discarded."""
+        """A new run closes an open attempt: it is committed if it was the last one staged, and discarded otherwise."""
         await streams.append(S, [started(), text(0, "staged")])
         await streams.append(S, [started(2, last=(1, 1))])
         await streams.append(S, [text(0, "lost", step=2, turn=2)])
@@ -167,7 +167,8 @@ class StreamManagerContract:
         [("end", "completed", "ended"), ("fail", "failed", "failed"), ("paused", "paused", "paused")],
     )
     async def test_info_reports_the_status(self, streams: StreamManager, mark: str, status: str, wanted: str) -> None:
-        """The status is active while the root runs, then that of its last run, and active again with the next run."""
+        """The status is active while the root runs. Afterwards it is the status of the last run, until the next run makes
+        it active again."""
         await streams.append(S, [started(), text(0, "a"), committed(1), ended(status=status, mark=mark, error="why")])
         info = await streams.info(S)
         assert info is not None and (info.status, info.latest_sequence) == (wanted, 3)
@@ -190,8 +191,8 @@ class StreamManagerContract:
         ]
 
     async def test_many_writers_leave_no_gap(self, streams: StreamManager, other: StreamManager) -> None:
-        """A parent and its children write concurrently through two managers. The stream has no gaps, and each chunk once,
-        in its writer's order."""
+        """A parent and its children write concurrently through two managers. The stream has no gaps, and contains each
+        chunk once, in its writer's order."""
         sessions = [S, "child1", "child2", "child3"]
         await streams.append(S, [started()])
 
@@ -208,7 +209,7 @@ class StreamManagerContract:
             assert mine == [f"{session}.{n}" for n in range(12)]
 
     async def test_wait_returns_at_once_where_there_is_more(self, streams: StreamManager) -> None:
-        """`wait` returns at once if there already are messages after the given sequence."""
+        """`wait` returns at once if there are already messages after the given sequence."""
         await streams.append(S, [started(), text(0, "a", "b")])
         began = time.monotonic()
         await asyncio.wait_for(streams.wait(S, 1, LONG_S), SOON_S)
@@ -227,7 +228,7 @@ class StreamManagerContract:
         await asyncio.wait_for(streams.wait(S, 0, 0.05), SOON_S)
 
     async def test_a_live_reader_sees_what_a_replay_shows(self, streams: StreamManager, other: StreamManager) -> None:
-        """A live reader, which reads and waits in turns, gets every message once, in order, to the end."""
+        """A live reader, which alternates between reading and waiting, gets every message once, in order, to the end."""
 
         async def write() -> None:
             await streams.append(S, [started()])
