@@ -1,4 +1,4 @@
-"""The division of Lambda's concurrency in a stage between runs and the small functions.
+"""The division of a stage's Lambda concurrency between runs and the small functions.
 
 Law: runs that wait for their model must not use up the concurrency that the gateway, the projector, `sweep` and `govern`
 need. If the account's limit is high enough, these have reserved concurrency; otherwise fewer runs may be active at once.
@@ -35,7 +35,7 @@ def reserved(settings: Settings) -> Mapping[str, int]:
 def runs_at_once(settings: Settings) -> int:
     """Return `max_runs`, or its default, which depends on the limit. 0: no limit.
 
-    The default is half of the limit without reservations, and four fifths of the unreserved rest with them. The
+    Without reservations, the default is half of the limit. With them, it is four fifths of the unreserved rest. The
     remainder is for steps with several calls, which take several executions.
     """
     if settings.max_runs is not None:

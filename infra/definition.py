@@ -43,9 +43,9 @@ TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90
 fires first."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
-"""The errors of a delivery whose work another delivery has claimed. The other one may be alive for up to 15 minutes,
-because its response was lost or the platform delivered twice. Or it is dead, and its claim has not expired yet, which takes
-up to 30 seconds."""
+"""The errors of a delivery whose work another delivery has claimed. The other delivery may still be running, for up to 15
+minutes, because its response was lost or the platform delivered twice. Or it has died and its claim has not expired yet,
+which takes up to 30 seconds."""
 OVERLOAD = [
     "Lambda.TooManyRequestsException",
     "Lambda.ServiceException",
@@ -82,17 +82,17 @@ INFRASTRUCTURE = [
     "Sandbox.Timedout",
     TIMED_OUT,
 ]
-"""The errors after which the outcome is unknown; the next delivery finds out. Errors of Lambda itself are listed in
+"""The errors after which the outcome is unknown. The next delivery finds out. Lambda's own errors are listed in
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 DENIED = [AccessDeniedError.__name__]
-"""The errors of a missing permission. A permission that a deployment grants takes some seconds to take effect everywhere.
-If it stays missing, the run fails soon, and a repeatable tool is started at most three times."""
+"""The errors of a missing permission. A permission that a deployment grants takes a few seconds to take effect everywhere.
+If the permission remains missing, the run soon fails, and a repeatable tool is started at most three times."""
 
 INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
 HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
 """The numbers of retries after overload. The pauses have full jitter, up to two minutes, so `HOURS` retries take six
-hours on average. A call is retried for some minutes."""
+hours on average. A call is retried for a few minutes."""
 
 FAILED = (
     "The run's record says why: helix show SESSION. To continue: helix retry AGENT SESSION. A redrive changes nothing."
@@ -203,9 +203,9 @@ def _choice(variable: str, routes: Mapping[str, str]) -> State:
 
 def _retry(overload: int) -> list[State]:
     return [
-        # A live holder of the claim looks like a dead one. Short pauses let the run continue soon after a death, at most 35
-        # seconds later including the claim. Many attempts outlast a live holder. With full jitter a pause is half of its
-        # limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
+        # A live holder of the claim cannot be told apart from a dead one. Short pauses let the run continue soon after a
+        # death, at most 35 seconds later including the claim's expiry. The many attempts outlast a live holder. With full
+        # jitter a pause is half of its limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),

@@ -1,8 +1,8 @@
 """The HTTP API: GET /health, /ready, /live and /metrics, which one function serves, and the routes of runs and the console.
 
-Law: a caller without the token learns only whether the stage is healthy. Costs and faults require the token, which the
-function checks. The token is in the stage's secret, or its hash is in a row. Probes and scrapers send few requests, so the
-throttle is low.
+Law: a caller without the token learns only whether the stage is healthy. Seeing costs and faults requires the token, which
+the function checks. The token is in the stage's secret, or its hash is in a row. Probes and scrapers send few requests, so
+the throttle is low.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One Lambda function: role, log group, code, version, alias.
+"""One Lambda function, with its role, log group, code, version and alias.
 
 Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and gets further
 permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.

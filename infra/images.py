@@ -32,7 +32,7 @@ NOT_CODE = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 def dockerfile(python: str, parts: Collection[str]) -> str:
     """Return the text of the Dockerfile. It copies the layers, in order, to the folder where Lambda extracts those of a zip
-    function. Parts that rarely change come first, so that image layers can be cached."""
+    function. Parts that rarely change come first, so that Docker can cache their image layers."""
     # Lambda's user must be able to read every file, whatever its mode is here.
     copies = [f"COPY --chmod=755 {part}/ /opt/" for part in parts]
     return "\n".join(
@@ -53,7 +53,7 @@ def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Pat
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())
     for part, folder in parts.items():
-        if folder.is_relative_to(builds):  # its name has the digest of its content
+        if folder.is_relative_to(builds):  # its name contains the digest of its content
             digest.update(f"\0{part}\0{folder.name}".encode())
             continue
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):

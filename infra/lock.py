@@ -1,5 +1,5 @@
-"""Write layers/deps/requirements.txt of Helix's own repository: the packages that requirements.in needs on Lambda, in
-the versions that are tested here.
+"""Write layers/deps/requirements.txt of Helix's own repository: the packages that requirements.in needs on Lambda, at the
+versions that are tested here.
 
     python -m helix.infra.lock
 

@@ -1,4 +1,4 @@
-"""Metrics that Helix emits, by the names, units and dimensions of `helix.core.measures`.
+"""The metrics that Helix emits, with the names, units and dimensions in `helix.core.measures`.
 
 Law: alarms and dashboards get their metrics here, so they cannot name a metric that no code records.
 """

@@ -101,8 +101,8 @@ class ProfileFunctions(Construct):
 
 
 class ProfileStack(NestedStack):
-    """A nested stack for the profile of one agent. So agents can be added and removed without changes to the rest of the
-    stage, and their resources do not count toward its limit of 500."""
+    """A nested stack for the profile of one agent. It allows agents to be added and removed without changes to the rest of
+    the stage, and their resources do not count toward the stage's limit of 500."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ProfileStack(NestedStack):
         shared: Mapping[str, Function],
     ) -> None:
         super().__init__(scope, construct_id, description=f"Helix, stage {inputs.settings.stage}: agent {profile.name}")
-        if inputs.settings.for_sam:  # sam looks for layers only in the template that has the function
+        if inputs.settings.for_sam:  # sam looks for layers only in the function's own template
             inputs = replace(inputs, layers=Layers(self, "Layers", settings=inputs.settings, project=inputs.project))
         made = ProfileFunctions(self, "Profile", profile=profile, inputs=inputs, grant=grant, shared=shared)
         self.functions = made.functions

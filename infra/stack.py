@@ -58,18 +58,18 @@ from helix.runtime.project import HelixProject, find_project, read_project
 FLAGS = {
     "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
     "@aws-cdk/aws-lambda:recognizeVersionProps": True,
-    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies have room for 10,240 characters
+    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies are limited to 10,240 characters
     "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
     "aws:cdk:enable-path-metadata": True,
-    "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
+    "aws:cdk:enable-asset-metadata": True,  # `sam local` uses it to find code
 }
-"""The feature flags of the stage's constructs, whatever flags the app around them has for its own."""
+"""The feature flags for the stage's constructs, whatever flags the surrounding app sets for its own."""
 
 
 class Helix(StageInterface):
     """A stage of Helix, for any stack. A stack can contain one stage.
 
-    project: the folder of the pyproject.toml that has `[tool.helix]`, or a folder below it. Default: the working directory.
+    project: the folder of the pyproject.toml that has `[tool.helix]`, or one of its subfolders. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
         `dev`.
     settings: the keys that docs/guide/deploy.md lists. They override `[tool.helix.settings]`, and context overrides them.
@@ -83,8 +83,8 @@ class Helix(StageInterface):
     domain_name, certificate: the domain that clients connect to, `wss://DOMAIN_NAME`, besides API Gateway's own address.
         Pass both or neither. The certificate must be in this region. Ignored offline.
 
-    Raises `SettingsError` for a setting that is wrong, `NoProjectError` and `ProjectError`, and `BuildError` if a layer
-    cannot be built.
+    Raises `SettingsError` for an invalid setting, `NoProjectError` and `ProjectError`, and `BuildError` if a layer cannot
+    be built.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Helix(StageInterface):
 
     def _output(self, values: Mapping[str, tuple[str, str]]) -> None:
         for name, (value, description) in values.items():
-            # The same ids as in a stack of Helix's own, so that the commands for a stage find them.
+            # The ids are the same as in a `HelixStack`, so that the commands for a stage find them.
             CfnOutput(self, name, value=value, description=description).override_logical_id(name)
 
 
@@ -312,9 +312,9 @@ class HelixStack(Stack):
         defaults = {
             "stack_name": f"helix-{known.stage}",
             "description": f"Helix, stage {known.stage}: durable, streaming agents",
-            # Offline, account and region are the emulator's, whatever the app's other stacks have.
+            # Offline, account and region are the emulator's, whatever the app's other stacks use.
             "env": None if known.offline else Environment(account=known.account, region=known.region),
-            "synthesizer": offline(),  # the bootstrap roles have no rights in the emulator
+            "synthesizer": offline(),  # the bootstrap roles have no permissions in the emulator
             "termination_protection": known.retain,
         }
         super().__init__(scope, construct_id, **{**defaults, **options})

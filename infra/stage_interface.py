@@ -1,7 +1,7 @@
 """The public interface of a stage for the CDK app around it: URLs, resources, and grants for the app's own functions.
 
 Law: the permissions granted here cover only the stage's resources. Permissions that the app grants to the stage's tools are
-in policies outside of the stage's constructs, and the app is responsible for them.
+in policies outside the stage's constructs, and the app is responsible for them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StageInterface(Construct):
 
     @property
     def health_url(self) -> str:
-        """Return `https://.../health`. The paths /ready, /live and /metrics are beside it."""
+        """Return `https://.../health`. The paths /ready, /live and /metrics are next to it."""
         return f"{self._parts.endpoints.url}/health"
 
     @property
@@ -122,7 +122,7 @@ class StageInterface(Construct):
 
     @property
     def encryption_key(self) -> kms.IKey | None:
-        """Return the key that encrypts the stage at rest. None: AWS owned or managed keys are used."""
+        """Return the key that encrypts the stage at rest. None: keys that AWS owns or manages are used."""
         return self._parts.keys.key
 
     @property
@@ -158,10 +158,10 @@ class StageInterface(Construct):
 
     def tool_role(self, agent: str | None = None) -> iam.IRole:
         """Return the role of the function that executes tools, for grants: `bucket.grant_read(helix.tool_role())`.
-        Inline tools get the same rights, although another function executes them.
+        Inline tools get the same permissions, although another function executes them.
 
-        agent: an agent with functions of its own, because it asks for resources or has a table in `[tool.helix.agent]`.
-        By default the role is that of all other agents. Raises `SettingsError` for another name.
+        agent: an agent that has its own functions, because it requests resources or has a table in `[tool.helix.agent]`. By
+        default the role is the one that all other agents share. Raises `SettingsError` for another name.
         """
         profiles = self._parts.profiles
         if (name := agent or DEFAULT_PROFILE) not in profiles:

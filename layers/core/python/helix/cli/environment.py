@@ -26,7 +26,7 @@ EXTRAS = {
 
 
 def explain_missing_package(module: str, command: str = "") -> str:
-    """Return the error message for a `module` that `command` needs but cannot import."""
+    """Return the error message for a `module` that `command` needs and cannot import."""
     package = module.partition(".")[0]
     extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
     return f"{package} is not installed: pip install 'helix-agents[{extra}]'"
@@ -39,7 +39,7 @@ def load_environment(place: Path, environment: MutableMapping[str, str] = os.env
 
     try:
         root = find_project(place)
-    except HelixError:  # a command that needs a project reports it
+    except HelixError:  # a command that needs a project reports the error
         return
     for name, value in [*_read_variables(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
         environment.setdefault(name, value)

@@ -2,7 +2,7 @@
 
 Law: it changes nothing permanently. Its sessions belong to a dedicated user and are deleted. Its key is revoked, and would
 expire anyway. The alarm that it sets returns to its real state within a minute. The report does not contain secrets,
-account numbers, or data of other users.
+account numbers, or other users' data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checks of `helix check --stage`, one function each.
 
 Law: a check asserts what a user would see through the stage's own interfaces: its socket, its alarms and its log. It waits
-at most `PATIENCE_S` for a state. After a timeout it reports the state that it waited for.
+at most `PATIENCE_S` for a state. If that times out, it reports the state that it was waiting for.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Finding:
     seconds: float
     """The duration of the check."""
     detail: str
-    """The reason for a failure, or a remark. May be empty."""
+    """The reason for a failure, or a remark. It may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageClients:
-    """A stage as CloudFormation describes it, with AWS clients."""
+    """A stage as described by CloudFormation, with AWS clients."""
 
     stage: str
     """The name of the stage."""
@@ -104,7 +104,7 @@ AS_DEPLOYED = SocketAccess()
 
 
 class Probe:
-    """The connection and the sessions that the checks of one report share. Exiting the context deletes the sessions and
+    """The connection and the sessions that all checks in a report share. Exiting the context deletes the sessions and
     revokes the key if it created one."""
 
     def __init__(self, clients: StageClients, access: SocketAccess) -> None:

@@ -24,7 +24,7 @@ TALKER, INLINE, SINGLE, POOR = "live_talker", "live_inline", "live_single", "liv
 LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 30
 LARGE = 500_000
 OLD, NEW = "1", "2"
-"""The editions of the project before and after the upgrade."""
+"""The versions of the project before and after the upgrade."""
 SPOKEN_S, WORDS = 2.0, "one two three four five six"
 
 
