@@ -35,7 +35,7 @@ def explain_missing_package(module: str, command: str = "") -> str:
 def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
     """Set environment variables from the project's `.env`, then from `[tool.helix.environment]`. Variables that are already
     set are kept."""
-    from helix.runtime.project import find_project, read_project  # pydantic, which `helix --version` does without
+    from helix.runtime.project import find_project, read_project  # `helix --version` does not need pydantic
 
     try:
         root = find_project(place)

@@ -66,7 +66,7 @@ def write_json(value: object, *, to: TextIO | None = None) -> None:
 
 
 def ask(prompt: str) -> str:
-    """Read a line from the user, and strip it. The prompt is shown only in a terminal."""
+    """Read a line from the user and strip it. The prompt is shown only in a terminal."""
     return input(printable(prompt) if sys.stdin.isatty() else "").strip()
 
 

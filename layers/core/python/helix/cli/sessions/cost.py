@@ -1,6 +1,6 @@
 """`helix cost`: the itemized cost of a session, or of an idle stage.
 
-Law: the total is the sum of the printed lines. A line says so if its value is counted or estimated rather than measured. A
+Law: the total is the sum of the printed lines. A line whose value is counted or estimated, rather than measured, says so. A
 session on this machine has no platform cost.
 """
 
