@@ -6,8 +6,8 @@
         └───────────────┴─ another step ───────────────┘
                         ├─ finish ────────> FinishRun
                         └─ rolled over ───> Rolled          the next part has been started
-    a call that finds no free Lambda ─────> CallModel       which has it executed again
-    whatever fails for good ──────────────> FailRun ─> Failed
+    a call that finds no free Lambda ─────> CallModel       which schedules it again
+    every permanent failure ──────────────> FailRun ─> Failed
 
 Law: states pass only ids and counters to each other; everything else is in the store. A step with one tool costs three
 transitions: CallModel, Route, CallTool. A run waits for a free Lambda. CallModel waits for hours; a call waits for

@@ -25,8 +25,8 @@ KILLED = "Runtime.ExitError"
 IDS = ("session_id", "run_id", "step", "call")
 
 Sink = Callable[[dict[str, Any]], None]
-"""A receiver of function log lines as they are written: {"function", "version", "request_id", "about", "time", "line"}.
-`about` contains the ids that the function was called with."""
+"""A function that receives a function's log lines as they are written: {"function", "version", "request_id", "about",
+"time", "line"}. `about` contains the ids that the function was called with."""
 
 
 @dataclass(frozen=True, slots=True)
