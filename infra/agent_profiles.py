@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LONGEST_NAME, LONGEST_S = 64, 900
 """The limits on a Lambda function's name, in characters, and on its timeout, in seconds."""
 SPARE_S = 15
-"""The seconds that a function needs in addition to its tool or model, to claim the work and record its result."""
+"""The number of seconds that a function needs beyond its tool or model call, to claim the work and record its result."""
 
 
 def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:

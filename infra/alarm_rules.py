@@ -1,8 +1,8 @@
 """The alarms: the rules of the stage and of each agent with resources, and the alarms created from them.
 
 Law: an alarm calls for action by `govern` or by a person, and each metric that it watches costs money even if nothing
-happens. So conditions that a function of the stage can detect itself have no alarm of their own. The function records a
-warning or a failure instead; one alarm covers all warnings and another all failures
+happens. Conditions that a function of the stage can detect itself therefore do not have their own alarm. The function
+records a warning or a failure instead; one alarm covers all warnings and another all failures
 (docs/adr/0057-a-stage-at-rest-costs-cents.md).
 
 Missing data from an idle fleet is not a fault, but missing data from a function that runs every minute is. An agent's cost

@@ -1,8 +1,8 @@
 """The division of a stage's Lambda concurrency between runs and the small functions.
 
 Law: runs that wait for their model must not use up the concurrency that the gateway, the projector, `sweep` and `govern`
-need. If the account's limit is high enough, these have reserved concurrency; otherwise fewer runs may be active at once.
-This module does not query the account; the setting `concurrency` contains its limit.
+need. If the account's limit is high enough, these have reserved concurrency; otherwise the number of concurrent runs is
+limited further. This module does not query the account; the setting `concurrency` contains its limit.
 """
 
 from __future__ import annotations

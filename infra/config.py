@@ -61,7 +61,7 @@ class Settings(Thresholds):
 
     alarm_email: str = Field(default="", pattern=r"^([^@\s,]+@[^@\s,]+\.[^@\s,]+)?$")
     """The address that receives alarms and notices. The recipient confirms the subscription in a mail from AWS. "": the
-    stage has no alarms of its own."""
+    stage does not have its own alarms."""
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
     """The name of the stage. It is part of every resource's name, so several stages can exist in one account. It cannot
@@ -152,7 +152,7 @@ class Settings(Thresholds):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The minimum level of the functions' log lines."""
     roll_over_events: int = Field(default=12_000, ge=50, le=12_000)
-    """The number of events in an execution's history after which the run goes on in a new execution. The rest of the
+    """The number of events in an execution's history after which the run continues in a new execution. The rest of the
     25,000 events is for the calls of one step and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md)."""
     steps_per_invocation: int = Field(default=0, ge=0, le=1000)
     """The maximum number of a run's steps in one invocation of `call_model`. 0: as many as fit into its time limit."""
@@ -184,7 +184,7 @@ class Settings(Thresholds):
     """Whether the stack sets the account's role for API Gateway's logs, which replaces the current one. `helix deploy` sets
     this to true if the account has no such role."""
     retain: bool = False
-    """Whether tables, bucket, key and stream stay when the stack is deleted. The default is true in production
+    """Whether the tables, bucket, key and stream are retained when the stack is deleted. The default is true in production
     (`PRODUCTION_STAGES`) only."""
     tags: dict[str, str] = Field(default_factory=dict)
     """The tags of every resource, as a mapping, or as `name=value` separated by commas."""
@@ -328,7 +328,7 @@ class Settings(Thresholds):
 
     @property
     def for_sam(self) -> bool:
-        """Return whether the stage is for `sam local`: functions run in containers beside an emulator, and nothing is
+        """Return whether the stage is for `sam local`: functions run in containers next to an emulator, and nothing is
         deployed."""
         return bool(self.endpoint) and not self.offline
 

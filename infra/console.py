@@ -72,7 +72,7 @@ class Console(Construct):
         return {"ConsoleUrl": (self.url, "The console; the issuer redirects browsers to it")} if self.url else {}
 
     def _bucket(self) -> s3.Bucket:
-        """Create the bucket for the page. It needs no backup, because its content is public and the next deployment
+        """Create the bucket for the page. It does not need a backup, because its content is public and the next deployment
         restores it."""
         bucket = s3.Bucket(
             self,

@@ -168,7 +168,7 @@ def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
 def longest_retries_s() -> int:
     """Return the maximum duration of a task's retries in seconds, with the longest deliveries and pauses."""
     waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
-    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused at once
+    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused immediately
     return executed * max(TASK_S.values()) + waiting
 
 

@@ -108,7 +108,7 @@ class FunctionInputs:
     own: Mapping[str, Mapping[str, str]]
     """The environment variables that only one verb's function gets, by verb."""
     tools: ToolSettings
-    """The project's declarations for tools of agents without a table of their own in `[tool.helix.agent]`."""
+    """The project's declarations for the tools of agents that do not have their own table in `[tool.helix.agent]`."""
 
 
 WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")

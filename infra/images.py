@@ -1,7 +1,7 @@
 """Container images for `call_tool`, with packages that are not in any layer.
 
 Law: an image contains the same files as the zip function, plus the packages of `image`. Its Dockerfile only copies files
-and does not run commands. So a synthesis does not need Docker, and a build does not need to emulate another CPU
+and does not run commands. Therefore synthesis does not need Docker, and a build does not need to emulate another CPU
 architecture.
 """
 
@@ -33,7 +33,7 @@ NOT_CODE = shutil.ignore_patterns("__pycache__", "*.pyc")
 def dockerfile(python: str, parts: Collection[str]) -> str:
     """Return the text of the Dockerfile. It copies the layers, in order, to the folder where Lambda extracts those of a zip
     function. Parts that rarely change come first, so that Docker can cache their image layers."""
-    # Lambda's user must be able to read every file, whatever its mode is here.
+    # Lambda's user must be able to read every file, regardless of its mode here.
     copies = [f"COPY --chmod=755 {part}/ /opt/" for part in parts]
     return "\n".join(
         [

@@ -44,7 +44,7 @@ def read_lock(
     """Read a lock. Raises `LockError`.
 
     root: the folder of the project's pyproject.toml. own: modules that are deployed with the project; a package with
-    such a name needs no wheel.
+    such a name does not need a wheel.
     """
     if file.suffix != ".toml" and file.name != "uv.lock":
         return read_requirements(file, architecture, python)

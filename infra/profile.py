@@ -41,7 +41,7 @@ class Profile:
     tools: ToolSettings = NO_TOOLS
     """The project's declarations for the tools of its agents."""
     declared: bool = False
-    """Whether the agent has a table of its own in `[tool.helix.agent]`."""
+    """Whether the agent has its own table in `[tool.helix.agent]`."""
     inline: bool = False
     """Whether `call_model` executes some of the tools."""
     max_instances: int = 0

@@ -63,17 +63,17 @@ FLAGS = {
     "aws:cdk:enable-path-metadata": True,
     "aws:cdk:enable-asset-metadata": True,  # `sam local` uses it to find code
 }
-"""The feature flags for the stage's constructs, whatever flags the surrounding app sets for its own."""
+"""The feature flags for the stage's constructs, regardless of the flags that the surrounding app sets for its own."""
 
 
 class Helix(StageInterface):
     """A stage of Helix, for any stack. A stack can contain one stage.
 
-    project: the folder of the pyproject.toml that has `[tool.helix]`, or one of its subfolders. Default: the working directory.
+    project: the folder of the pyproject.toml that has `[tool.helix]`, or one of its subfolders. Default: the current folder.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
         `dev`.
     settings: the keys that docs/guide/deploy.md lists. They override `[tool.helix.settings]`, and context overrides them.
-    encryption_key: encrypts tables, bucket, stream, logs and topics, whatever the setting `key` says. The policy of an
+    encryption_key: encrypts tables, bucket, stream, logs and topics, regardless of the setting `key`. The policy of an
         imported key must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the
         stage.
     permissions_boundary: the permissions boundary of every role of the stage.
@@ -312,7 +312,7 @@ class HelixStack(Stack):
         defaults = {
             "stack_name": f"helix-{known.stage}",
             "description": f"Helix, stage {known.stage}: durable, streaming agents",
-            # Offline, account and region are the emulator's, whatever the app's other stacks use.
+            # Offline, account and region are the emulator's, regardless of what the app's other stacks use.
             "env": None if known.offline else Environment(account=known.account, region=known.region),
             "synthesizer": offline(),  # the bootstrap roles have no permissions in the emulator
             "termination_protection": known.retain,

@@ -94,7 +94,7 @@ class StageInterface(Construct):
     @property
     def domain_target(self) -> tuple[str, str]:
         """Return the domain name and the hosted zone id of API Gateway. An alias record for `domain_name` points to
-        them. Raises `SettingsError` if the stage has no domain of its own."""
+        them. Raises `SettingsError` if the stage does not have its own domain."""
         domain = self._parts.sockets.domain
         if domain is None:
             raise SettingsError("domain_target: the stage has no domain; give domain_name and certificate")
@@ -145,8 +145,8 @@ class StageInterface(Construct):
 
     @property
     def functions(self) -> Mapping[str, lambda_.IFunction]:
-        """Return the alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents without
-        resources of their own."""
+        """Return the alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents that do not
+        have their own resources."""
         every = {**self._parts.shared, **self._parts.profiles[DEFAULT_PROFILE]}
         return {verb: function.live for verb, function in every.items()}
 
@@ -176,7 +176,8 @@ class StageInterface(Construct):
             Aspects.of(role).add(_AlsoTo(roles["call_model"]))
         return role
 
-    # --- rights of the app's own functions -------------------------------------------------------------------------------
+    # --- permissions of the app's own functions
+    # -------------------------------------------------------------------------------
 
     def grant_run(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` start, resume, retry, interrupt and abort runs of any session, and read them."""

@@ -220,7 +220,8 @@ class Triggers(Construct):
             self,
             construct_id,
             queue_name=self._names.of(name),
-            # Not the stage's key: EventBridge would need a right on it, which any rule of the account could then use.
+            # Not the stage's key: EventBridge would need permission to use it, which any rule in the account could then
+            # exploit.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETAINED,

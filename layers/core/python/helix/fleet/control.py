@@ -202,8 +202,8 @@ class FleetControl:
         return entry
 
     async def _admit(self, agent_name: str, why: str) -> None:
-        """Set the limit to the entry's desired number. Then read the entry again, and repeat until it is unchanged. If two
-        callers change it concurrently, the last write therefore also determines the limit."""
+        """Set the limit to the entry's desired number. Afterwards read the entry again, and repeat until it is unchanged.
+        If two callers change it concurrently, the last write therefore also determines the limit."""
         wish: tuple[bool, int] | None = None
         while (entry := await self._existing(agent_name)) and wish != (entry.stopped, entry.wanted):
             wish = entry.stopped, entry.wanted

@@ -47,7 +47,7 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
     trigger: str = ""
     """The trigger of the evaluation, such as an alarm or the schedule."""
     blocked_by: Blocked | None = None
-    """The reason why the change was blocked. `operator` if the decision was given up. None: it was not blocked."""
+    """The reason why the change was blocked. `operator` if the decision was abandoned. None: it was not blocked."""
     wanted: int | None = None
     """The number of instances that the rule asked for. None unless the change was blocked."""
     budget: str | None = None
@@ -102,12 +102,12 @@ class DecisionLog:
         return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
     def check_open(self, agent: str, row: DecisionRow) -> Check:
-        """Return a condition that holds until the decision is marked or given up. The write that applies the decision
+        """Return a condition that holds until the decision is marked or abandoned. The write that applies the decision
         includes this condition, so that a process that was paused in the meantime cannot apply it a second time."""
         return Check(_state(agent), When(equal={"open": row.id}))
 
     async def confirm(self, agent: str, row: DecisionRow, *, owed: bool = False) -> bool:
-        """Mark the decision as applied. Returns False if it was already marked or given up."""
+        """Mark the decision as applied. Returns False if it was already marked or abandoned."""
         return await self._close(agent, row, applied=True, owed=owed)
 
     async def give_up(self, agent: str, row: DecisionRow) -> bool:
@@ -142,7 +142,7 @@ class DecisionLog:
         return [DecisionRow.model_validate(row.value) for row in reversed(rows)]
 
     async def forget(self, agent: str) -> None:
-        """Delete the agent's cooldowns, lock and open decision. The history stays."""
+        """Delete the agent's cooldowns, lock and open decision. The history is kept."""
         await self._store.transact("forget_scaling", [Delete(_state(agent))])
 
     def _row(self, decision: ScalingDecision, standing: Standing) -> DecisionRow:

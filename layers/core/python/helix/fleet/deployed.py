@@ -58,7 +58,7 @@ class DeployedRuntime:
         return await self.stop_runs(agent_id, force)
 
     async def stop_runs(self, agent_id: str, force: bool = False) -> int:
-        """Stop the agent's runs as `stop_agent` does, without closing its admission."""
+        """Stop the agent's runs like `stop_agent`, but without closing admission."""
         return await _stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
@@ -76,9 +76,9 @@ class DeployedRuntime:
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status as `AgentRuntime.get_agent_status` does. status is `running`, `stopped` (limit 0; stopped_by
-        names the budget if one stopped it) or `not_found`. instances is the limit, or None without one. resources contains
-        `max_instances` from the rows. processes are the active runs."""
+        """Return the status in the format of `AgentRuntime.get_agent_status`. status is `running`, `stopped` (limit 0;
+        stopped_by names the budget if one stopped it) or `not_found`. instances is the limit, or None without one.
+        resources contains `max_instances` from the rows. processes are the active runs."""
         try:
             found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:

@@ -4,7 +4,8 @@ Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` /
 whole is the target `app`. Its partition contains the row `ready` ({ready, reason, at}), in addition to the rows of
 `services.activity`.
 
-Law: a result is computed from the previous one, whichever process wrote it, so two concurrent probes count as two.
+Law: a result is computed from the previous one, regardless of the process that wrote it, so two concurrent probes count as
+two.
 """
 
 from __future__ import annotations

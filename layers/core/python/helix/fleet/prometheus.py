@@ -47,7 +47,7 @@ class Queue:
     active: int
     """The number of admitted runs."""
     limit: int | None
-    """The maximum number of runs that may be admitted at once. None: no limit."""
+    """The maximum number of runs that may be admitted at the same time. None: no limit."""
 
 
 @dataclass(slots=True)

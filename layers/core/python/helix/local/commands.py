@@ -43,7 +43,7 @@ def _tick() -> int:
 
 
 def _warm(pool: Pool, account: str, region: str, functions: list[str], qualifier: str) -> None:
-    """Start a worker for each function, one after the other."""
+    """Start a worker for each function, one after another."""
     set_request_account_id(account)
     set_request_region(region)
     for name in functions:

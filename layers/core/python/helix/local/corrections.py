@@ -305,8 +305,8 @@ def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, p
 
 @CORRECTIONS.replaces(apigateway, "_invoke_ws_lambda")
 async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) -> Any:
-    """Send no response for a route without a route response, whatever its function returns. If the function fails, send the
-    gateway's own error message."""
+    """Send no response for a route without a route response, regardless of what its function returns. If the function
+    fails, send the gateway's own error message."""
 
     _, _, _, route, _, connection_id, event_type, message_id = args[:8]
     reply = await invoke(*args, **more)

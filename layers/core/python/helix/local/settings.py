@@ -19,7 +19,7 @@ MACHINE = (
     "HELIX_LOG_CONTENT",
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
-"""The variables that functions inherit: program paths, locale, proxies, and whether logs contain message texts."""
+"""The variables that functions inherit: program paths, locale, proxies, and whether logs contain the text of messages."""
 Client = Callable[[str], Any]
 
 

@@ -1,8 +1,8 @@
 """Verification of Signature Version 4. botocore signs the received request again, and the two signatures must match.
 
-Law: a request counts as signed if its signature was made with a secret that this emulator issued. The signature must be at
-most five minutes old (or within its `X-Amz-Expires`). It must cover the method, path, query, host, body and each `x-amz-`
-header. Only S3 accepts an unsigned body, as on AWS.
+Law: a request is considered signed if its signature was made with a secret that this emulator issued. The signature must be
+at most five minutes old (or within its `X-Amz-Expires`). It must cover the method, path, query, host, body and each
+`x-amz-` header. Only S3 accepts an unsigned body, as on AWS.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 

@@ -33,7 +33,7 @@ class Bounds:
     max_tokens: int
     """The maximum number of tokens in one answer."""
     cost_budget: float | None
-    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
+    """The maximum US dollars that all runs of the agent may spend in an hour. None: no budget."""
 
     def check(self, owner: str) -> None:
         """Check the limits. Raises `DefinitionError`."""
@@ -68,7 +68,7 @@ class Registered:
     resources: ResourceConfig
     """The resources that apply, after all defaults."""
     cost_budget: float | None
-    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
+    """The maximum US dollars that all runs of the agent may spend in an hour. None: no budget."""
     digest: str
     """The digest of the definition with its resources and budget. Equal digests mean the same definition."""
 

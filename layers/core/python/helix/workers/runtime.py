@@ -156,7 +156,7 @@ class AgentRuntime:
         health_check: HealthCheck | None = None,
         replace: bool = False,
     ) -> None:
-        """Register an agent as `register_agent` does, with limits. The agent calls `model`, and no answer is longer than
+        """Register an agent like `register_agent`, but with limits. The agent calls `model`, and no answer is longer than
         `max_tokens`.
 
         All of its runs together spend at most `cost_budget` US dollars per hour. If a call would exceed that, its run fails
@@ -306,7 +306,7 @@ class AgentRuntime:
         return await self._wait_until_at_rest(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status of the agent, as `FleetControl.status` does."""
+        """Return the status of the agent, in the format of `FleetControl.status`."""
         return await self.control.status(agent_id)
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The session that a chat shows: its stored rows, its stream, and the user's actions on it.
 
-Law: the stored session is read once. Then its stream is followed across runs, including those that other clients start. A
-refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is returned to
-the prompt.
+Law: the stored session is read once. Afterwards its stream is followed across runs, including those that other clients
+start. A refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is
+returned to the prompt.
 """
 
 from __future__ import annotations

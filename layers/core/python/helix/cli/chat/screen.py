@@ -1,7 +1,7 @@
 """The full-screen chat: the history, the form for a waiting call, the prompt, and a line with status and cost.
 
 Law: the screen shows the data of `ChatSession` and the outcomes of `Commands`, and makes no decisions itself. It is
-redrawn a few times per second, however fast the stream is.
+redrawn a few times per second, regardless of the speed of the stream.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from helix.runtime.tables import open_stage
 PATIENCE_S = 120.0
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""The seconds without a chunk after which the client polls the service for the run's result."""
+"""The number of seconds without a chunk after which the client polls the service for the run's result."""
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000

@@ -1,4 +1,4 @@
-"""`helix destroy`: delete a stage. The command lists the resources that stay, before and after the deletion.
+"""`helix destroy`: delete a stage. The command lists the retained resources before and after the deletion.
 
 Law: the command stops all runs before the deletion and waits at most `stopping.PATIENCE_S` for them. CloudFormation
 determines which resources it retains. Only buckets and tables that the stack's own template does not retain are emptied and

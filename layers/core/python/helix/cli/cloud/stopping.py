@@ -1,10 +1,10 @@
 """Stop a stage's runs and executions before the stage is deleted.
 
 Law: the schedules are disabled first, because the sweep would restart stopped runs. Executions are stopped, because
-CloudFormation deletes a state machine only after its last execution has ended, and a run may wait for days. If the data
-stays, each active or queued run is failed first, so that it can be retried later. The stage's own `fail_run` is invoked for
-each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the failure of
-a sub-agent wakes an active parent.
+CloudFormation deletes a state machine only after its last execution has ended, and a run may wait for days. If the data is
+retained, each active or queued run is failed first, so that it can be retried later. The stage's own `fail_run` is invoked
+for each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the
+failure of a sub-agent wakes an active parent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def schedules_on(events: Any, deployed: Deployed) -> None:
 
 
 class Stopping:
-    """Stops a stage's runs and executions. `store` is the stage's store if its data stays, otherwise None."""
+    """Stops a stage's runs and executions. `store` is the stage's store if its data is retained, otherwise None."""
 
     def __init__(
         self, client: Callable[[str], Any], deployed: Deployed, fail_run: str, store: StateStore | None, clock: Clock

@@ -1,5 +1,5 @@
-"""`helix show`: print a session on one page, with its newest messages or all of them, or what the model was shown at a
-step."""
+"""`helix show`: print a session on one page, with its newest messages or all of them, or print the context that the model
+was shown at a step."""
 
 from __future__ import annotations
 
