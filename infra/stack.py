@@ -69,7 +69,7 @@ FLAGS = {
 class Helix(StageInterface):
     """A stage of Helix, for any stack. A stack can contain one stage.
 
-    project: the folder of the pyproject.toml that has `[tool.helix]`, or one of its subfolders. Default: the current folder.
+    project: the folder of the pyproject.toml with `[tool.helix]`, or one of its subfolders. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
         `dev`.
     settings: the keys that docs/guide/deploy.md lists. They override `[tool.helix.settings]`, and context overrides them.
