@@ -24,7 +24,7 @@ from helix.local.node import node_advice
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project, shipped
 
 FLAGS = {**json.loads(shipped("cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
-"""The app's feature flags: those that CDK recommends, even if the project has no cdk.json."""
+"""The app's feature flags. They are those that CDK recommends, even if the project has no cdk.json."""
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:

@@ -96,7 +96,8 @@ def deps_layer(
     name: str = "deps",
 ) -> Path:
     """Return a layer with the packages of layers/deps/requirements.txt and those of the project's lock, for Lambda.
-    Packages that only other model packages need are left out. Raises `BuildError` if a package has no wheel for Lambda.
+    Packages that only other model packages need are left out. Raises `BuildError` if there is no Lambda wheel for a
+    package.
     """
     interpreter = interpreter_of(python)
     ours = requirements_for(model_packages)
@@ -161,7 +162,7 @@ def keep_data(litellm: Path, target: Path) -> None:
 
 
 def pip_target(architecture: Architecture, python: str) -> list[str]:
-    """Return the options with which pip chooses wheels for Lambda instead of this machine."""
+    """Return the options that make pip choose wheels for Lambda instead of this machine."""
     platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine(architecture)}")]
     return [*platforms, "--implementation", "cp", "--python-version", python, "--only-binary=:all:"]
 

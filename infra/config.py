@@ -70,9 +70,9 @@ class Settings(Thresholds):
     """Whether the stage is for the emulator on this machine. It then uses this machine's interpreter and packages, and
     has no deps layer and no bootstrap roles."""
     endpoint: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
-    """The URL at which an emulator answers for AWS. "" means AWS itself. Offline, this is the default value of a template
+    """The URL of an emulator that stands in for AWS. "" means AWS itself. Offline, this is the default value of a template
     parameter; if it is not set, AWS_ENDPOINT_URL is used, or else `EMULATOR`. Without `offline` the template is for `sam
-    local` and not for deploying, and the functions get the URL as a variable."""
+    local`, not for deployment, and the functions receive the URL as a variable."""
     account: str | None = Field(default=None, pattern=r"^\d{12}$")
     """The id of the AWS account to deploy to. None leaves the choice to the credentials."""
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
@@ -159,7 +159,7 @@ class Settings(Thresholds):
     stream_days: int = Field(default=30, ge=0, le=3650)
     """The number of days for which streams can be replayed. 0: forever."""
     session_days: int = Field(default=0, ge=0, le=36_500)
-    """The number of days after its last use at which a session is deleted, with its sub-agents' sessions and its
+    """The number of days after its last use when a session is deleted, together with its sub-agents' sessions and its
     stream. A session that is running or waiting for a person is not deleted. 0: never."""
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
     """The number of newest checkpoints that each session keeps, besides those with a name. 0: all."""
@@ -171,7 +171,7 @@ class Settings(Thresholds):
     """The Lambda concurrency that is available to the stage; `helix deploy` reads it from the account. It determines the
     reserved concurrency of the small functions and the default of `max_runs` (`infra/concurrency.py`). 0: unknown."""
     max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
-    """The limit of concurrent runs in the stage; further runs wait. 0 applies only the limits of the agents. None
+    """The limit on concurrent runs in the stage. Further runs wait. 0 applies only the agents' own limits. None
     computes it from `concurrency`."""
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """The URL to which functions send traces (OTLP over HTTP). "" sends none."""
@@ -182,7 +182,7 @@ class Settings(Thresholds):
     """Whether traces also contain messages and answers."""
     api_log_role: bool = False
     """Whether the stack sets the account's role for API Gateway's logs, which replaces the current one. `helix deploy` sets
-    this to true if the account has no such role."""
+    this to true if the account does not have such a role."""
     retain: bool = False
     """Whether the tables, bucket, key and stream are retained when the stack is deleted. The default is true in production
     (`PRODUCTION_STAGES`) only."""

@@ -50,7 +50,7 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""The fields of the access log. It has no addresses, headers or content."""
+"""The fields of the access log. It does not contain addresses, headers or content."""
 
 
 class Endpoints(Construct):

@@ -70,7 +70,8 @@ def environment(
 def own_environment(
     settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers, console: Console
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the variables that only one verb gets, by verb. Other verbs have no permission for the named resources."""
+    """Return the variables that are for only one verb, by verb. Other verbs do not have permissions for the named
+    resources."""
     return {
         "call_model": _drop_empty({variable("model_secrets"): ",".join(settings.model_secrets)}),
         "govern": _drop_empty(

@@ -1,7 +1,7 @@
 """One Lambda function, with its role, log group, code, version and alias.
 
-Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and gets further
-permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.
+Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and receives
+further permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.
 """
 
 from __future__ import annotations
@@ -104,15 +104,15 @@ class FunctionInputs:
     layers: Layers
     """The layers and container images with the functions' packages."""
     environment: Mapping[str, str]
-    """The environment variables that every function gets."""
+    """The environment variables of every function."""
     own: Mapping[str, Mapping[str, str]]
-    """The environment variables that only one verb's function gets, by verb."""
+    """The additional environment variables of one verb's function, by verb."""
     tools: ToolSettings
     """The project's declarations for the tools of agents that do not have their own table in `[tool.helix.agent]`."""
 
 
 WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")
-"""The verbs that do not import the project's modules, and so do not get its environment variables."""
+"""The verbs that do not import the project's modules, and so do not need its environment variables."""
 NO_TOOLS = ToolSettings()
 
 

@@ -25,8 +25,8 @@ WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom
 
 
 class Keys(Construct):
-    """The encryption key of a stage. `key`: None with `key=aws`. `given`: a key of the app, in place of the stage's
-    own."""
+    """The encryption key of a stage. `key`: None with `key=aws`. `given`: a key that the app provides, instead of the
+    stage's own."""
 
     def __init__(
         self,

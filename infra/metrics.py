@@ -1,6 +1,6 @@
 """The metrics that Helix emits, with the names, units and dimensions in `helix.core.measures`.
 
-Law: alarms and dashboards get their metrics here, so they cannot name a metric that no code records.
+Law: alarms and dashboards get their metrics from this module, so they cannot name a metric that no code records.
 """
 
 from __future__ import annotations

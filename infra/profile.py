@@ -101,7 +101,7 @@ class ProfileFunctions(Construct):
 
 
 class ProfileStack(NestedStack):
-    """A nested stack for the profile of one agent. It allows agents to be added and removed without changes to the rest of
+    """A nested stack for the profile of one agent. It allows agents to be added and removed without changing the rest of
     the stage, and their resources do not count toward the stage's limit of 500."""
 
     def __init__(

@@ -45,7 +45,7 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""The fields of the access log. It has no addresses, headers or content."""
+"""The fields of the access log. It does not contain addresses, headers or content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Sockets(Construct):
 
     @property
     def management_url(self) -> str:
-        """Return the URL at which functions post to connections."""
+        """Return the URL that functions use to post to connections."""
         if self.endpoint is not None:
             return f"{self.endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"https://{self._host}/{self._stage_name}"
@@ -221,7 +221,7 @@ class Sockets(Construct):
         return arn
 
     def _account_log_role(self) -> apigateway.CfnAccount:
-        """Set the role with which API Gateway writes logs. An account has only one such role. It outlives the stack,
+        """Set the role that API Gateway uses to write logs. An account has only one such role. It outlives the stack,
         because other stacks may use it."""
         role = iam.Role(
             self,

@@ -45,7 +45,7 @@ class Parts:
     settings: Settings
     """The resolved settings of the stage."""
     environment: Mapping[str, str]
-    """The environment variables that every function of the stage gets."""
+    """The environment variables of every function in the stage."""
     keys: Keys
     """The key that encrypts the stage at rest, or none with `key=aws`."""
     storage: Storage
@@ -152,7 +152,7 @@ class StageInterface(Construct):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the environment variables with which a function of the app finds the stage. There,
+        """Return the environment variables that let a function of the app find the stage. There,
         `helix.runtime.cloud.application().executor` starts runs, for which the function needs `grant_run`."""
         return dict(self._parts.environment)
 

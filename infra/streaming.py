@@ -5,8 +5,8 @@ partition key. Lambda retries a batch until an hour before Kinesis deletes it. R
 aside in the bucket, never dropped. Adding or removing the consumer replaces the event source mapping. The new mapping
 begins with the oldest record, so no record is lost, and `project_stream` skips the chunks that are on the log.
 
-If functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of the log's table
-feeds `project_stream` in place of Kinesis.
+If functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of the log's table feeds
+`project_stream` instead of Kinesis.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Triggers(Construct):
         schedule.node.add_dependency(queue, self._provide_role(queue, self.failed))
 
     def _provide_role(self, *queues: sqs.IQueue) -> iam.Role:
-        """Return the role with which the stage's schedules send to the queues. The first call creates it."""
+        """Return the role that the stage's schedules use to send to the queues. The first call creates it."""
         if self._role is None:
             account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
             assumed_by = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=account)

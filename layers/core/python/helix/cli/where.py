@@ -201,8 +201,8 @@ class StoreService:
         return await act(self._backend, OPERATOR, asked)
 
     async def _register_agents(self, session_id: str) -> None:
-        """Register the agents of the session. The project's agents are loaded, so that their hooks run. Any other agent
-        gets a placeholder with its name."""
+        """Register the agents of the session. The project's agents are loaded, so that their hooks run. A placeholder with
+        the agent's name represents any other agent."""
         from helix.cli.agent_lookup import load_agent
 
         names = {entry["agent_type"]} if (entry := await self._backend.get_entry(None, session_id)) else set()

@@ -35,8 +35,8 @@ NOT_FOUND = "not_found"
 
 class FleetControl:
     """Controls the agents of one store. slots: the slot counters that hold the limits; without them, an instance is just a
-    process. known: the agents of the deployed app, which have no entry until their desired state is set. log: records
-    changes of a limit as made by an operator."""
+    process. known: the agents of the deployed app, which have no entry until their desired state is set. log: records each
+    change to a limit as an operator's decision."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class Standing(Record, frozen=True, extra="ignore"):
     version: int = 0
     """The row's version, which each write increments. 0: the agent has no row yet."""
     state: ScalingState = Field(default_factory=ScalingState)
-    """The applied changes from which cooldowns count."""
+    """The applied changes that start cooldowns."""
     pending: DecisionRow | None = None
     """The open decision: written, but not yet marked as applied. None: no decision is open."""
     held: str = ""
@@ -148,7 +148,7 @@ class DecisionLog:
     def _row(self, decision: ScalingDecision, standing: Standing) -> DecisionRow:
         now = self._clock.now()
         stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # keeps the order even within a millisecond
+        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # sorts even within a millisecond
         shared = {name: getattr(decision, name) for name in (*_SHARED, "action")}
         return DecisionRow(id=ident, at=now, metrics=decision.signals, **shared)
 

@@ -71,7 +71,7 @@ class ProcessInfo(BaseModel):
 
     @property
     def worker_id(self) -> str:
-        """The id of this life of the process, under which it claims executions."""
+        """The id of this life of the process. It claims executions under this id."""
         return f"{self.process_id}.{self.restart_count}"
 
     @property

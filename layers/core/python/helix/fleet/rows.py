@@ -41,7 +41,7 @@ class AgentEntry(BaseModel):
     resources: JsonObject = Field(default_factory=dict)
     """The stored form of the agent's `ResourceConfig`."""
     model: str | None = None
-    """The model that workers use in place of the agent's own. None: the agent's own."""
+    """The model that workers use instead of the agent's own. None: the agent's own."""
     max_tokens: int | None = None
     """The maximum number of output tokens per model call. None: the agent's own setting."""
     cost_budget: float | None = None

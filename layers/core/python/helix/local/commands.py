@@ -1,7 +1,7 @@
 """The commands that the parent process can send to the emulator, in addition to the AWS APIs.
 
-Law: a command triggers an event that happens on its own in AWS, such as a passing minute or a dying machine, so that tests
-and people do not have to wait for it.
+Law: a command triggers an event that happens on its own in AWS, such as the passing of a minute or the death of a machine,
+so that tests and people do not have to wait for it.
 """
 
 from __future__ import annotations

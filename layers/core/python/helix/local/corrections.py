@@ -282,8 +282,8 @@ async def sockets_echo_the_subprotocol(
 async def authorizers_without_identity_source_are_always_asked(
     authorize: Any, api_id: str, route: Mapping[str, Any], *rest: Any
 ) -> Any:
-    """If the authorizer of a WebSocket API has no identity source, call it for each $connect. MiniStack assumes the default
-    for HTTP APIs, the Authorization header, and returns 401 if it is missing, which affects every browser."""
+    """If a WebSocket API's authorizer does not have an identity source, call it for each $connect. MiniStack assumes the
+    default for HTTP APIs, the Authorization header, and returns 401 if it is missing, which affects every browser."""
 
     authorizer = apigateway._authorizers.get(api_id, {}).get(route.get("authorizerId"))
     if authorizer and authorizer["identitySource"] == ["$request.header.Authorization"]:

@@ -170,8 +170,8 @@ async def _announce(port: int, events: EventWriter) -> None:
 
 
 def function_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that functions get in addition to their own variables: this machine's, including the model
-    providers' keys, without the emulator's own variables."""
+    """Return the environment that functions receive in addition to their own variables. It is this machine's, including the
+    model providers' keys, without the emulator's own variables."""
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
     return {name: value for name, value in environment.items() if not (name in own or _is_left_out(name))}
 

@@ -2,8 +2,8 @@
 
 Law: a synthesis is cached by the hash of its inputs, and used only if every input file and setting is unchanged. A start
 without changes therefore does not need Node. Synthesis runs in a separate process and folder, and its result becomes
-visible only when it is complete. A file's key is the content hash that CDK computed. An archive depends only on its files:
-it has no timestamps and a fixed order.
+visible only when it is complete. A file's key is the content hash that CDK computed. An archive depends only on its files,
+because it has a fixed order and no timestamps.
 """
 
 from __future__ import annotations

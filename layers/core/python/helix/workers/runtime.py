@@ -347,7 +347,7 @@ class AgentRuntime:
         if failed:
             raise ProcessFailedError(f"agent {agent_id!r} does not start: {failed[-1].last_error}")
         if known.resources.health_check_enabled:
-            await self.health.check_health(agent_id, run=True)  # the last check saw the processes while they were starting
+            await self.health.check_health(agent_id, run=True)  # the last check saw them while they were starting
         return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]
 
     async def _processes(self, agent_id: str) -> list[ProcessInfo]:

@@ -75,7 +75,7 @@ class Target:
         if (problem := emulator_problem(offline=self.setting("offline", "") == "true")) is not None:
             raise RefusedError(problem)
         offline = OFFLINE_REGION if given_endpoint() and not os.environ.get("AWS_REGION") else None
-        self.region = given.region or self.context.get("region") or offline  # the emulator does not need AWS configuration
+        self.region = given.region or self.context.get("region") or offline  # the emulator needs no AWS configuration
         self.out: TextIO | None = None
         """The file that CDK writes to. None: standard output."""
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # the names in CDK and CloudFormation

@@ -92,7 +92,7 @@ def _make_files(root: Path, source: str, template: Template) -> Iterator[tuple[s
     files = _files(template)
     own = root / source / agents
     fresh = AGENTS in read_project(root).modules and not _module_exists(root / source / AGENTS)
-    if fresh or (own.is_file() and own.read_bytes() == files[agents].read_bytes()):  # otherwise the files are the user's
+    if fresh or (own.is_file() and own.read_bytes() == files[agents].read_bytes()):  # otherwise they are the user's
         for path in sorted(path for path in files if path.startswith(f"{AGENTS}/")):
             yield _write(root / source / path, files[path], root)
         for path in sorted(path for path in files if path.startswith("tests/")):

@@ -139,6 +139,6 @@ class Asked:
                 result = asyncio.run(main())
                 partner.end(result)
                 return exit_code_of(result)
-            except BrokenPipeError:  # the reader of the output has gone, but the lease is released and the rows are stored
+            except BrokenPipeError:  # the reader is gone, but the lease is released and the rows are stored
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return STOPPED

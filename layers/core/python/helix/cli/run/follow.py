@@ -113,7 +113,8 @@ async def wait_until_free(executor: Executor, session_id: str, clock: Clock) -> 
 
 
 def _has_expired(state: SessionState, now: float, patient: bool) -> bool:
-    """Return whether the lease has expired. If the clock was set back, the worker still gets time to renew the lease."""
+    """Return whether the lease has expired. If the clock was set back, the worker is still given time to renew the
+    lease."""
     return lapsed(state, now) and (state.lease_expires < now or patient)
 
 
