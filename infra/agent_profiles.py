@@ -106,8 +106,8 @@ def check_times(agent: AnyAgent, declared_s: int | None) -> None:
     """Check the timeouts of the agent's model and tools. `declared_s`: `timeout_s` of `[tool.helix]`.
 
     Raises `SettingsError` for a tool that may take longer than its function. One delivery executes a tool with all its
-    retries. If Lambda timed the delivery out, every redelivery would fail in the same way. One model attempt must fit too;
-    its retries use the remaining time.
+    retries. If the delivery timed out, every redelivery would fail in the same way. One model attempt must fit too; its
+    retries use the remaining time.
     """
     longest = LONGEST_S - SPARE_S
     if isinstance(agent.llm_config, LLMConfig) and agent.llm_config.timeout_s > longest:
@@ -153,7 +153,7 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
 
 
 def registered_agents() -> Iterator[AnyAgent]:
-    """Yield every agent of the registry and every sub-agent, once."""
+    """Yield every agent in the registry and every sub-agent, once."""
     waiting = [default_registry.resolve(name) for name in default_registry.registered_types()]
     seen: set[str] = set()
     while waiting:

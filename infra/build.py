@@ -46,7 +46,7 @@ UNUSED = (
 )
 NOT_COMPILED = r"[/\\]litellm[/\\]proxy[/\\]"
 """The files that are not compiled. Functions do not run litellm's proxy server. They import few of its modules, and the
-compiled files of all its modules take 17 MB."""
+compiled files of all its modules take up 17 MB."""
 MODEL_PACKAGES = ("litellm", "openai", "anthropic")
 """The packages of requirements.in that call models. boto3 comes with the runtime."""
 DATA_OF_LITELLM = ("model_prices_and_context_window_backup.json", "litellm_core_utils/tokenizers")

@@ -24,7 +24,8 @@ FIXED = {"sweep": 2, "govern": 2, "health": 4}
 
 def reserved(settings: Settings) -> Mapping[str, int]:
     """Return the reserved concurrency by verb. Empty if the limit is unknown, or too low to reserve anything.
-    `project_stream` gets no reservation if the number of shards is unknown, because Kinesis or DynamoDB chooses it."""
+    `project_stream` does not have a reservation if the number of shards is unknown, because Kinesis or DynamoDB chooses
+    it."""
     wished = {verb: max(LEAST_SHARE, round(share * settings.concurrency)) for verb, share in SHARES.items()} | FIXED
     if settings.shards and settings.streaming == "kinesis":
         wished["project_stream"] = settings.shards * LANES

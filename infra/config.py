@@ -60,7 +60,7 @@ class Settings(Thresholds):
     """
 
     alarm_email: str = Field(default="", pattern=r"^([^@\s,]+@[^@\s,]+\.[^@\s,]+)?$")
-    """The address that receives alarms and notices. The recipient confirms the subscription in a mail from AWS. "": the
+    """The address that receives alarms and notices. The recipient confirms the subscription in an email from AWS. "": the
     stage does not have its own alarms."""
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
@@ -87,7 +87,7 @@ class Settings(Thresholds):
     """The model of all agents: `demo` or a litellm name. "" lets each agent use its own. Offline the default is
     `demo`."""
     model_packages: tuple[ModelPackage, ...] | None = None
-    """The packages that call models: `litellm`, `openai`, `anthropic` and `bedrock` (boto3, with the right to call
+    """The packages that call models: `litellm`, `openai`, `anthropic` and `bedrock` (boto3, with permission to call
     Bedrock). The deps layer contains only these. None chooses those that the agents' models need
     (`helix.infra.model_packages`)."""
     model_secrets: tuple[str, ...] = ()
@@ -119,10 +119,10 @@ class Settings(Thresholds):
     for a stage that changes from one to the other (docs/guide/deploy.md)."""
     key: Literal["own", "aws"] = "own"
     """The key that encrypts the stage at rest. `own`: a customer managed key, and a secret that holds the token for
-    /metrics. `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. The default is `aws` with
+    /metrics. `aws`: AWS's own keys, which are free, and a token whose hash is stored in a row. The default is `aws` with
     `streaming=direct`, otherwise `own`. `helix deploy` never removes the key of a stage that has one."""
     enhanced_fan_out: bool = True
-    """Whether `project_stream` has its own Kinesis enhanced fan-out consumer (about $11 per shard and month), to which
+    """Whether `project_stream` has its own Kinesis enhanced fan-out consumer (about $11 per shard per month), to which
     records are pushed within ~70 ms. Without it each shard is polled once per second, and text arrives in bursts. The
     default is true, and false for an emulator, which has no consumers."""
     shards: int = Field(default=1, ge=0, le=500)
@@ -144,9 +144,10 @@ class Settings(Thresholds):
     """Whether each agent with its own resources gets provisioned concurrency: `min_instances` at first, and its limit once
     `govern` changes that."""
     dashboards: bool = True
-    """Whether the stage has two CloudWatch dashboards. Three per account are free; each further one costs $3 per month."""
+    """Whether the stage has two CloudWatch dashboards. Three per account are free; each additional one costs $3 per
+    month."""
     detailed_metrics: bool = False
-    """Whether API Gateway also records metrics for each route, at $0.30 per metric and month."""
+    """Whether API Gateway also records metrics for each route, at $0.30 per metric per month."""
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
     """The number of days for which CloudWatch keeps logs. It must be one of the periods that CloudWatch offers."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -159,10 +160,10 @@ class Settings(Thresholds):
     stream_days: int = Field(default=30, ge=0, le=3650)
     """The number of days for which streams can be replayed. 0: forever."""
     session_days: int = Field(default=0, ge=0, le=36_500)
-    """The number of days after its last use when a session is deleted, together with its sub-agents' sessions and its
+    """The number of days from a session's last use until it is deleted, together with its sub-agents' sessions and its
     stream. A session that is running or waiting for a person is not deleted. 0: never."""
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
-    """The number of newest checkpoints that each session keeps, besides those with a name. 0: all."""
+    """The number of newest checkpoints that each session keeps, in addition to named ones. 0: all."""
     run_days: int = Field(default=30, ge=1, le=365)
     """The maximum duration of one execution, in days."""
     child_hours: int = Field(default=168, ge=1, le=8760)
@@ -171,7 +172,7 @@ class Settings(Thresholds):
     """The Lambda concurrency that is available to the stage; `helix deploy` reads it from the account. It determines the
     reserved concurrency of the small functions and the default of `max_runs` (`infra/concurrency.py`). 0: unknown."""
     max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
-    """The limit on concurrent runs in the stage. Further runs wait. 0 applies only the agents' own limits. None
+    """The limit on concurrent runs in the stage. Further runs wait. With 0, only the agents' own limits apply. None
     computes it from `concurrency`."""
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """The URL to which functions send traces (OTLP over HTTP). "" sends none."""
@@ -338,7 +339,7 @@ class Settings(Thresholds):
 
 
 def read_settings(context: Mapping[str, Any]) -> Settings:
-    """Read the settings from CDK context, without CDK's own keys. Raises `SettingsError`, which names the first wrong
+    """Read the settings from CDK context, without CDK's own keys. Raises `SettingsError`, which names the first invalid
     key."""
     given = {key: value for key, value in context.items() if not any(mark in key for mark in _SEPARATORS)}
     try:
@@ -369,7 +370,7 @@ def settings_of(
     """Read the settings of a stage in any app. Context overrides `given`, which overrides the project's table. Context
     keys that Helix does not know belong to the app and are ignored.
 
-    Raises `SettingsError` for a wrong key, and if AWS is an emulator but the stage is not for one.
+    Raises `SettingsError` for an invalid key, and if the AWS endpoint is an emulator but the stage is not for one.
     """
     known = {key: value for key, value in {**project.context, **context}.items() if key in Settings.model_fields}
     name = stage or known.get("stage") or given.get("stage") or DEFAULT_STAGE

@@ -39,7 +39,7 @@ VERBS = {
 """The verb of the function whose ARN replaces each placeholder of the definition."""
 
 TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90, "fail_run": 90}
-"""The timeout of one delivery by verb, in seconds. It is a little longer than the function's own, so that the latter
+"""The timeout of one delivery by verb, in seconds. It is a little longer than the function's own, so that the function's
 fires first."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
@@ -64,7 +64,7 @@ OVERLOAD = [
     "Lambda.EC2ThrottledException",
     "Lambda.EC2UnexpectedException",
 ]
-"""The errors before anything was executed, so that a later attempt may succeed. After weeks without an invocation, Lambda
+"""The errors that occur before anything is executed. A later attempt may succeed. After weeks without an invocation, Lambda
 must recreate a function's snapshot, code and network interfaces
 (https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
 TIMED_OUT = "States.Timeout"
@@ -86,8 +86,8 @@ INFRASTRUCTURE = [
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 DENIED = [AccessDeniedError.__name__]
-"""The errors of a missing permission. A permission that a deployment grants takes a few seconds to take effect everywhere.
-If the permission remains missing, the run soon fails, and a repeatable tool is started at most three times."""
+"""The errors that a missing permission causes. A permission that a deployment grants takes a few seconds to take effect
+everywhere. If the permission remains missing, the run soon fails, and a repeatable tool is started at most three times."""
 
 INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
 HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
@@ -189,7 +189,7 @@ def _token_task(call: State, child_s: int, rest: State) -> State:
     `start_run` stores with the sub-agent's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
     task = _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
-    # A timeout is not retried. The sub-agent's time is over or its token is lost, so another delivery would time out too.
+    # A timeout is not retried. The sub-agent's time is up or its token is lost, so another delivery would also time out.
     retry = [{**rule, "ErrorEquals": [e for e in rule["ErrorEquals"] if e != TIMED_OUT]} for rule in task["Retry"]]
     return {**task, "Retry": retry}
 
@@ -225,7 +225,7 @@ def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attemp
 
 
 def _later(state: str) -> State:
-    """Return the catcher for a call that was not executed. The next CallModel detects this and has the call executed, or
+    """Return the catcher for a call that was not executed. The next CallModel detects this, and schedules the call again or
     lets the run roll over."""
     return {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": state}
 

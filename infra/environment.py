@@ -26,7 +26,7 @@ from helix.runtime.cloud_settings import variable
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
 METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
 TRACES, TRACE_HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
-"""The variables of OpenTelemetry."""
+"""The variables that OpenTelemetry reads."""
 
 
 def environment(

@@ -119,7 +119,7 @@ NO_TOOLS = ToolSettings()
 class Function(Construct):
     """The Lambda function of one verb. `live` is its alias.
 
-    memory_mb: replaces the verb's own memory if it is more. tools: the project's declarations for the agents of this
+    memory_mb: replaces the verb's own memory if it is larger. tools: the project's declarations for the agents of this
     function; by default the stage's. executes_tools: whether the function executes their tools.
     """
 
@@ -212,5 +212,5 @@ def _make_zip_function(
 
 
 def _format_places(tools: ToolSettings) -> str:
-    """Return the places of the secrets in the format of `CloudSettings.secrets`. A place is not secret itself."""
+    """Return the places of the secrets in the format of `CloudSettings.secrets`. The place itself is not secret."""
     return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

@@ -48,7 +48,7 @@ def dockerfile(python: str, parts: Collection[str]) -> str:
 
 def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Path) -> Path:
     """Return the build context for `docker build`: the Dockerfile and the files that it copies. It is kept in `builds`.
-    `layers`: folders with the content of zip layers, by name, in the order of copying."""
+    `layers`: folders with the content of zip layers, by name, in the order in which they are copied."""
     parts = {**layers, "function": shipped("functions") / VERB}
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())

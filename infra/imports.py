@@ -75,8 +75,7 @@ def imports_processes(project: HelixProject, modules: str) -> bool:
 
 
 def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
-    """Yield the imports of other packages in the agents' modules, and in the modules of the project that these
-    import."""
+    """Yield the imports of other packages in the agents' modules, and in the project's modules that they import."""
     return (found for found in _imports(project, modules) if found.name.partition(".")[0] != "helix")
 
 

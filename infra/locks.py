@@ -149,8 +149,8 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
 def _read_needs(
     reader: _Reader, packages: Mapping[str, list[Table]], root: Table, chosen: dict[str, Table], *, through: bool
 ) -> dict[str, set[str]]:
-    """Return the dependencies of each package that the project reaches. `through`: whether to follow packages that are
-    not deployed, such as Helix."""
+    """Return the dependencies of each package that the project needs, directly or indirectly. `through`: whether to follow
+    packages that are not deployed, such as Helix."""
     needs: dict[str, set[str]] = {}
     seen, waiting = set[tuple[str, str]](), [(ROOT, root, "")]
     while waiting:

@@ -54,7 +54,7 @@ class Profile:
     @classmethod
     def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
         """Return the profile of one agent. Lambda allocates CPU in proportion to memory, so the larger of the two requests
-        counts."""
+        is used."""
         wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
         least, most = MEMORY_LIMITS_MB
         memory = min(max(wished, least), most) if wished else 0

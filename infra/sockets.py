@@ -30,7 +30,7 @@ AUTHORIZER = "ws_authorize"
 MAX_BURST = 5_000
 """The account's quota: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
 CONNECT_RATE, CONNECT_BURST = 250, 500
-"""The throttle of new connections, per second. It is separate from the message throttle, so that many clients that connect
+"""The throttle for new connections, per second. It is separate from the message throttle, so that many clients that connect
 at once do not use that up. The account's quota is 500 per second in each region
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 EMULATED = "/_aws/execute-api"

@@ -1,4 +1,4 @@
-"""A stage of Helix, as a construct for any stack and as a stack that contains only this construct.
+"""A Helix stage, as a construct for any stack and as a stack that contains only this construct.
 
 Law: this module only composes other constructs. Names depend only on the stage, so each stage can exist once per account
 and region.
@@ -56,7 +56,7 @@ from helix.runtime.cloud_settings import variable
 from helix.runtime.project import HelixProject, find_project, read_project
 
 FLAGS = {
-    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
+    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer creates a new version, so that `live` uses it
     "@aws-cdk/aws-lambda:recognizeVersionProps": True,
     "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies are limited to 10,240 characters
     "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
@@ -67,7 +67,7 @@ FLAGS = {
 
 
 class Helix(StageInterface):
-    """A stage of Helix, for any stack. A stack can contain one stage.
+    """A Helix stage, for any stack. A stack can contain one stage.
 
     project: the folder of the pyproject.toml with `[tool.helix]`, or one of its subfolders. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
@@ -77,7 +77,7 @@ class Helix(StageInterface):
         imported key must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the
         stage.
     permissions_boundary: the permissions boundary of every role of the stage.
-    vpc, vpc_subnets, security_groups: the network of the functions that execute tools, in place of `[tool.helix.vpc]`.
+    vpc, vpc_subnets, security_groups: the network of the functions that execute tools, instead of `[tool.helix.vpc]`.
         By default the subnets are the private ones with egress, and the group is one that the stage creates
         (`connections`).
     domain_name, certificate: the domain that clients connect to, `wss://DOMAIN_NAME`, besides API Gateway's own address.
@@ -283,7 +283,7 @@ class Helix(StageInterface):
 
 
 class HelixStack(Stack):
-    """A stack that contains a stage of Helix. `helix` is the construct.
+    """A stack that contains a Helix stage. `helix` is the construct.
 
     options: the options of `aws_cdk.Stack`, besides those of `Helix`. Defaults: `stack_name` is helix-STAGE, `env` has
     the settings `account` and `region`, and `termination_protection` is on if the stage retains its data.

@@ -1,4 +1,4 @@
-"""The public interface of a stage for the CDK app around it: URLs, resources, and grants for the app's own functions.
+"""The public interface of a stage for the surrounding CDK app: URLs, resources, and grants for the app's own functions.
 
 Law: the permissions granted here cover only the stage's resources. Permissions that the app grants to the stage's tools are
 in policies outside the stage's constructs, and the app is responsible for them.
@@ -55,7 +55,7 @@ class Parts:
     sockets: Sockets
     """The WebSocket API."""
     topics: Topics
-    """The topics of alarms and notices."""
+    """The topics for alarms and notices."""
     endpoints: Endpoints
     """The HTTP API."""
     console: Console
@@ -67,7 +67,7 @@ class Parts:
     profiles: Mapping[str, Functions]
     """`call_model` and `call_tool` of each resource profile, by the profile's name."""
     inline: frozenset[str]
-    """The names of the profiles whose `call_model` executes tools too."""
+    """The names of the profiles whose `call_model` also executes tools."""
     network: Network | None
     """The network that the app provides for the functions that execute tools. None: the app does not provide one."""
 
@@ -83,7 +83,7 @@ class StageInterface(Construct):
 
     @property
     def settings(self) -> Settings:
-        """Return the settings as they were resolved from `[tool.helix]`, the argument `settings`, and context."""
+        """Return the settings as resolved from `[tool.helix]`, the argument `settings`, and context."""
         return self._parts.settings
 
     @property

@@ -25,7 +25,7 @@ from helix.infra.names import Names
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
 WARMED = ("sessions", "streams")
-"""The tables with warm throughput. Every step writes to these tables, but only every run writes to `control`."""
+"""The tables with warm throughput. Each step writes to these tables, whereas `control` is written per run."""
 TTL_ATTRIBUTE = "ttl"
 GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
 PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
@@ -123,7 +123,7 @@ class Storage(Construct):
             partition_key=dynamodb.Attribute(name="pk", type=text),
             sort_key=dynamodb.Attribute(name="sk", type=text),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            # Without a key of the stage, DynamoDB encrypts with a key that it owns.
+            # If the stage does not have a key, DynamoDB encrypts with a key that it owns.
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if own else dynamodb.TableEncryption.DEFAULT,
             encryption_key=own,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -164,5 +164,5 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows escapes
     code = invoke()
-    gc.freeze()  # otherwise Python would spend a second at exit on collecting the objects of a model library
+    gc.freeze()  # otherwise Python would spend a second at exit collecting the objects of a model library
     sys.exit(code)

@@ -89,7 +89,7 @@ class BudgetStatus(_Money):
 
 
 class BudgetManager:
-    """Manages the budgets of one store. After `attach`, its callbacks receive the alerts that the engine raises.
+    """Manages the budgets in one store. After `attach`, its callbacks receive the alerts that the engine raises.
     user_budgets: the budgets that the project declares for each user (`helix.core.user_budgets`)."""
 
     def __init__(
@@ -198,7 +198,7 @@ class BudgetManager:
             raise InvalidInputError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
 
-    # --- alerts --------------------------------------------------------------------------------------------------
+    # --- alerts ---------------------------------------------------------------------------------------------------
 
     def register_alert_callback(self, callback: AlertCallback) -> None:
         """Call `callback` with each alert that an attached engine raises, and with those that `publish_alerts` finds.

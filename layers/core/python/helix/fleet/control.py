@@ -34,7 +34,7 @@ NOT_FOUND = "not_found"
 
 
 class FleetControl:
-    """Controls the agents of one store. slots: the slot counters that hold the limits; without them, an instance is just a
+    """Controls the agents in one store. slots: the slot counters that hold the limits; without them, an instance is just a
     process. known: the agents of the deployed app, which have no entry until their desired state is set. log: records each
     change to a limit as an operator's decision."""
 
@@ -169,10 +169,10 @@ class FleetControl:
             if counter is not None and counter.bound == 0:
                 await self._limit(change.target, max(1, entry.wanted), why, "health")
                 entry = await self._entry(change.target)
-                if entry is not None and entry.stopped:  # stopped between the two reads: the stop wins
+                if entry is not None and entry.stopped:  # it was stopped between the two reads, and the stop wins
                     await self._limit(change.target, 0, "an operator stopped it")
 
-    # --- internals ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     async def _unready(self, agent_name: str) -> bool:
         return any(

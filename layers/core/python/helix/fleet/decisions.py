@@ -51,7 +51,7 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
     wanted: int | None = None
     """The number of instances that the rule asked for. None unless the change was blocked."""
     budget: str | None = None
-    """The name of the budget that stopped the agent. None: no budget did."""
+    """The name of the budget that stopped the agent. None: no budget stopped it."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """The numbers that the decision was based on, by signal name."""
     applied: bool = False
@@ -83,7 +83,7 @@ class Standing(Record, frozen=True, extra="ignore"):
 
 
 class DecisionLog:
-    """The decisions of all agents in one store."""
+    """The decisions about all agents in one store."""
 
     def __init__(self, store: StateStore, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids

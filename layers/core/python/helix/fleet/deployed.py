@@ -3,9 +3,9 @@
     runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
     await runtime.scale_agent("support", instances=5)
 
-Law: an instance is the right to one active run, and a process is an active run. This class does not start or end anything.
-It writes limits and stop records, which the functions read. `govern` adjusts the limits to load and cost, within the
-agent's bounds.
+Law: an instance is permission for one active run, and a process is an active run. This class does not start or end
+anything. It writes limits and stop records, which the functions read. `govern` adjusts the limits to load and cost, within
+the agent's bounds.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class DeployedRuntime:
         if change.stops_admission is not None:
             await (await self.control()).apply_health(change)
 
-    # --- internals ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _shown(
         self, found: dict[str, Any], counters: Mapping[str | None, SlotCounter], runs: list[str]

@@ -1,8 +1,8 @@
-"""The function `govern`: read the agents' metrics, decide by their scaling policies, apply the decision, and record the
-reason.
+"""The function `govern`: read the agents' metrics, decide according to their scaling policies, apply the decision, and
+record the reason.
 
 Law: a trigger names the agents to evaluate, never the action. Decisions use current metrics, so a message that arrives
-twice, late or out of order does no harm. One decision at a time is written, applied and marked; a retry continues where the
+twice, late or out of order does no harm. One decision at a time is written, applied and marked. A retry continues where the
 previous attempt stopped. After a change, its effect must become visible before the next one, so within `QUIET_S` only spent
 money can change the agent again. A limit of 0 that was not set here was set by an operator, and is kept.
 """

@@ -1,9 +1,9 @@
 """HealthChecker: run named checks of targets, on request or in the background, and derive the targets' health from the
 results.
 
-Law: a target may have any number of checks, with different names. Its health is the worst of theirs. A listener receives
-each change once, after it is stored, and acts on it. A failed readiness check should stop admission of its target, and a
-failed liveness check should restart it.
+Law: a target may have any number of checks, with different names. Its health is that of its worst check. A listener
+receives each change once, after it is stored, and acts on it. A failed readiness check should stop admission of its target,
+and a failed liveness check should restart it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class HealthChecker:
     # --- monitoring ----------------------------------------------------------------------------------------------------
 
     async def start_monitoring(self) -> None:
-        """Run every check each `interval`, after its `initial_delay`. Idempotent."""
+        """Run every check once per `interval`, after its `initial_delay`. Idempotent."""
         self._monitoring = True
         for target, checks in self._checks.items():
             for check in checks.values():
@@ -187,7 +187,7 @@ class HealthChecker:
                 logger.warning(said, check.name, target, error, exc_info=shown)
             await self._clock.sleep(check.interval)
 
-    # --- internals --------------------------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------------------------
 
     async def _run_check(self, target: str, check: HealthCheck) -> HealthResult:
         asked = await probe(check.name, check.check_fn, check.timeout, self._clock)

@@ -45,7 +45,7 @@ def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def unpriced(templates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the resource types that have no price here."""
+    """Return the resource types that do not have a price here."""
     kinds = {resource["Type"] for template in templates for resource in template["Resources"].values()}
     return sorted(kinds - BY_USE - _PRICED)
 

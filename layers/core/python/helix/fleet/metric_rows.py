@@ -113,7 +113,7 @@ class StoreMetrics:
 
 
 async def read_metrics(store: StateStore, agent: str | None, window_s: float, now: float, **load: int) -> LLMMetrics:
-    """Return the metrics of an agent's model calls (None: all agents) in the last `window_s` seconds (at least 60), over
+    """Return the metrics of an agent's model calls (None: all agents) in the last `window_s` seconds (at least 60), across
     all processes. A bucket that is only partly inside the window is counted in full. load: `queue_depth`, `concurrent` and
     `max_concurrent` from admission."""
     window = max(window_s, 60.0)

@@ -55,7 +55,7 @@ class WantedProcesses:
 
 
 class FleetMonitor:
-    """A monitor that evaluates every agent every `every_s` seconds between `start_monitoring` and `stop_monitoring`. Errors
+    """A monitor that evaluates all agents every `every_s` seconds between `start_monitoring` and `stop_monitoring`. Errors
     are logged, and the next evaluation retries. health: receives the health of each agent's model calls, as its check
     `llm`."""
 

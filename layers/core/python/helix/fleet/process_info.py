@@ -50,7 +50,7 @@ class ProcessInfo(BaseModel):
     started_at: float | None = None
     """The start of the current life in Unix seconds."""
     stopped_at: float | None = None
-    """The end of the process in Unix seconds. None while it lives."""
+    """The end of the process in Unix seconds. None while it is alive."""
     restart_count: int = 0
     """The number of starts after the first."""
     last_error: str | None = None
@@ -71,7 +71,7 @@ class ProcessInfo(BaseModel):
 
     @property
     def worker_id(self) -> str:
-        """The id of this life of the process. It claims executions under this id."""
+        """The id of this life of the process. The process uses it to claim executions."""
         return f"{self.process_id}.{self.restart_count}"
 
     @property

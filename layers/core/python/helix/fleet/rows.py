@@ -53,8 +53,8 @@ class AgentEntry(BaseModel):
     force: bool = False
     """Whether the stop aborts runs and kills processes, rather than interrupting runs and letting processes end."""
     restarts: int = 0
-    """The number of requested restarts, including changes of the definition. A process of a lower generation is
-    restarted once."""
+    """The number of requested restarts, including changes to the definition. A process with a lower generation is restarted
+    once."""
     starts: int = 0
     """The number of requested starts. A new one lets the supervisor replace processes that it had given up on."""
     created_at: float = 0

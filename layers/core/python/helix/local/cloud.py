@@ -35,7 +35,7 @@ REGION = "us-east-1"
 ALIAS = "live"
 POLL_S = 0.05
 WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_stream", "call_tool", "finish_run")
-"""The functions that a client's first message needs, in the order of their use."""
+"""The functions that a client's first message needs, in the order in which they are used."""
 
 
 class OfflineCloud:

@@ -1,8 +1,8 @@
 """Corrections to MiniStack. Where Helix relies on AWS behavior that MiniStack lacks, a function here corrects it.
 
-Law: each function corrects one difference. Its name and docstring say how AWS behaves. The version of MiniStack is pinned,
-and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed. docs/guide/offline.md
-lists the differences that remain.
+Law: each function corrects one difference. Its name and docstring describe how AWS behaves. The version of MiniStack is
+pinned, and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed.
+docs/guide/offline.md lists the differences that remain.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ _OF_THE_CONNECTION = {"aws:securetransport": "true", "s3:tlsversion": "1.2"}
 
 @CORRECTIONS.replaces(iam_evaluator, "_resolve_condition_key")
 def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
-    """Treat all requests as encrypted, so that policies that deny unencrypted requests do not deny them. AWS is reached
-    over TLS, but MiniStack uses plain HTTP on loopback."""
+    """Treat all requests as encrypted, so that policies that deny unencrypted requests do not deny them. AWS uses TLS, but
+    MiniStack uses plain HTTP on loopback."""
 
     return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)

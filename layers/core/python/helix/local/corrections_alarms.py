@@ -63,7 +63,7 @@ def evaluate_alarm(alarm: Mapping[str, Any], points: Sequence[Point], now: float
 
 
 def _periods(points: Sequence[Point], period: float, count: int, now: float) -> list[list[Point]]:
-    """Return the points of each of the last `count` periods, newest first."""
+    """Return the points in each of the last `count` periods, newest first."""
     found: list[list[Point]] = [[] for _ in range(count)]
     oldest = now - period * count
     for point in reversed(points):

@@ -17,7 +17,7 @@ CORRECTIONS = Corrections()
 
 
 class _FrameBuffer(WebsocketBuffer):
-    """A buffer that counts bytes, even for a message of a single frame. hypercorn counts characters."""
+    """A buffer that counts bytes, even for a message that consists of a single frame. hypercorn counts characters."""
 
     frame = 0
 

@@ -136,7 +136,7 @@ class Emulator:
             stderr=self._log,
             text=True,
             encoding="utf-8",
-            pass_fds=[owned.fileno()],  # the child keeps the folder's lock until its state is saved, even without us
+            pass_fds=[owned.fileno()],  # the child keeps the folder's lock until its state is saved, even if we end
             start_new_session=True,  # Ctrl-C must reach only this process, which shuts the emulator down
         )
         ready: Queue[dict[str, Any]] = Queue()

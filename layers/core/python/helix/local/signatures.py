@@ -54,7 +54,7 @@ class Request:
     path: str
     """The path, still encoded as on the wire."""
     query: str
-    """The query string, still encoded as on the wire. Empty if the request has no query."""
+    """The query string, still encoded as on the wire. Empty if the request does not have a query."""
     headers: Sequence[tuple[str, str]]
     """The headers in order, with names in lower case."""
 
@@ -92,7 +92,7 @@ class Claim:
     signature: str
     """The signature in hexadecimal."""
     token: str
-    """The session token. Empty if the credentials have no token."""
+    """The session token. Empty if the credentials do not have a token."""
     presigned: bool
     """Whether the signature is in the query rather than in a header."""
     valid_s: int = WINDOW_S

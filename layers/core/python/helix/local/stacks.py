@@ -1,4 +1,4 @@
-"""Deploy an assembly with only AWS APIs: buckets, objects, CloudFormation stacks.
+"""Deploy an assembly using only AWS APIs: buckets, objects, CloudFormation stacks.
 
 Law: existing objects are not uploaded again, and a stack with an unchanged template is skipped. A stack whose creation
 failed is deleted before the next attempt. A stack whose update failed is rolled back, and the reason is reported.

@@ -26,7 +26,7 @@ from helix.local.worker_process import LENGTH, PATH
 
 SCRIPT = Path(__file__).with_name("worker_process.py")
 MOST = 4
-"""The maximum number of templates of one emulator. A stage has one for each set of layers, and each edit of an agent
+"""The maximum number of templates of one emulator. A stage has one for each set of layers, and each edit to an agent
 creates a new set."""
 START_S = 60.0
 """The timeout for the start of a template or an environment."""
@@ -36,7 +36,7 @@ started on its own."""
 
 
 class Process(Protocol):
-    """The part of the interface of `subprocess.Popen` that workers use."""
+    """The part of `subprocess.Popen`'s interface that workers use."""
 
     stdin: IO[str] | None
     """The stream that carries requests to the process."""
@@ -151,7 +151,7 @@ class _Template:
                 self._status(ident).set_result(status)
         with self._lock:
             left = [(ident, future) for ident, future in self._statuses.items() if not future.done()]
-        for ident, future in left:  # the template was killed and cannot report their ends
+        for ident, future in left:  # the template was killed and cannot report their exits
             _kill(ident)
             future.set_result(-signal.SIGKILL)
 

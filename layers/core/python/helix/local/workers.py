@@ -158,7 +158,7 @@ class Worker:
         self._log_done.set()
 
 
-@lru_cache(maxsize=64)  # called at each invocation, and packages are large
+@lru_cache(maxsize=64)  # called on each invocation, and packages are large
 def content_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:20]
 

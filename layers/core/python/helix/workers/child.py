@@ -78,7 +78,7 @@ class Child:
         return self.process.pid
 
     async def ready(self, timeout_s: float, ends: asyncio.Event) -> None:
-        """Wait until the process reports that it is ready. Raises `NotReadyError`, even if the process is asked to end
+        """Wait until the process reports that it is ready. Raises `NotReadyError`, also when the process is asked to end
         first."""
         if not self._command.reports:
             return
@@ -108,7 +108,7 @@ class Child:
             self._signal(signal.SIGTERM)
 
     async def end(self, timeout_s: float | None) -> None:
-        """Wait for it to exit, and kill it after `timeout_s`."""
+        """Wait for the process to exit, and kill it after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.exited.wait()
@@ -129,7 +129,7 @@ class Child:
         words = self._read_last_line() if code >= 0 else ""
         return f"{how}: {words}" if words else how
 
-    # --- internals ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
         try:
@@ -152,7 +152,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def _read_last_line(self) -> str:
-        """Return the last line of its log."""
+        """Return the last line of the process's log."""
         lines = read_end(self._log, LAST_WORDS).strip().splitlines()
         return lines[-1].strip()[:MAX_SAID] if lines else ""
 

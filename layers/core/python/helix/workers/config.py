@@ -64,8 +64,8 @@ class RuntimeConfig(Config):
     """The number of newest checkpoints that the end of a run keeps in its session (docs/protocol.md#retention). None
     keeps all."""
     session_ttl_s: float | None = Field(default=None, gt=0)
-    """The number of seconds after its last write when a session is deleted, unless it is running or waiting. None keeps all
-    sessions."""
+    """The number of seconds from a session's last write until it is deleted, unless it is running or waiting. None keeps
+    all sessions."""
 
     @field_validator("hot_reload")
     @classmethod

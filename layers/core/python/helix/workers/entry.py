@@ -49,7 +49,7 @@ class Assignment:
     path: list[str]
     """The supervisor's module search path, from which the agent is imported."""
     settings: dict[str, Any]
-    """The fields of the engine's `Settings` that the supervisor sets, which are those for retention."""
+    """The fields of the engine's `Settings` that the supervisor sets. They are those for retention."""
     max_runs: int
     """The maximum number of concurrently active runs of all agents in the store."""
     lease_s: float

@@ -128,7 +128,7 @@ class Execution:
         return replace(at, step=move.step, events=move.events)
 
     async def _run_child(self, at: Position, call: Call) -> str:
-        """Deliver a sub-agent's call and wait for its end. Return the token that was waited for."""
+        """Deliver a sub-agent's call and wait for the sub-agent to end. Return the token that it waited for."""
         engine = self._engine
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()

@@ -38,7 +38,7 @@ LAST_GRACE_S = 2.0
 class RestartPolicy:
     """The pauses before a crashed process is restarted. Times are in seconds.
 
-    A random jitter between 0 and 1, which the caller chooses, lengthens the pause by up to half.
+    The caller supplies a random jitter between 0 and 1, which lengthens the pause by up to half.
     """
 
     first_s: float = 0.5
@@ -46,9 +46,9 @@ class RestartPolicy:
     longest_s: float = 30.0
     """The longest pause, before the jitter is added."""
     healthy_s: float = 60.0
-    """The lifetime after which a death counts as the first one again."""
+    """The lifetime after which a death is again treated as the first."""
     limit: int = 5
-    """The number of consecutive deaths that are considered a crash loop. The process is then given up on."""
+    """The number of consecutive deaths that are considered a crash loop. The manager then gives up on the process."""
 
     def in_a_row(self, before: int, lived_s: float) -> int:
         """Return the number of consecutive deaths, including this one."""
@@ -214,7 +214,7 @@ class ProcessManager:
             del self._managed[process_id]
 
     def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
-        """Return the end of its log, or an empty string if it has no log."""
+        """Return the end of the process's log, or an empty string if it does not have one."""
         return read_end(self.logs / f"{process_id}.log", last_bytes)
 
     def drop(self, process_id: str) -> None:
@@ -351,7 +351,7 @@ class ProcessManager:
             if sharing is not None:
                 await end_tasks(sharing)
 
-    # --- internals ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _find(self, process_id: str) -> _Managed:
         managed = self._managed.get(process_id)

@@ -1,4 +1,4 @@
-"""The engine for runs that worker processes execute. It is for every process, on one store, that starts or plays them.
+"""The engine for runs that worker processes execute. Every process that starts or plays them uses it, all with one store.
 
 Law: the engine is that of a `LocalExecutor`, with a launcher and a different placement. Both engines are composed in one
 place.

@@ -1,4 +1,4 @@
-"""AgentRuntime, the fleet on this machine. Worker processes serve its agents, with one store.
+"""AgentRuntime, the fleet on this machine. Worker processes serve its agents, and share one store.
 
     runtime = AgentRuntime(RuntimeConfig(store="helix.db"))
     await runtime.register_agent("support", support_agent, ResourceConfig(min_instances=2, max_instances=4))
@@ -71,7 +71,7 @@ class AgentRuntime:
     - `health` checks agents by id.
     - `scaler` runs as long as the runtime does. Before `start` it may be replaced, or set to None.
     - `control` shows and changes the desired state.
-    - `executor` has the sessions and runs.
+    - `executor` holds the sessions and runs.
     - `processes` are the workers.
 
     `restarts` is the policy for restarting a process that died. `jitter` returns a random number from 0 to 1 for each pause
@@ -327,7 +327,7 @@ class AgentRuntime:
         """Return the definition that is served under the id. Raises `AgentNotFoundError`."""
         return self._registered(agent_id).agent
 
-    # --- internals ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _registered(self, agent_id: str) -> Registered:
         if agent_id not in self._agents:

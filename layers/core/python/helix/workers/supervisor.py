@@ -132,8 +132,8 @@ class Supervisor:
         return [info for info in await self.manager.list_processes(entry.agent_id) if self._counts(info, entry)]
 
     async def is_at_rest(self, entry: AgentEntry) -> bool:
-        """Return whether the agent has the desired number of processes, all with the desired code, and each running or
-        given up on."""
+        """Return whether the agent has the desired number of processes, all with the desired code, and each either running
+        or abandoned."""
         infos = await self.list_counted(entry)
         up = [info for info in infos if info.status in (ProcessStatus.RUNNING, ProcessStatus.FAILED)]
         fresh = all(info.generation >= entry.restarts for info in infos)

@@ -11,7 +11,7 @@ AGAIN_S = 1.0
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the tasks, and return once they have ended. Their exceptions are dropped. The cancellation is repeated each
-    second, because `asyncio.wait_for`, which libraries also use, can lose one in Python 3.11."""
+    second, because `asyncio.wait_for`, which libraries also use, can lose a cancellation in Python 3.11."""
     for task in tasks:
         task.cancel()
     left = {task for task in tasks if not task.done()}

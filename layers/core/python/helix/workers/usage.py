@@ -20,7 +20,7 @@ import psutil
 
 MIB = 1024 * 1024
 SLICE_S = 0.1
-"""The number of seconds after which CPU use above the share is noticed."""
+"""The number of seconds before CPU use above the share is noticed."""
 LONGEST_STOP_S = 1.0
 """The longest pause of a process, in seconds. It is limited because the process must renew its leases."""
 _turn = itertools.count()

@@ -104,7 +104,8 @@ class FileWatcher:
 
     async def _reload(self, changed: Collection[str]) -> None:
         names = ", ".join(sorted(changed))
-        # An agent that should be running but is not was given up on, perhaps because of the code that has now changed.
+        # The supervisor gave up on any agent that should be running but is not, perhaps because of the code that has now
+        # changed.
         running = [found["agent_id"] for found in await self._runtime.list_agents() if found["wanted"] > 0]
         logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "no agents")
         results = await asyncio.gather(*(self._runtime.restart_agent(it) for it in running), return_exceptions=True)

@@ -77,7 +77,7 @@ class Worker:
 
     def _is_wanted(self, value: Value) -> bool:
         if self._leaving or value["name"] in self._playing:
-            return False  # another worker has it now, and it is not yet dropped here
+            return False  # another worker has it now, and this one has not dropped it yet
         if not value["root"]:
             return (not self._draining or bool(self._playing)) and self._knows(value["agent_type"])
         busy = any(work.root for work in self.held)

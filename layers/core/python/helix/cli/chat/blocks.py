@@ -39,7 +39,7 @@ def to_printable(text: str) -> str:
 
 
 def content(*parts: str | tuple[str, str]) -> Content:
-    """Join strings, which may have styles, into one content."""
+    """Join strings, which may have styles, into one `Content`."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     return Content.assemble(*(Content.styled(to_printable(text), _themed(style)) for text, style in pairs))
 

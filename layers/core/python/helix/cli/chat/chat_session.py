@@ -83,7 +83,7 @@ class ChatSession:
 
     @property
     def stalled(self) -> bool:
-        """Whether the run's process has died. If so, /resume or the next message takes the run over."""
+        """Whether the run's process has died. If so, /resume or the next message takes over the run."""
         return self.state is not None and lapsed(self.state, SystemClock().now())
 
     # --- the user's actions ---------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class StageClients:
 
 @dataclass(frozen=True, slots=True)
 class SocketAccess:
-    """The URL and key with which the checks open the stage's socket."""
+    """The URL and key that the checks use to open the stage's socket."""
 
     url: str | None = None
     """The WebSocket URL. None: the one in the stage's outputs."""
@@ -209,7 +209,7 @@ async def alarm(probe: Probe) -> str:
 
 
 async def set_off_alarm(probe: Probe, name: str) -> None:
-    """Set the alarm of this name, and wait until `govern` has recorded it."""
+    """Set the alarm with this name, and wait until `govern` has recorded it."""
     (before,) = await probe.store.get([alarm_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 

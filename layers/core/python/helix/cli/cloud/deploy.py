@@ -44,16 +44,16 @@ from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
 IN_PLACE = "--no-staging"
-"""The option that makes CDK upload layers from the folder they were built in. By default it first copies them, which is 170
+"""The option that makes CDK upload layers from the folder they were built in. By default it copies them first, all 170
 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Options of the commands that deploy or destroy a stage."""
+    """Options for the commands that deploy or destroy a stage."""
 
     stage: StageName = "dev"
-    """The name of the stage. A `stage` in `context` replaces it."""
+    """The name of the stage. A `stage` in `context` overrides it."""
     profile: Profile = None
     """The AWS configuration profile. None: the default profile."""
     region: Region = None
@@ -211,7 +211,7 @@ def check_console(target: Target) -> None:
 
 
 def keep_log_role(target: Target) -> None:
-    """Keep an existing role with which API Gateway writes the logs of all of the account's APIs in this region.
+    """Keep an existing role that API Gateway uses to write the logs of all of the account's APIs in this region.
 
     The stack sets the role if it is missing. It replaces an existing role only if the setting `api_log_role` says so.
     """

@@ -1,7 +1,7 @@
 """Following a run to its end, and waiting for a session whose process may have died.
 
 Law: the first Ctrl-C interrupts the run and waits for its end. The second exits immediately and releases the lease, so that
-`resume` works immediately. If this process ends in another way, the session can be resumed once its lease has expired.
+`resume` works immediately. If this process ends in any other way, the session can be resumed once its lease has expired.
 
 A command takes over a run only after the worker's lease has expired. If the worker shows signs of life before that (it
 renews the lease, commits a step or extends the stream), the command is refused immediately. Therefore two workers never
@@ -119,7 +119,7 @@ def _has_expired(state: SessionState, now: float, patient: bool) -> bool:
 
 
 async def explain_unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
-    """Return why a fleet's run makes no progress if no process serves its agent, otherwise None."""
+    """Return why a fleet's run is not making progress if no process serves its agent, otherwise None."""
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
         return None

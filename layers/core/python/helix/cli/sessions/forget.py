@@ -1,4 +1,4 @@
-"""`helix forget`: delete all data of a user, and verify the deletion.
+"""`helix forget`: delete all of a user's data, and verify the deletion.
 
 Law: nothing is written before the caller confirms. A note of the data to delete is stored before the first deletion. After
 a crash the command can therefore be repeated, and the final check covers everything that the first attempt found. Without

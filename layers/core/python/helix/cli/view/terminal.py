@@ -286,7 +286,7 @@ class TerminalView:
             self._next("real model", f"set {variable}, or add --model with any litellm name")
 
     def _output(self, result: AgentResult[Any]) -> None:
-        """Show the output if it is structured. A text output is already on the screen."""
+        """Show the output if it is structured. Text output is already on the screen."""
         output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
         if output is None or (isinstance(output, str) and output == result.text):
             return
